@@ -39,12 +39,6 @@ def combinations(
     """The combinations that a grid asks for: all of them, or so many trials drawn by the seed.
 
     ``parse`` makes a setting's value of its name and text, as the command line does.
-
-    >>> combinations("learning_rate=1e-5,3e-5;freeze=2", None, 0, lambda _, text: float(text))
-    [{'learning_rate': 1e-05, 'freeze': 2.0}, {'learning_rate': 3e-05, 'freeze': 2.0}]
-    >>> (drawn,) = combinations("learning_rate=1e-5..1e-3", 1, 0, lambda _, text: float(text))
-    >>> 1e-5 <= drawn["learning_rate"] <= 1e-3
-    True
     """
     grid = _read(text, parse)
     if trials is None:

@@ -81,13 +81,7 @@ def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) ->
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:
-    """How a model is served as it was trained; ``None`` where its directory says nothing.
-
-    >>> columns = {"text_columns": ["premise", "hypothesis"], "label_column": None}
-    >>> options = export_options(TaskFile("classification", "RTE", 128, columns))
-    >>> options.pair, options.max_seq_length
-    (True, 128)
-    """
+    """How a model is served as it was trained; ``None`` where its directory says nothing."""
     if task is None:
         return ExportOptions()
     names = KINDS[task.kind].task_class.export_options

@@ -393,14 +393,7 @@ def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
 
 @dataclasses.dataclass
 class LossCurve:
-    """The training loss, by tenths of the planned steps.
-
-    >>> curve = LossCurve(100)
-    >>> for step in range(100):
-    ...     curve.add(step, 1.0 - 0.001 * step)
-    >>> curve.fall(), curve.is_flat()
-    ('from 0.9955 to 0.9055', False)
-    """
+    """The training loss, by tenths of the planned steps."""
 
     num_steps: int
     sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * _TENTHS)

@@ -54,11 +54,7 @@ def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
-    """Whether all predictions are one though the labels are not.
-
-    >>> is_constant(np.array([0, 1]), np.array([1, 1])), is_constant(np.ones(2), np.ones(2))
-    (True, False)
-    """
+    """Whether all predictions are one though the labels are not."""
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 

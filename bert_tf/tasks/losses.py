@@ -135,11 +135,6 @@ def parse_class_weights(
     ``balanced`` weights are inverse to ``counts`` of the training examples, and their mean over the
     examples is 1. Keras divides the weighted losses of a batch by its number of examples, so
     weights of another mean change the size of the loss.
-
-    >>> parse_class_weights("balanced", ["0", "1"], {"0": 30, "1": 10})
-    {'0': 0.6666666666666666, '1': 2.0}
-    >>> parse_class_weights("1:2.5", ["0", "1"], {})
-    {'0': 1.0, '1': 2.5}
     """
     if text == "balanced":
         present = [label for label in labels if counts.get(label)]

@@ -48,10 +48,6 @@ def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
     """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as written.
 
     ``where`` is what they are of, for the error.
-
-    >>> check_words(".conll", ["in", "New York"], "row 7")
-    Traceback (most recent call last):
-    ValueError: row 7: 'New York' would not be one word when a .conll file is read: ... .jsonl.
     """
     for text in texts:
         if not _HOLDS[suffix](text):
@@ -82,14 +78,6 @@ class RecordWriter(Writer):
     ``probability_NAME`` for each of its names; a list of mappings is in JSON.
     In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
     text with a comma, quote or line's end is quoted. Numbers have six digits in all.
-
-    >>> import io
-    >>> file = io.BytesIO()
-    >>> writer = RecordWriter(file, ".tsv")
-    >>> probabilities = {"bad": 0.25, "good": 0.75}
-    >>> writer.write({"id": "0", "prediction": "good", "probabilities": probabilities})
-    >>> file.getvalue().decode().splitlines()
-    ['id\tprediction\tprobability_bad\tprobability_good', '0\tgood\t0.25\t0.75']
     """
 
     def __init__(self, file: IO[bytes], suffix: str, columns: Record | None = None) -> None:

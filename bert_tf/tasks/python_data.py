@@ -37,11 +37,6 @@ def rows_of(
     ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
     names where they are ``None``; ``what`` is the argument, for errors. Without labels a list of
     words is a sentence.
-
-    >>> from .kinds import KINDS
-    >>> kind = next(iter(KINDS.values()))
-    >>> rows_of([("Fine.", "good")], kind, None, None, "train")
-    ([{'text': 'Fine.', 'label': 'good'}], ['text'])
     """
     label = label_of(kind, label_column)
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)

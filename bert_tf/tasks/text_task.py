@@ -326,9 +326,6 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     ``true`` is (N, C), 1 where a class holds, ``probabilities`` (N, C). The threshold is half-way
     between two of these; of several that are as good the one nearest to 0.5; 0.5 where no class
     holds.
-
-    >>> best_threshold(np.array([[1, 0], [1, 0]]), np.array([[0.75, 0.25], [0.5, 0.125]]))
-    0.375
     """
     holds, ranked = true.ravel(), probabilities.ravel().astype(np.float64)
     order = np.argsort(-ranked, kind="stable")

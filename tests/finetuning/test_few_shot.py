@@ -9,14 +9,11 @@ import bert_tf
 from bert_tf import api
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.finetuning import training
-from bert_tf.finetuning.training import Training
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import task_of
-from bert_tf.training.attention import attention_to
 
-from .small_runs import assert_ends_as, sentences, settings, write_table
+from .small_runs import sentences, settings, write_table
 
 IDS = np.array([0, 0, 1, 2, 1, 0, 1])
 
@@ -53,6 +50,7 @@ def test_the_heads_gradient_is_zero(classes):
     assert (logits.argmax(1) == ids).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parity
 @pytest.mark.parametrize("classes", [3, 5])
 def test_the_head_is_scikit_learns(classes):
@@ -100,33 +98,6 @@ def test_it_ends_as_any_classifier(run_dir):
     assert [record["prediction"] for record in records] == [model.labels[at] for at in answers]
     task = task_of(open_checkpoint(str(run_dir)))
     assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
-
-
-def test_interrupted_during_an_evaluation_and_resumed(
-    few, run_dir, inputs, tmp_path, monkeypatch, capsys
-):
-    """By a signal that comes in the way of the evaluation after the first epoch."""
-    evaluate, first, asked = Training.evaluate, [True], []
-
-    def interrupted(self):
-        if first:
-            self.interruption.requested = first.pop()
-        return evaluate(self)
-
-    def attention(lengths, texts, *others):
-        asked.append(texts)
-        return attention_to(lengths, texts, *others)
-
-    monkeypatch.setattr(Training, "evaluate", interrupted)
-    monkeypatch.setattr(training, "attention_to", attention)
-    again = settings(inputs, tmp_path / "run", **few)
-    with pytest.raises(KeyboardInterrupt):
-        run(again)
-    said = "Stopped at step 30. The same command goes on from there."
-    assert said in capsys.readouterr().out
-    run(again)
-    assert_ends_as(run_dir, tmp_path / "run")
-    assert asked == 2 * [8 * 2]  # of 8 pairs in a batch both texts
 
 
 def test_the_vectors_learned_the_classes(run_dir, inputs):

@@ -22,6 +22,11 @@ from .small_runs import (
 BRIEF = {"num_train_epochs": 1, "eval_steps": 2}
 
 
+def few_shot(inputs, folder):
+    table = write_table(folder / "few.tsv", sentences(8, seed=5))
+    return {"train_file": table, "few_shot": True, "few_shot_pairs": 2, "num_train_epochs": 2}
+
+
 def numbers(inputs, folder):
     rows = [(text, 70 if label == "neg" else 90) for text, label in sentences(100)]
     table = write_table(folder / "numbers.tsv", rows)
@@ -51,10 +56,29 @@ def plain(inputs, folder):
     return {"eval_steps": 4, "test_file": inputs / "test.tsv"}
 
 
+def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
+    """Which is ended and kept: a signal may come at any time."""
+    evaluate, first = training.Training.evaluate, [True]
+
+    def interrupted(self):
+        if first:
+            self.interruption.requested = first.pop()
+        return evaluate(self)
+
+    monkeypatch.setattr(training.Training, "evaluate", interrupted)
+    flags = settings(inputs, tmp_path / "run", **plain(inputs, tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    assert "Stopped at step 4. The same command goes on" in capsys.readouterr().out
+    run(flags)
+    assert_ends_as(finished, tmp_path / "run")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags_of", "stops"),
     [
+        (few_shot, [4]),
         (plain, [9]),
         (plain, [1, 4, 6, 7, 12, 17, 18]),
         (lora, [4, 9]),
@@ -81,7 +105,7 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
         monkeypatch.setattr(attention, "_MOST_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))
     # Each of the 8 examples of a batch has as many windows as any.
-    assert asked == ([8 * 7] if flags_of is windows else [8])
+    assert asked == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
     stop_at(monkeypatch, *stops)
     again = settings(inputs, tmp_path / "run", **flags)
     for stop in stops:

@@ -132,6 +132,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
             "adamw", schedule, model.trainable_variables, global_clipnorm=clip_norm
         ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=True,
     )
     batches = examples.training_batches(8, epochs=2, seed=12345, length_multiple=1)
     model.fit(batches, epochs=2, steps_per_epoch=6, shuffle=False, verbose=0)

@@ -78,6 +78,7 @@ def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
     assert abs(float(without_care) - expected) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parity
 def test_in_batch_negatives_without_duplicates_are_torchs_cross_entropy():
     torch = pytest.importorskip("torch")
