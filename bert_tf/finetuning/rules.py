@@ -88,7 +88,7 @@ OF_MEANS = refuses(
 )
 WITHOUT_OTHER_HEADS = without(
     *("bilstm", "teacher", "class_weights", "label_smoothing"),
-    says="--{flag} fits a head of its own, and --{other} is for one that is trained: leave one of "
+    says="--{flag} fits its own head, and --{other} is for a head that is trained: leave one of "
     "the two out.",
 )
 

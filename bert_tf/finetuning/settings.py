@@ -325,8 +325,8 @@ class FineTuningSettings:
     few_shot: bool = flag_fields.switch(
         False,
         "classification of single texts with few examples, 8 a class for instance: learn from "
-        "pairs which texts share a class, then fit the head to their vectors. Best from a "
-        "model of sentence embeddings. By default "
+        "pairs of texts whether both have one class, then fit the head to the texts' vectors. "
+        "Works best from a model of sentence embeddings. By default "
         + ", ".join(f"--{name}={value:g}" for name, value in FEW_SHOT_DEFAULTS.items())
         + " then.",
         rules=[rules.for_kinds, rules.OF_MEANS, rules.of_texts_alone, rules.WITHOUT_OTHER_HEADS],
@@ -414,7 +414,7 @@ class FineTuningSettings:
         None,
         SIMILARITY_LOSSES,
         "similarity: what is learned. With scores cosent (the order of the cosines; the default) "
-        "or cosine (the scores themselves, the least as 0 and the greatest as 1). Without, one_way "
+        "or cosine (the scores themselves, scaled from 0 to 1). Without, one_way "
         "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
         "anchor, too).",
         rules=[rules.for_kinds],
@@ -545,7 +545,7 @@ class FineTuningSettings:
     )
     max_search_hours: float | None = flag_fields.number(
         None,
-        "With several runs: begin none after this many hours; the best so far is kept.",
+        "With several runs: start no more of them after this many hours; the best so far is kept.",
         rules=[rules.OF_SEARCHES, within(lambda value: value > 0, "above 0")],
     )
     restarts: int = flag_fields.integer(

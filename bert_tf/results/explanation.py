@@ -229,10 +229,10 @@ def values_of(found: Explanation) -> dict[str, Any]:
 
 def _page(explanations: Sequence[Explanation], title: str) -> str:
     legend = (
-        "<p class='note'><span class='for' style='--share:.5'>Blue</span> words spoke for what is "
-        "named, <span class='against' style='--share:.5'>orange</span> ones against it, the more "
-        "colour the more. The numbers are logarithms of odds: with [MASK] for each word, then with "
-        "the text.</p>"
+        "<p class='note'><span class='for' style='--share:.5'>Blue</span> words spoke for the "
+        "named prediction, <span class='against' style='--share:.5'>orange</span> words against "
+        "it; a stronger colour is a stronger effect. The numbers are log odds, first with [MASK] "
+        "for each word, then with the text.</p>"
     )
     return page(one_line(title), [legend, *map(_article, explanations)], _STYLE)
 
@@ -240,7 +240,7 @@ def _page(explanations: Sequence[Explanation], title: str) -> str:
 def _article(found: Explanation) -> str:
     texts = "".join(f"<div class='text'>{text}</div>" for text in coloured_texts(found))
     most = _REST * max(abs(found.score - found.baseline), _NO_DIFFERENCE)
-    rest = f" · {found.rest:+.2f} is no word's" if abs(found.rest) > 1.01 * most else ""
+    rest = f" · {found.rest:+.2f} given to no word" if abs(found.rest) > 1.01 * most else ""
     return (
         f"<article><header><b>{html.escape(one_line(found.explained))}</b> "
         f"{found.baseline:+.2f} → {found.score:+.2f}{rest} · id {html.escape(one_line(found.id))}"

@@ -160,9 +160,10 @@ def _page(
     parts.append(_note(len(evaluation.mistakes)))
     if explanations:
         parts.append(
-            "<p class='note'>Words on <span class='for' style='--share:.5'>blue</span> spoke for "
-            "what was predicted (of several classes the likeliest), those on <span class='against' "
-            f"style='--share:.5'>orange</span> against it, in the first {len(explanations):,}.</p>"
+            f"<p class='note'>In the first {len(explanations):,}, words on <span class='for' "
+            "style='--share:.5'>blue</span> spoke for the prediction (of several classes the "
+            "likeliest), words on <span class='against' style='--share:.5'>orange</span> against "
+            "it.</p>"
         )
     both = itertools.zip_longest(evaluation.mistakes, explanations)
     parts += [_error(rank, m, why) for rank, (m, why) in enumerate(both, start=1)]
@@ -211,8 +212,9 @@ def _calibration(found: Calibration) -> str:
         figures[f"calibration error, {name}"] = f"{side.error:.3f}"
         figures[f"loss, {name}"] = f"{side.loss:.4g}"
     return (
-        f"<h2>Probabilities</h2>{_figures(figures)}<p class='note'>{found.count:,} decisions; a "
-        "dot is those of like probability, and on the dashed line it is as frequent as it says.</p>"
+        f"<h2>Probabilities</h2>{_figures(figures)}<p class='note'>{found.count:,} decisions, "
+        "grouped by probability: a dot for each group. On the dashed line a group is right as "
+        "often as its probabilities say.</p>"
         f"<div class='panel picture fitted'>{reliability_svg(found)}</div>"
     )
 

@@ -208,14 +208,14 @@ def label_lines(task: Task) -> list[str]:
     unjudged = [label for label in counts if not there.get(label)]
     if unjudged and there:
         lines.append(
-            f"Only the training set has {listed(map(quote, unjudged))}, and {name} has none: what "
-            f"is learned of that is not judged; {help}."
+            f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
+            f"well that is learned; {help}."
         )
     unlearned = [label for label in there if not counts.get(label)]
     if unlearned:
         lines.append(
-            f"Only {name} has {listed(map(quote, unlearned))}, and the training set has none: that "
-            f"cannot be learned; {help}."
+            f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
+            f"learn that from; {help}."
         )
     return lines
 
@@ -247,7 +247,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
             print(f"    {line}")
     for name, value in results["thresholds"].items():
         if name != TEMPERATURE:
-            print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
+            print(f"  threshold {name}: {value:g}, used for the scores and the predictions")
     calibration = results.get("calibration", {})
     for line in calibration_lines(calibration):
         print(f"  {line}")

@@ -122,8 +122,8 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
     ("flags", "sentence"),
     [
         ({"pooling": "cls"}, "--few_shot reads the mean or the maximum over a text's tokens"),
-        ({"bilstm": True}, "--few_shot fits a head of its own, and --bilstm is for one that is"),
-        ({"class_weights": "balanced"}, "head of its own, and --class_weights is for one that is"),
+        ({"bilstm": True}, "--few_shot fits its own head, and --bilstm is for a head that is tr"),
+        ({"class_weights": "balanced"}, "its own head, and --class_weights is for a head that"),
         (
             {"text_columns": "text,label"},
             r"--few_shot is for single texts, and here are two \(text",

@@ -63,12 +63,12 @@ def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
     rest, found = worst_rest()
     assert rest > 0.02
     write_explanations(str(tmp_path / "a.html"), found, "")
-    assert " is no word's · id " in (tmp_path / "a.html").read_text()
+    assert " given to no word · id " in (tmp_path / "a.html").read_text()
     monkeypatch.undo()
     rest, found = worst_rest()
     assert rest <= 0.0101
     write_explanations(str(tmp_path / "a.html"), found, "")
-    assert " is no word's" not in (tmp_path / "a.html").read_text()
+    assert " given to no word" not in (tmp_path / "a.html").read_text()
 
 
 def test_scores_and_words_of_a_pair(classifier):

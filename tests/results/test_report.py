@@ -52,7 +52,7 @@ def test_words_of_the_first_errors_are_coloured(tmp_path):
     text = (tmp_path / "worst_errors.html").read_text()
     page = Page(text)
     assert "and its pair" in page.text and "A text <script>" in page.text
-    assert "in the first 1." in page.text and "script" not in page.tags
+    assert "In the first 1, words on blue" in page.text and "script" not in page.tags
     assert "<span class='against' style='--share:0.33' title='-0.500'>text</span>" in text
     assert "<span class='for' style='--share:0.65' title='+1.000'>its</span>" in text
 
@@ -95,7 +95,7 @@ def test_probabilities_and_classes_are_shown(tmp_path):
         "macro f1: 95% of resampled sets are between 0.25 and 0.75.",
         f"{BAD}0.5001.0000.66712",  # precision, recall, F1, true, predicted
         "temperature2",
-        "4 decisions; a dot",
+        "4 decisions, grouped by probability",
         "raw: 2 at 0.967, 1.000 so",
     ]
     for text in shown:

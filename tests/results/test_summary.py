@@ -118,12 +118,8 @@ def test_labels_are_counted_and_compared():
         "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
     ]
     found = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
-    assert found[2].startswith(
-        "Only the training set has 'y', and dev has none: what is learned of"
-    )
-    assert found[3].startswith(
-        "Only dev has 'z', and the training set has none: that cannot be lea"
-    )
+    assert found[2].startswith("Only the training set has 'y': dev cannot show how well that is")
+    assert found[3].startswith("Only dev has 'z': the training set has no examples to learn that")
     assert len(found) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
     assert label_lines(several) == ["In the training set: y 2, x 1."]
@@ -139,7 +135,7 @@ def test_what_a_finished_run_shows(capsys):
         "Trained 1,200 steps, 1m15s after the first, 512.0 examples/s; the weights of epoch 0.667 "
         "are kept.\n"
         "  dev             f1 0.836, accuracy 0.750\n"
-        "  threshold null: -1.25, of the scores and of the predictions\n"
+        "  threshold null: -1.25, used for the scores and the predictions\n"
         "\n"
         "dev:\n"
         "  run/dev/dev.tsv\n"
