@@ -20,8 +20,7 @@ def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
     """The fold, from 0, of each example.
 
     What ``hold_out`` keeps together stays together; every class of texts is dealt to the folds as
-    evenly as that allows. A group's fold depends on the contents of all and the seed, not on their
-    order.
+    evenly as that allows.
     """
     key, what = _grouping(items, 1 / count)
     sizes = collections.Counter(key(item) for item in items)
@@ -46,12 +45,11 @@ def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
 def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
-    ExampleSet that share what makes them alike stay together: questions of one article (or, without
-    titles, of one paragraph), sentences of one document where there are enough documents, choices
-    for one context, equal texts. Which of these groups are held out depends on their contents and
-    the seed, not on their order. Every class of texts gives its share. At least one group is held
-    out, and at least one is not. Returns what is left, what is held out, each in
-    the order of ``items``, and what the groups are.
+    What belongs together stays together: questions of one article (or, without titles, of one
+    paragraph), sentences of one document where there are enough documents, choices for one context,
+    equal texts. Which groups are held out depends on their contents and the seed, not on their
+    order. Every class of texts gives its share. Returns what is left (at least one group), what is
+    held out (likewise), each in the order of ``items``, and what the groups are.
     """
     key, what = _grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)
