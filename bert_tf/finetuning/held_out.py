@@ -17,11 +17,7 @@ T = TypeVar("T")
 
 
 def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
-    """The fold, from 0, of each example.
-
-    What ``hold_out`` keeps together stays together; every class of texts is dealt to the folds as
-    evenly as that allows.
-    """
+    """The fold, from 0, of each example: groups as in ``hold_out``, each class dealt evenly."""
     key, what = _grouping(items, 1 / count)
     sizes = collections.Counter(key(item) for item in items)
     if len(sizes) < count:

@@ -19,8 +19,7 @@ _FACTORS = (_DOWN, _UP)
 def add_factors(model: BertModel, rank: int) -> None:
     """Freezes embeddings and blocks, and gives each attention's matrices factors that train.
 
-    A matrix (M, N) gets factors (M, rank), drawn, and (rank, N), zeros, so that the model answers
-    as before. The head trains as a whole, and the pooler with it: it may be new.
+    A matrix (M, N) gets factors (M, rank), drawn, and (rank, N), zeros: nothing changes yet.
     """
     encoder = model.encoder
     for part in (encoder.embeddings, *encoder.blocks):

@@ -1,7 +1,4 @@
-"""What fine-tuning minimises: the loss that a task's model is compiled with.
-
-Every replica is handed the whole batch and runs the model on its share of the rows.
-"""
+"""What fine-tuning minimises: the loss that a task's model is compiled with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

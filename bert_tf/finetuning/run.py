@@ -93,11 +93,7 @@ def export_options(task: TaskFile | None) -> ExportOptions:
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:
-    """Exports a run's best weights into its directory, which holds no results yet.
-
-    ``name`` is what a server is to call the model. An export that a killed run left there, on an
-    object store perhaps half of one, is removed.
-    """
+    """Exports a run's best weights, as ``name``, in place of an export that a killed run left."""
     print("Exporting.", flush=True)
     remove_export(directory.export)
     checkpoint = open_checkpoint(directory.path)

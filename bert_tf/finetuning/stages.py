@@ -38,11 +38,7 @@ _UNSURE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares.
-
-    Data are read, checked and tokenised once; ``callbacks`` are Keras' and called by each run.
-    ``sets`` are what was read, before ``--folds``.
-    """
+    """What every run of a fine-tuning shares; ``sets`` are what was read, before ``--folds``."""
 
     task: Task
     sets: Sets
@@ -69,8 +65,7 @@ def check_inputs(
 ) -> tuple[Task, Sets]:
     """Reads the data, and checks that they are those of the run's start.
 
-    ``moved`` are the flags that name other paths than at the start; ``embedding`` is what a task of
-    embeddings trains.
+    ``moved`` are the flags that name other paths than at the start.
     """
     task, sets = read_task(settings, embedding)
     fingerprints = sets.fingerprints()
@@ -114,10 +109,7 @@ def prepare(
 def train(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
 ) -> Trained:
-    """Trains what is left, and evaluates the best weights on every dev set.
-
-    The directory then describes the model and its thresholds.
-    """
+    """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
     task, start = material.task, material.start
     describe(settings, directory, material, {})
     with material.strategy.scope():
@@ -267,10 +259,7 @@ def explain_mistakes(
 def write_outputs(
     directory: FineTuningDirectory, material: Material, trained: Trained, explain_errors: int = 0
 ) -> dict[str, list[str]]:
-    """Writes, for every set, predictions and what a person wants to look at; gives the paths.
-
-    ``explain_errors`` is the number of worst errors whose words are explained.
-    """
+    """Writes, for every set, predictions and what a person wants to look at; gives the paths."""
     task = material.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):

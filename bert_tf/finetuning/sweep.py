@@ -54,11 +54,7 @@ class Run(NamedTuple):
 
 
 def plan_runs(settings: FineTuningSettings) -> list[Run]:
-    """The runs of a sweep, of restarts and of folds.
-
-    The seeds and the folds of one configuration follow each other. What is held out is drawn by
-    the first seed for all of them.
-    """
+    """The runs of a sweep, of restarts and of folds: a configuration's seeds and folds in a row."""
     own = {name: getattr(settings, name) for name in _CONFIGURATION}
     tried: Sequence[Mapping[str, Any]] = settings.tried or [{}]
     if settings.sweep:
@@ -93,11 +89,7 @@ def plan_runs(settings: FineTuningSettings) -> list[Run]:
 def run_sweep(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
 ) -> dict[str, Any]:
-    """Makes the runs that are left, and puts the best one's files into the directory itself.
-
-    The runs share what was read and tokenised. The weights of all but the best so far are deleted
-    as soon as a run has ended. Runs that have ended are not repeated.
-    """
+    """Makes the runs that are left, and puts the best one's files into the directory itself."""
     planned = plan_runs(settings)
     dev_set = str(material.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []

@@ -78,8 +78,7 @@ def distil(
 ) -> Examples:
     """Gives the training examples what the teacher says of them, which the task's loss reads.
 
-    ``directory`` holds the fingerprints of its inputs. The teacher is run once; what it said is
-    kept in the directory until the run has finished, so that a resumed run learns the same numbers.
+    What it said is kept until the run has finished, so that a resumed run learns the same numbers.
     """
     outputs = _kept(directory, len(examples), task.num_outputs)
     if outputs is None:
@@ -95,10 +94,7 @@ def _ask(
     sets: Sets,
     strategy: tf.distribute.Strategy,
 ) -> np.ndarray:
-    """Runs the teacher on the training set, as it was trained: (N, O) float32.
-
-    What has no labels is behind it. The columns are in the order of the task's classes.
-    """
+    """The teacher's outputs on the training set and what has no labels: (N, O) float32."""
     teacher, its = open_teacher(settings, task)
     if directory.has_progress():
         directory.compare_inputs({FLAG: teacher.fingerprint()})

@@ -1,7 +1,4 @@
-"""One training, evaluated, saved, resumed exactly.
-
-A loss that is no number, or does not fall, and a model with one answer only are found here.
-"""
+"""One training, evaluated, saved, resumed exactly; what went wrong in it."""
 
 import collections
 import dataclasses
@@ -58,13 +55,10 @@ class Learner(NamedTuple):
 
 
 class Training(Trainer):
-    """A model in training.
+    """A model in training: stopped and resumed it ends as one that was not, bit for bit.
 
-    Batches, order, dropout and so the weights are functions of the settings alone: a training that
-    was stopped at any step and resumed ends as one that was not, bit for bit. The model of
-    ``inference`` is built and has the weights to start from; it is compiled here. The replicas of
-    the strategy that it was built under share each batch. What is learned may be another task than
-    what is evaluated: a ``learner``.
+    The model of ``inference`` is built and has the weights to start from; it is compiled here. A
+    ``learner`` learns another task than what is evaluated.
     """
 
     def __init__(
@@ -247,10 +241,7 @@ class Training(Trainer):
         raise DivergedError(_divergence(error.bad, self.settings)) from error
 
     def evaluate(self) -> str | None:
-        """Evaluates on the set that decides and keeps the weights if they are the best so far.
-
-        Returns a line to print; ``None`` where nothing is evaluated on.
-        """
+        """Evaluates on the deciding set, keeps the best weights, and gives a line to print."""
         self._fit()
         with self.task.target_scale.folded(self.model):
             deciding, line = self.task.deciding_set, None
@@ -414,10 +405,7 @@ class LossCurve:
         return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
 
     def is_flat(self) -> bool:
-        """Whether the mean of the last tenth is not below that of the first by 2%.
-
-        ``False`` after fewer than 50 steps, which say too little.
-        """
+        """Whether, after 50 steps or more, the last tenth's mean is not 2% below the first's."""
         means = self._means()
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
             return False
@@ -425,10 +413,7 @@ class LossCurve:
 
 
 def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:
-    """Why a run counts as collapsed, in a phrase; ``None`` where it does not.
-
-    ``constant`` says in words that the best weights give every example of the set one prediction.
-    """
+    """Why a run counts as collapsed, in a phrase, of which ``constant`` is one; else ``None``."""
     reasons = []
     if constant:
         reasons.append(f"on {set_name} {constant}")

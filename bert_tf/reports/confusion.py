@@ -32,9 +32,7 @@ def confusion_svg(confusion: np.ndarray, labels: Sequence[str], title: str) -> s
     """Draws a confusion matrix, (C, C) counts, as an ``<svg>`` element.
 
     A row is what was expected, a column what was predicted. A cell shows its count and its share of
-    the row, and is darker the greater the share is, blue where the prediction is right and orange
-    where it is wrong. A name or a share that does not fit is in the cell's tooltip. Each row ends
-    with its count and the class's recall, each column with its count and the class's precision.
+    the row; the last column has each class's recall, the last row its precision.
     """
     counts = np.asarray(confusion)
     # XML knows no control characters, and a tooltip for each cell has no room for long names.

@@ -17,8 +17,7 @@ def means_svg(
 ) -> str:
     """Draws each row's means, with two standard errors to either side, as an ``<svg>`` element.
 
-    A panel has a heading of two lines, and the means by the row's number; one at least. Each has a
-    scale of its own. ``points`` are what the means are of, each a small circle.
+    ``points`` are what the means are of, each a small circle.
     """
     middles = [_TOP + _ROW * (number + 0.65) for number in range(len(rows))]
     parts = [_text(_LEFT - 12, y, row, "end") for row, y in zip(rows, middles, strict=True)]

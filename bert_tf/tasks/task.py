@@ -273,11 +273,7 @@ class Task(abc.ABC):
 
     @property
     def deciding_set(self) -> str | None:
-        """The set that decides which weights are best, and the thresholds.
-
-        It is the first of ``dev_sets`` that is no test set. Where there is none, the last weights
-        count as the best, and thresholds are the defaults.
-        """
+        """The set that decides on weights and thresholds: the first dev set that is no test set."""
         return next((name for name in self.dev_sets if name != TEST), None)
 
     @property
@@ -346,10 +342,7 @@ class Task(abc.ABC):
         return {"train": len(self.training_items()), **unlabelled, **sizes}
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """How often each label occurs in one of ``dev_sets``, or (``None``) in the training set.
-
-        {} without classes.
-        """
+        """How often each label occurs in a dev set, or (``None``) the training set; {} without."""
         items = self.training_items() if set_name is None else self._sets[set_name].items
         names = map(self._names_of, items if self.labels else ())
         return collections.Counter(itertools.chain.from_iterable(names))
@@ -379,10 +372,7 @@ class Task(abc.ABC):
     def predict(
         self, inference: Inference, set_name: str, thresholds: Thresholds
     ) -> Iterator[Record]:
-        """Predicts on one of ``dev_sets`` or ``test_sets``: a record of each example, in order.
-
-        ``bert_tf.Predictor`` says which keys a record has.
-        """
+        """Predicts on a set: a record of each example, as ``bert_tf.Predictor`` has them."""
         items = self._sets[set_name].items
         if items:
             records = self._records(items, self.outputs(inference, set_name), thresholds)
@@ -392,11 +382,7 @@ class Task(abc.ABC):
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Predicts on one of the sets and writes the files of the task's form; gives their paths.
-
-        By default that is ``SET.tsv``, with the columns id, prediction, of a labelled set expected,
-        of each class its probability, and of a labelled set text.
-        """
+        """Predicts on a set and writes its files, by default ``SET.tsv``; gives their paths."""
         records: Iterable[Record] = self.predict(inference, set_name, thresholds)
         if set_name in self.dev_sets:
             items = self._sets[set_name].items
@@ -482,20 +468,13 @@ class Task(abc.ABC):
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
-        """A record that has every key of all.
-
-        ``items`` are the examples that are no bad rows.
-        """
+        """A record that has every key of all; ``items`` are the examples that are no bad rows."""
         columns = dict(cls.empty_record())
         return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns
 
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> "FormReader | None":
-        """The reader of files that are no tables, or have none of the user's own columns.
-
-        ``columns`` are those that the model was trained with, {} where it was trained on such
-        files.
-        """
+        """The reader of files that have none of the user's columns; ``columns``: the training's."""
         return None
 
 

@@ -61,12 +61,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class _TextTask(Task):
-    """Texts, one or two each.
-
-    With ``glue``, a name in ``glue_tasks.GLUE_TASKS``, its metrics are used, and ``test`` sets are
-    GLUE's, and become files of a submission; one of MNLI's may be ``DIAGNOSTIC``. ``long_text`` is
-    the setting.
-    """
+    """Texts, one or two each; ``glue`` names a task of ``GLUE_TASKS``, whose metrics are used."""
 
     explains = True
     # The headline of data that are not GLUE's.

@@ -28,12 +28,9 @@ _COUNT, _LABELS = "count", "labels"
 class WordStates:
     """Keeps the states that ``BertFeatureTagger`` reads, for each data set that it is run on.
 
-    They are floats of the model's compute dtype, L * H for each word: of BERT-base 3 kB in float32
-    where one layer is read, 12 kB of four and 37 kB of all twelve, so that CoNLL-2003's 204,000
-    words of training take 0.6, 2.5 and 7.5 GB. They are in a file without a name in ``folder`` (the
-    system's for temporary files where that is remote or ""), which goes with the process however it
-    ends; a resumed run computes them again. Where the disk has no room for them, each batch runs
-    the encoder.
+    They are L * H floats for each word: of BERT-base and CoNLL-2003's training set 0.6 to 7.5 GB.
+    They are in a file without a name in ``folder`` (the system's for temporary files where that is
+    remote or ""), which goes with the process. Without room for them each batch runs the encoder.
     """
 
     def __init__(self, folder: str) -> None:

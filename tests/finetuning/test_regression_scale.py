@@ -15,13 +15,7 @@ from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.training import checkpoints
 
-from .small_runs import (
-    TINY,
-    results_of,
-    sentences,
-    settings,
-    write_table,
-)
+from .small_runs import TINY, results_of, sentences, settings, write_table
 from .small_tasks import examples_of, text_task
 
 

@@ -17,13 +17,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
-from .small_runs import (
-    TINY,
-    VOCAB,
-    results_of,
-    sentences,
-    settings,
-)
+from .small_runs import TINY, VOCAB, results_of, sentences, settings
 
 
 def test_the_papers_grid(inputs, tmp_path):

@@ -14,16 +14,10 @@ from bert_tf.modeling import BertFeatureTagger
 from tests.predicting.prediction_models import predict
 
 from .small_runs import TINY, VOCAB, results_of, write_checkpoint, write_model
-from .test_feature_tagging import flags, write_columns
+from .test_feature_tagging import flags
 
 LTR = dataclasses.replace(TINY, is_decoder=True)
 RTL = dataclasses.replace(LTR, right_to_left=True)
-
-
-@pytest.fixture(scope="module")
-def columns(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("columns")
-    return write_columns(folder / "train", 60, 1), write_columns(folder / "dev", 9, 2)
 
 
 @pytest.fixture(scope="module")

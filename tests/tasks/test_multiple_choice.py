@@ -28,11 +28,13 @@ def read_table(path):
         return list(csv.reader(file, delimiter="\t"))
 
 
-def by_plain_loop(model, item, max_seq_length=32):
+PREPROCESSOR = BertPreprocessor(VOCAB, max_seq_length=32)
+
+
+def by_plain_loop(model, item):
     """The probabilities of one example's choices, from the preprocessor's rows."""
-    preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)
     contexts = [item.context] * len(item.choices)
-    rows = preprocessor((tf.constant(contexts), tf.constant(item.choices)))
+    rows = PREPROCESSOR((tf.constant(contexts), tf.constant(item.choices)))
     logits = model({key: value[None] for key, value in rows.items()}, training=False)[0]
     return tf.nn.softmax(logits).numpy()
 

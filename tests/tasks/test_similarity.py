@@ -10,12 +10,7 @@ import tensorflow as tf
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.tasks.similarity_losses import (
-    CosineError,
-    CosineOrder,
-    InBatchNegatives,
-    Matryoshka,
-)
+from bert_tf.tasks.similarity_losses import CosineError, CosineOrder, InBatchNegatives, Matryoshka
 from bert_tf.tasks.similarity_task import SimilarityTask
 from bert_tf.tasks.task import TrainingOptions
 from tests.finetuning.small_tasks import CONFIG, TOKENIZER, examples_of, inference, random_text
