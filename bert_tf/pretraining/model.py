@@ -86,8 +86,8 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     if config.direction not in ("both", objective):
         sides = {"mlm": "both sides", "ltr": "the left", "rtl": "the right"}
         raise ValueError(
-            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder), from "
-            f"{sides[config.direction]} alone, and --objective={objective} predicts from "
+            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder): it "
+            f"predicts from {sides[config.direction]} alone, and --objective={objective} from "
             f"{sides[objective]}: give --objective={config.direction}."
         )
     sees: dict[str, Any] = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}

@@ -110,8 +110,9 @@ class RunDirectory:
             found = [name for name in names if not (is_temporary(name) or self.is_lock(name))]
         if found:
             raise ValueError(
-                f"--model_dir={self.path} holds {listed(found, 3)}, and no run of this library, "
-                "which would write over it: name an empty directory, or one yet to be made."
+                f"--model_dir={self.path} holds {listed(found, 3)}, which no run of this library "
+                "wrote, and a run would write over it: name an empty directory, or one yet to be "
+                "made."
             )
 
     def create(self) -> None:

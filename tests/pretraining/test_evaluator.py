@@ -170,7 +170,7 @@ def test_refusals(run, inputs, tmp_path):
         model_dir=tmp_path / "none", error=TimeoutError
     )
     assert not (tmp_path / "none").exists()
-    assert "and no run of this library" in refusal(model_dir=inputs)
+    assert "which no run of this library" in refusal(model_dir=inputs)
     hosts = "--worker_hosts=127.0.0.1:2222,127.0.0.1:2223"
     assert "--mode=eval runs on one machine: leave --worker_hosts out." in refusal(hosts)
     assert "other settings: --masking=span (was token), --seed=3 (was 12345)." in refusal(
@@ -178,7 +178,7 @@ def test_refusals(run, inputs, tmp_path):
     )
     assert not (run / "eval").exists()
     write_json(str(run / "eval/notes.json"), {})
-    assert "eval holds notes.json, and no run of this library" in refusal()
+    assert "eval holds notes.json, which no run of this library" in refusal()
     (run / "eval/notes.json").unlink()
     with (run / "eval/.lock").open("w") as lock:
         lock.write("123")

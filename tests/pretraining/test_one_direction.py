@@ -57,7 +57,6 @@ def test_a_causal_start_keeps_its_direction(ran, objective, inputs, tmp_path):
     own = {"ltr": "left", "rtl": "right"}
     for asked, sides in (("mlm", "both sides"), (other, f"the {own[other]}")):
         refused = refusal_of(inputs, tmp_path, **start, objective=asked)
-        assert refused.endswith(
-            f"--objective={asked} predicts from {sides}: give --objective={objective}."
-        )
-        assert f"{ran[0]} is causal (is_decoder), from the {own[objective]} alone, and" in refused
+        assert refused.endswith(f"--objective={asked} from {sides}: give --objective={objective}.")
+        seen = f"it predicts from the {own[objective]} alone, and"
+        assert f"{ran[0]} is causal (is_decoder): {seen}" in refused

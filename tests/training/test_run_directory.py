@@ -200,7 +200,7 @@ def test_an_evaluations_folder_is_no_hindrance_to_a_run_that_has_begun(directory
     RunDirectory(directory.evaluation).create()
     directory.check_place({})
     os.remove(directory.flags)
-    with pytest.raises(ValueError, match="holds eval, and no run of this library"):
+    with pytest.raises(ValueError, match="holds eval, which no run of this library"):
         directory.check_place({})
 
 
@@ -298,8 +298,8 @@ def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, fi
     with pytest.raises(ValueError) as refused:
         RunDirectory(str(tmp_path)).check_place({})
     assert str(refused.value) == (
-        f"--model_dir={tmp_path} holds {named}, and no run of this library, which would write over "
-        "it: name an empty directory, or one yet to be made."
+        f"--model_dir={tmp_path} holds {named}, which no run of this library wrote, and a run "
+        "would write over it: name an empty directory, or one yet to be made."
     )
     assert contents(tmp_path) == before
 
