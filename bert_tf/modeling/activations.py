@@ -62,16 +62,7 @@ _GELUS = {
 
 
 def get_activation(name: str) -> Activation:
-    """The activation that a config names, as a function of a tensor and ``training``.
-
-    ``gelu`` is the exact one, by the error function; ``gelu_new``, ``gelu_pytorch_tanh`` and
-    ``gelu_approximate`` name its tanh approximation; the others are Keras' own.
-
-    >>> round(float(get_activation("gelu")(ops.array(1.0), False)), 4)
-    0.8413
-    >>> round(float(get_activation("gelu_new")(ops.array(1.0), False)), 4)
-    0.8412
-    """
+    """The activation that a config names, as a function of a tensor and ``training``."""
     if name not in _GELUS:
         function = keras.activations.get(name)
         return lambda x, training: function(x)

@@ -26,7 +26,7 @@ TEMPERATURE = "temperature"
 
 
 def without_temperature(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """What decides as ``thresholds`` do where probabilities are not calibrated.
+    """The thresholds that decide alike where probabilities are not calibrated.
 
     >>> found = without_temperature({"temperature": 2.0, "probability": 0.75})
     >>> {name: round(value, 3) for name, value in found.items()}
@@ -42,11 +42,7 @@ def without_temperature(thresholds: Mapping[str, float]) -> dict[str, float]:
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:
-    """Symbolic inputs for features: the batch and every other dimension are left open.
-
-    >>> sorted(model_inputs(features.ENCODER_FEATURES))
-    ['input_mask', 'input_type_ids', 'input_word_ids']
-    """
+    """Symbolic inputs for features: the batch and every other dimension are left open."""
     return {
         key: keras.Input(
             shape=(None,) * (len(feature.dimensions) - 1), dtype=feature.dtype, name=key
@@ -66,13 +62,7 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
 def new_logits(
     config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
 ) -> keras.layers.Dense:
-    """A task's output layer: dense, its kernel drawn as BERT's are, its bias 0.
-
-    It computes in float32 at least, so that no logit is rounded to a lower compute dtype.
-
-    >>> new_logits(BertConfig(), 3, "classifier", keras.DTypePolicy("mixed_bfloat16")).compute_dtype
-    'float32'
-    """
+    """A task's output layer: dense, in float32 at least, its kernel drawn as BERT's are."""
     return keras.layers.Dense(
         units,
         kernel_initializer=new_initializer(config),
@@ -255,10 +245,12 @@ class BertModel(keras.Model):
         if dims is None:
             return embedding
         if embedding is None or not 1 <= dims <= size:
-            of = "it gives no vectors of texts" if embedding is None else f"they have {size}"
+            found, expected = f"they have {size}", f"a number from 1 to {size}"
+            if embedding is None:
+                found, expected = "it gives no vectors of texts", "a model of embeddings"
             raise ValueError(
-                f"--embedding_dims={dims} is how many numbers are kept of the vectors of "
-                f"{self.name}, and {of}: expected as many or fewer of a model of embeddings."
+                f"--embedding_dims={dims} is how many numbers to keep of the vectors of "
+                f"{self.name}, and {found}: expected {expected}."
             )
         return dataclasses.replace(embedding, dims=dims)
 
@@ -308,11 +300,7 @@ class BertModel(keras.Model):
         self.dtype_policy = dtype_policy
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on a batch, which may hold further features.
-
-        Raises:
-            ValueError: a feature is missing, or the sequence is longer than the positions.
-        """
+        """Runs the model on a batch, which may hold further features."""
         missing = [key for key in self.input if key not in inputs]
         if missing:
             raise ValueError(

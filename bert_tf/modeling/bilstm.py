@@ -37,10 +37,8 @@ def bilstm_shapes(name: str, width: int, units: int) -> Shapes:
 class BiLstm(BertLayer):
     """A bidirectional LSTM on the encoder's states, each direction as wide as they are.
 
-    Source: Devlin et al. 2019, section 5.1: "we added a randomly initialized BiLSTM on top". The
-    paper says no more of it. Padding is not read. Where ``summarises``, what it gives for a text is
-    the last state of each direction: the forward one's at the last real token, the backward one's
-    at the first.
+    Source: Devlin et al. 2019, section 5.1, which says no more of it. Padding is not read. Where
+    ``summarises``, a text gets the last state of each direction.
     """
 
     def __init__(self, config: BertConfig, summarises: bool, **kwargs: Any) -> None:

@@ -42,14 +42,9 @@ class MaskSeeds(keras.random.SeedGenerator):
 class Dropout(keras.layers.Layer):
     """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
 
-    Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it
-    draws sixteen random bits an element where Keras draws thirty-two: drawing is most of
-    dropout's cost on a CPU. The rate is therefore rounded to a multiple of 1/65536 (0.1 becomes
-    0.100006) and the scale is that of the rounded rate, so the expectation is exact.
-
-    >>> layer = Dropout(0.5, MaskSeeds(1, name="seed"))
-    >>> sorted({float(x) for x in layer(ops.ones(1000), training=True)})
-    [0.0, 2.0]
+    Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it draws sixteen
+    random bits an element where Keras draws thirty-two: drawing is most of dropout's cost on a CPU.
+    The rate is rounded to a multiple of 1/65536, and the scale is that of the rounded rate.
     """
 
     def __init__(self, rate: float, seed_generator: MaskSeeds | None = None, **kwargs: Any) -> None:
@@ -105,15 +100,3 @@ def seed_variables(model: keras.Model) -> list[Any]:
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
-
-
-def count_draws(model: keras.Model) -> int:
-    """How often a call in training draws a mask: its generator's second number grows by as much."""
-    (generator,) = seed_variables(model)
-    inputs = {
-        key: ops.ones([size or 2 for size in value.shape], value.dtype)
-        for key, value in model.input.items()
-    }
-    with keras.StatelessScope(state_mapping=[(generator, ops.zeros(2, generator.dtype))]) as scope:
-        model(inputs, training=True)
-    return int(scope.get_current_value(generator)[1])

@@ -52,13 +52,7 @@ class BertEmbeddings(BertLayer):
     """The sum of three learned embeddings, then layer normalisation and dropout.
 
     Source: Devlin et al. 2019, section 3 and figure 2; google-research/bert ``modeling.py``,
-    ``embedding_lookup`` and ``embedding_postprocessor``. The masked-LM head multiplies by the same
-    ``word_embeddings`` (V, H).
-
-    >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
-    >>> ids = ops.zeros((2, 5), "int32")
-    >>> tuple(BertEmbeddings(config)(ids, ids).shape)
-    (2, 5, 128)
+    ``embedding_lookup`` and ``embedding_postprocessor``.
     """
 
     def __init__(
@@ -92,11 +86,7 @@ class BertEmbeddings(BertLayer):
     def call(
         self, word_ids: Any, type_ids: Any, positions: Any = None, training: bool | None = False
     ) -> Any:
-        """(B, S) int32 token ids and segment types -> (B, S, H) in the compute dtype.
-
-        Vectors (B, S, H) may be in place of the ids, and be added as they are; ``positions``
-        (B, S) int32 are 0, 1, 2, ... by default.
-        """
+        """(B, S) int32 ids, or vectors (B, S, H), types and positions -> (B, S, H)."""
         if len(word_ids.shape) == 2:
             words = look_up(self.word_embeddings, word_ids)
         else:
@@ -120,13 +110,10 @@ class BertEmbeddings(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """A tanh layer on the hidden state of the token that sees all others.
+    """A tanh layer on the hidden state of the token that sees all others; a DistilBERT has a ReLU.
 
-    A DistilBERT's has a ReLU in place of tanh.
-
-    Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler". That is the first
-    token, [CLS]; in an encoder that reads from left to right, whose first token sees no other, the
-    last real one, [SEP], as Radford et al. 2018 (OpenAI GPT, section 3.2) have it.
+    That is the first token, [CLS], as in google-research/bert's ``BertModel``; from left to right
+    it is the last real one, [SEP], as in Radford et al. 2018 (OpenAI GPT), section 3.2.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:

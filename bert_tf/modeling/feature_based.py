@@ -52,13 +52,7 @@ _READ = {
 
 
 def check_variant(variant: str, num_blocks: int | None = None) -> None:
-    """Checks a variant's name and, where their number is given, that the encoder has enough blocks.
-
-    >>> check_variant("concat_last_four", 2)
-    Traceback (most recent call last):
-    ...
-    ValueError: The variant concat_last_four reads 4 blocks, and the encoder has 2: choose another.
-    """
+    """Checks a variant's name and, where their number is given, that the blocks are enough."""
     if variant not in _LEAST_BLOCKS:
         raise ValueError(f"variant is {variant!r}, expected one of {', '.join(VARIANTS)}.")
     least = _LEAST_BLOCKS[variant]
@@ -70,12 +64,7 @@ def check_variant(variant: str, num_blocks: int | None = None) -> None:
 
 
 def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
-    """Picks the hidden states of an encoder's outputs that a variant reads, the lowest first.
-
-    >>> outputs = {"embedding_output": "e", "encoder_outputs": ["1", "2", "3"]}
-    >>> read_states("second_to_last", outputs), read_states("weighted_sum_all", outputs)
-    (['2'], ['1', '2', '3'])
-    """
+    """Picks the hidden states of an encoder's outputs that a variant reads, the lowest first."""
     blocks = outputs[features.ENCODER_OUTPUTS]
     check_variant(variant, len(blocks))
     if variant == "embeddings":
@@ -498,11 +487,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         return shapes | dense_shapes("tags", width, arguments["num_classes"])
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on tokens, or on what its encoder gave; either may hold further features.
-
-        Raises:
-            ValueError: as ``BertModel``.
-        """
+        """Runs the model on tokens, or on what its encoder gave, among further features or not."""
         if features.WORD_STATES not in inputs:
             return super().__call__(inputs, *args, **kwargs)
         given = {key: inputs[key] for key in self.reader.input}

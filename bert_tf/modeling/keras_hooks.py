@@ -24,11 +24,8 @@ def without_reduction(
     """Switches off an optimizer's own sum of the gradients over the replicas, for good.
 
     Keras sums them within ``apply``. For gradients that are summed already, to be clipped, a second
-    sum would multiply them by the number of replicas.
-
-    Returns:
-        What takes the place of ``optimizer.apply``: it takes gradients and variables, and fails
-        where ``apply`` did not come by the hook.
+    sum would multiply them by the number of replicas. What is returned takes the place of
+    ``optimizer.apply``, and fails where ``apply`` did not come by the hook.
     """
     if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
         raise unexpected("has no optimizer._all_reduce_sum_gradients")

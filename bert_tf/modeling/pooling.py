@@ -10,18 +10,10 @@ from bert_tf.choices import POOLINGS
 
 
 def pool(states: Any, mask: Any, pooling: str) -> Any:
-    """Makes one vector of each row's real tokens, [CLS] and [SEP] among them.
+    """(B, S, H) states and the (B, S) mask, 1 = real -> (B, H); ``none`` gives the states.
 
-    As sentence-transformers (Reimers and Gurevych 2019, section 3) does, so that its models give
-    the embeddings that they were trained for. ``states`` (B, S, H) and the int32 ``mask`` (B, S)
-    give (B, H): the first token's state (``cls``), the ``mean``, the ``max`` of each of the H
-    numbers, or the ``last`` token's state; ``none`` gives ``states``. Any other pooling is a
-    ``ValueError``.
-
-    >>> states = ops.array([[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]]])
-    >>> mask = ops.array([[1, 1, 0]])
-    >>> [ops.convert_to_numpy(pool(states, mask, how)).tolist() for how in POOLINGS[1:]]
-    [[[1.0, -4.0]], [[2.0, -3.0]], [[3.0, -2.0]], [[3.0, -2.0]]]
+    Over all real tokens, [CLS] and [SEP] among them, as sentence-transformers does (Reimers and
+    Gurevych 2019, section 3): so its models give the embeddings that they were trained for.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(POOLINGS)}.")
@@ -49,12 +41,7 @@ def _last(states: Any, mask: Any) -> Any:
 
 
 def normalize(vectors: Any) -> Any:
-    """Scales vectors (..., H) to the Euclidean length 1; a vector of zeros stays one.
-
-    >>> ops.convert_to_numpy(normalize(ops.array([[3.0, 4.0], [0.0, 0.0]])))
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
+    """Scales vectors (..., H) to the Euclidean length 1; a vector of zeros stays one."""
     return ops.normalize(vectors, axis=-1, order=2)
 
 

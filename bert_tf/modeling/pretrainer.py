@@ -31,11 +31,7 @@ from .transformer import LayerNorm
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class NextSentenceHead(BertLayer):
-    """Two logits of the pooled output: index 0, the second segment follows; 1, it is random.
-
-    Source: Devlin et al. 2019, section 3.1, task 2; google-research/bert ``run_pretraining.py``,
-    ``get_next_sentence_output``. The logits are float32 whatever the compute dtype.
-    """
+    """Two logits of the pooled output: index 0, the second segment follows; 1, it is random."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -55,11 +51,7 @@ class NextSentenceHead(BertLayer):
 
 
 class MaskedLMHead(BertLayer):
-    """Logits over the vocabulary at the given positions of a sequence.
-
-    The hidden states at the positions go through a dense layer, the activation and a layer
-    normalisation, and are multiplied by the encoder's own word embeddings, the variable
-    ``embedding_table`` (V, H); a bias per word is added. Nothing is computed for other positions.
+    """Logits over the vocabulary at the given positions, tied to the encoder's word embeddings.
 
     Source: Devlin et al. 2019, section 3.1, task 1; google-research/bert ``run_pretraining.py``,
     ``get_masked_lm_output`` and ``gather_indexes``.

@@ -174,13 +174,7 @@ def check_pooling(pooling: str, bilstm: bool) -> None:
 
 
 def check_num_classes(num_classes: int | None) -> int:
-    """The number of classes; raises a ``ValueError`` where there is none.
-
-    >>> check_num_classes(0)
-    Traceback (most recent call last):
-    ...
-    ValueError: num_classes is 0: expected 1 or more.
-    """
+    """The number of classes; raises a ``ValueError`` where there is none."""
     if num_classes is None or num_classes < 1:
         raise ValueError(f"num_classes is {num_classes}: expected 1 or more.")
     return num_classes

@@ -20,14 +20,10 @@ from .dropout import Dropout, MaskSeeds
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LayerNorm(keras.layers.Layer):
-    """Normalises over the last axis, then scales by ``gamma`` and adds ``beta`` (Ba et al. 2016).
+    """Normalises over the last axis, in float32 at least, then scales and shifts (Ba et al. 2016).
 
-    It computes in float32 at least, whatever the compute dtype, and subtracts the mean before it
-    scales. ``keras.layers.LayerNormalization`` scales first, which cancels badly where the mean
-    is large against the deviation. BERT's epsilon, added to the variance, is 1e-12.
-
-    >>> [round(float(x), 3) for x in LayerNorm(1e-12)(ops.array([[1.0, 3.0, 5.0]]))[0]]
-    [-1.225, 0.0, 1.225]
+    ``keras.layers.LayerNormalization`` scales before it subtracts the mean, which cancels badly
+    where the mean is large against the deviation.
     """
 
     def __init__(self, epsilon: float, **kwargs: Any) -> None:
@@ -87,19 +83,10 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
 class TokenRows:
     """How the tokens of a batch become rows of a matrix: all B * S of them, or the real ones alone.
 
-    Everything in a Transformer but attention acts on each token by itself, so it acts on rows of a
-    matrix, and the rows of padding, which nobody reads, can be left out. The results of real tokens
-    are the same, and so are the gradients. The number of real tokens is known only when the batch
-    is there; XLA needs it before, so a step that XLA compiles (on TPUs every one) keeps padding.
-
-    ``real_tokens`` are (B, S), 1 = real and 0 = padding. ``without_padding`` makes R the number of
-    real tokens; the first of each text counts as real whatever the mask says: the pooler reads it.
-
-    >>> rows = TokenRows(ops.array([[1, 1, 0], [1, 0, 0]]), without_padding=True)
-    >>> matrix = rows.from_batch(ops.array([[[1], [2], [3]], [[4], [5], [6]]]))
-    >>> ops.convert_to_numpy(matrix)[:, 0], ops.convert_to_numpy(rows.to_batch(matrix))[:, :, 0]
-    (array([1, 2, 4], dtype=int32), array([[1, 2, 0],
-           [4, 0, 0]], dtype=int32))
+    Everything in a Transformer but attention acts on each token by itself, so the rows of padding
+    can be left out. XLA needs to know the number of rows before the batch is there: a step that it
+    compiles keeps padding. ``real_tokens`` are (B, S), 1 = real; the first token of each text
+    counts as real whatever the mask says, because the pooler reads it.
     """
 
     def __init__(self, real_tokens: Any, without_padding: bool) -> None:
@@ -157,14 +144,7 @@ MASKED_SCORE = -30000.0
 def attention_bias(mask: Any, dtype: str, direction: Direction = "both") -> Any:
     """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
 
-    Where attention is causal it is (B, 1, S, S), and ``MASKED_SCORE`` at later keys, too, or from
-    right to left at earlier ones.
-
-    >>> attention_bias(ops.array([[1, 0]]), "float32").shape == (1, 1, 1, 2)
-    True
-    >>> bias = attention_bias(ops.array([[1, 1]]), "float32", "ltr")
-    >>> (ops.convert_to_numpy(bias) < 0).tolist()
-    [[[[False, True], [False, False]]]]
+    Causal attention has (B, 1, S, S), and ``MASKED_SCORE`` also at the keys that it does not see.
     """
     bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
     if direction == "both":
@@ -202,10 +182,7 @@ def join_heads(contexts: Any) -> Any:
 
 
 def attention_weights(query: Any, key: Any, real_tokens: Any, direction: Direction = "both") -> Any:
-    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S): what a query takes of each key.
-
-    The sum over the keys is 1.
-    """
+    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1."""
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
     dtype = keras.backend.standardize_dtype(scores.dtype)
@@ -231,20 +208,12 @@ def attend_at_once(
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
-    """Scaled dot-product attention of every token to every real token, in N heads.
-
-    Where the config has ``is_decoder`` it is causal: to itself and the real tokens before it, or
-    with ``right_to_left`` after it.
+    """Scaled dot-product attention in N heads, to the real tokens that the config's sides have.
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
-    ``attention_layer`` and the dense layer after it.
-
-    One matrix product makes queries, keys and values. Its kernel (H, 3 * H) is the query, key and
-    value kernels of a published checkpoint side by side, in that order, and its bias (3 * H,)
-    their biases: ``numpy.concatenate([query, key, value], axis=-1)``, and ``numpy.split(kernel,
-    3, axis=-1)`` back. Within each of the three, column n * D + d belongs to head n.
-
-    ``attend``: see ``training_attention`` of ``BertEncoder``.
+    ``attention_layer``. One matrix product makes queries, keys and values: its kernel (H, 3 * H)
+    has a published checkpoint's three side by side, in that order, and its bias theirs. Within
+    each, column n * D + d belongs to head n. ``attend`` is the encoder's ``training_attention``.
     """
 
     def __init__(
@@ -291,10 +260,7 @@ class SelfAttention(BertLayer):
         return self.attention_output(contexts)
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
-        """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout.
-
-        They are computed for themselves: attention that is fast keeps none.
-        """
+        """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
         query, key, _ = split_heads(self.query_key_value(hidden), self.config.num_attention_heads)
         return attention_weights(query, key, real_tokens, self.config.direction)
 
@@ -307,11 +273,9 @@ class SelfAttention(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TransformerBlock(BertLayer):
-    """Post-normalised Transformer block: each sub-layer's output is dropped out, added, normalised.
+    """Post-normalised Transformer block; its switches are those of ``BertEncoder``.
 
-    Source: Vaswani et al. 2017, section 3.1; google-research/bert ``modeling.py``,
-    ``transformer_model``. ``trains_without_padding``, ``infers_without_padding`` and
-    ``recomputes``: see ``BertEncoder``.
+    Source: Vaswani et al. 2017, section 3.1; google-research/bert ``transformer_model``.
     """
 
     def __init__(

@@ -36,9 +36,6 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
     """Trainable weights of a ``BertPretrainer``: encoder, masked-LM head, NSP head.
 
     The pooler is there for NSP's head alone: without NSP neither is counted.
-
-    >>> parameter_count(BertConfig())  # BERT-base, as released with both heads
-    110106428
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     norm = 2 * hidden
@@ -58,11 +55,8 @@ def describe_parameters(config: BertConfig, nsp: bool = True) -> str:
     >>> describe_parameters(BertConfig())
     '110,106,428 = V*H 23,440,896 + 12*L*H*H 84,934,656 + 1,730,876 else'
     """
-    total, hidden, inner = (
-        parameter_count(config, nsp),
-        config.hidden_size,
-        config.intermediate_size,
-    )
+    hidden, inner = config.hidden_size, config.intermediate_size
+    total = parameter_count(config, nsp)
     words = config.vocab_size * hidden
     matrices = config.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
     formula = "12*L*H*H" if inner == 4 * hidden else "L*(4*H*H + 2*H*F)"
@@ -90,11 +84,6 @@ def estimate_step(
 
     Matrix products alone are counted, three times over: once forward, twice backward; what
     ``remat`` computes again is not. ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
-
-    >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
-    ...                      max_predictions_per_seq=20)
-    >>> step.tokens, round(step.flops / 1e12, 1)
-    (32768, 17.9)
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     length, layers = max_seq_length, config.num_hidden_layers

@@ -185,10 +185,7 @@ def _open_text(
             progress.update(done >> 20)
 
     corpus = sources.open_corpus(
-        patterns,
-        input_format=input_format,
-        cache_dir=cache_dir,
-        progress=show,
+        patterns, input_format=input_format, cache_dir=cache_dir, progress=show
     )
     if progress is not None:
         progress.close()
@@ -245,7 +242,6 @@ def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> i
 
 def _batches(
     settings: PretrainingSettings,
-    data: PretrainingData,
     tokenizer: BertTokenizer,
     source: sources.Corpus | Records,
     max_seq_length: int,
@@ -288,7 +284,6 @@ def training_batches(
     """
     return _batches(
         settings,
-        data,
         tokenizer,
         cast(sources.Corpus | Records, data.train or data.records),
         phase.max_seq_length,
@@ -337,7 +332,6 @@ def evaluation_batches(
     """
     return _batches(
         settings,
-        data,
         tokenizer,
         cast(sources.Corpus | Records, data.evaluated),
         max_seq_length,

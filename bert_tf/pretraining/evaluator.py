@@ -42,13 +42,7 @@ from .model import set_arithmetic
 from .results import PREDICTED, export_model
 from .rules import BY_CHANGE
 from .saving import Position
-from .settings import (
-    MAY_DIFFER,
-    PATHS,
-    PretrainingSettings,
-    phases_of,
-    settings_of_run,
-)
+from .settings import MAY_DIFFER, PATHS, PretrainingSettings, phases_of, settings_of_run
 
 _POLL_SECONDS = 2.0
 # Figures are compared over as many rows; what --change changes of a run, changes none.
@@ -58,11 +52,8 @@ _MAY_DIFFER = (MAY_DIFFER | BY_CHANGE) - {"max_eval_steps", "eval_batch_size"}
 def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
     """Evaluates a run's checkpoints, until it has ended or none came for ``--eval_timeout``.
 
-    The run's own settings hold but for those that are ``given``, of which only such may differ as
+    The run's own settings hold but for those that are ``given``; of these only such may differ as
     have nothing to do with data, model and figures.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM came.
     """
     check_one_worker()
     if settings.worker_hosts:

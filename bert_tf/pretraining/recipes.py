@@ -75,11 +75,7 @@ _SET_TOO: Mapping[str, Collection[str]] = {
 
 
 def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
-    """What a recipe sets beside the flags that are ``given``.
-
-    >>> from_recipe("five_minutes", {"phases", "bert_config", "num_train_steps"})
-    {'equal_tokens': True, 'learning_rate': 0.002, 'adam_beta_2': 0.98}
-    """
+    """What a recipe sets beside the flags that are ``given``."""
     others = {*given}.union(*(_SET_TOO.get(flag, ()) for flag in given))
     return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
 

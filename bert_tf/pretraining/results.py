@@ -68,9 +68,8 @@ def fill_masks(
 ) -> list[dict[str, Any]]:
     """Lets the model guess words of sentences, one hidden at a time: of each sentence the surest.
 
-    It has the text, the word, the guesses and their probabilities, and of how many words of the
-    sentence (``hidden``) the first guess was right (``guessed``). A causal model guesses a word
-    from those before it, or after it, which are the text then.
+    ``guessed`` says for how many of the sentence's ``hidden`` words the first guess was right. A
+    causal model guesses a word from those before it, or after it, which are the text then.
     """
     served = Served(
         model=model,

@@ -78,11 +78,8 @@ def run(
     ``callbacks`` are Keras'; of several workers each calls its own. ``given`` are the settings that
     the user named: a run that was changed has its own values of others. ``stop_after_minutes``
     counts from ``began``, of ``time.monotonic``, by default from now. ``is_temporary``: the model
-    directory is gone after it.
-
-    Raises:
-        KeyboardInterrupt: the run was stopped; a checkpoint is kept.
-        OutOfTimeError: ``stop_after_minutes`` are over; a checkpoint is kept.
+    directory is gone after it. A run that is stopped, by KeyboardInterrupt or OutOfTimeError, has
+    kept a checkpoint.
     """
     began = time.monotonic() if began is None else began
     check_callbacks(callbacks)

@@ -54,10 +54,7 @@ class Position:
 class Saving:
     """Saves and restores a run: its loop's state, and where its data goes on. The chief writes.
 
-    Attributes:
-        position: where the data goes on.
-        best: the step, phase and loss of the best evaluation; empty where there is none.
-        background: the context to train in, which ends when the last save is on the disk.
+    ``best`` has the step, phase and loss of the best evaluation, if any.
     """
 
     def __init__(
@@ -113,10 +110,7 @@ class Saving:
                 self._directory.checkpoints,
                 self._loop.step,
                 self._loop.state(),
-                {
-                    **self.position.to_json(),
-                    "trend": self._loop.trend,
-                },
+                {**self.position.to_json(), "trend": self._loop.trend},
                 keep=self._settings.keep_checkpoints,
             )
         self._saved_step = self._loop.step

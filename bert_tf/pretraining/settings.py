@@ -48,18 +48,7 @@ class Phase:
 def parse_phases(text: str, num_steps: int) -> list[Phase]:
     """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
 
-    ``128:0.9,512:0.1`` is the paper's schedule (Devlin et al. 2019, appendix A.2): the first 90% of
-    the steps at length 128, the rest at 512, under one learning-rate curve. The phases have no
-    gaps; those left without a step are left out.
-
-    >>> for phase in parse_phases("128:0.9,512:0.1", 1000):
-    ...     print(phase)
-    Phase(max_seq_length=128, first_step=0, last_step=900, times_rows=1, predictions=None)
-    Phase(max_seq_length=512, first_step=900, last_step=1000, times_rows=1, predictions=None)
-    >>> parse_phases("128:0.9,512:0.2", 1000)
-    Traceback (most recent call last):
-    ...
-    ValueError: --phases=128:0.9,512:0.2: the shares add up to 1.1, expected 1.
+    The phases have no gaps; those left without a step are left out.
     """
     lengths: list[int] = []
     shares: list[float] = []
@@ -199,8 +188,8 @@ class PretrainingSettings:
     )
     do_lower_case: bool | None = switch(
         None,
-        "Lower-case the text and strip accents (uncased); true by default, or as "
-        "--init_checkpoint is.",
+        "Lower-case the text and strip accents (uncased); true by default, or what "
+        "--init_checkpoint says.",
     )
     max_predictions_per_seq: int | None = integer(
         None,
@@ -526,9 +515,6 @@ def settings_from_flags(
     """The settings that the parsed flags ask for, and what to say of flags: no effect, unusual.
 
     ``without_corpus`` is the recipe where no flag names one, nor a corpus or weights to start from.
-
-    Raises:
-        ValueError: flags contradict each other, or a value is out of its range.
     """
     values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
     if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):

@@ -84,11 +84,7 @@ _FREE = {"get-tuple-element", "tuple", "parameter", "bitcast", "constant"}
 
 
 def array_bytes(shape: str) -> tuple[int, int]:
-    """The bytes of a shape's arrays as they are tiled in memory, and without padding.
-
-    >>> array_bytes("u32[1000,4]{1,0:T(8,128)}")
-    (512000, 16000)
-    """
+    """The bytes of a shape's arrays as they are tiled in memory, and without padding."""
     padded = plain = 0
     for name, sizes, order, tile in _ARRAY.findall(shape):
         dimensions = [int(size) for size in sizes.split(",") if size]

@@ -198,14 +198,10 @@ class Evaluator:
 
 
 class TrainingResult(NamedTuple):
-    """What `PretrainingLoop.train` returns: Python numbers over the updates it made, as `Made`.
+    """What `PretrainingLoop.train` returns: Python numbers over the updates that it made.
 
-    ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
-    ``gradient_norm`` is the mean over the updates of the global norm before clipping,
-    ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursors`` are
-    the (epoch, pool, row) of the last row of each input pipeline; ``skipped`` are the steps that
-    were bad, in their order; ``waited`` are the seconds in which a step had ended and the next
-    batch was not there, where they are measured.
+    ``loss`` is the sum of the two losses, means in nats; ``tokens`` are those that are not padding.
+    The others are as `Made` says.
     """
 
     step: int
