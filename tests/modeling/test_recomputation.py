@@ -1,5 +1,8 @@
 """Blocks that are computed again for the backward pass: the same gradients, the same masks."""
 
+import functools
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -10,14 +13,21 @@ from bert_tf.modeling import BertEncoder, seed_variables
 from bert_tf.modeling.transformer import TransformerBlock
 
 
-def _encoder():
-    keras.utils.set_random_seed(1)
+@functools.cache
+def _built():
+    random.seed(1)
     config = BertConfig(
         vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=6, hidden_dropout_prob=0.3,
         attention_probs_dropout_prob=0.3, initializer_range=0.5,
     )  # fmt: skip
     return BertEncoder(config)
+
+
+def _encoder(recomputes=False):
+    encoder = _built()
+    encoder.recomputes_blocks = recomputes
+    return encoder
 
 
 def _gradients(encoder, seed=(3, 4)):
@@ -58,8 +68,7 @@ def test_the_forward_pass_keeps_no_activation():
     """Counted by the products that the gradient's graph has: those of the blocks come twice."""
 
     def products(recomputes):
-        encoder = _encoder()
-        encoder.recomputes_blocks = recomputes
+        encoder = _encoder(recomputes)
         traced = tf.function(lambda: _gradients(encoder)[:2]).get_concrete_function()
         return sum(op.type == "MatMul" for op in traced.graph.get_operations())
 

@@ -18,6 +18,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
     seed_variables,
 )
+from bert_tf.modeling.dropout import Dropout
 from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode, head
 
@@ -94,7 +95,8 @@ def test_variables(case):
 
 def test_initial_values_have_the_config_s_range(case):
     # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
-    config = dataclasses.replace(TINY, hidden_size=256, initializer_range=0.5)
+    sizes = {"hidden_size": 256, "num_hidden_layers": 1}
+    config = dataclasses.replace(TINY, **sizes, initializer_range=0.5)
     arguments = dict.fromkeys(case.arguments, 64)
     dense = getattr(case.make(config, **arguments), case.path)
     kernel = dense.kernel.numpy()
@@ -102,9 +104,15 @@ def test_initial_values_have_the_config_s_range(case):
     assert not dense.bias.numpy().any()
 
 
-def test_fits(case):
-    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = made(case.make, config, **case.arguments)
+def without_dropout(model, monkeypatch):
+    for layer in model._flatten_layers():
+        if isinstance(layer, Dropout):
+            monkeypatch.setattr(layer, "rate", 0.0)
+    return model
+
+
+def test_fits(case, monkeypatch):
+    model = without_dropout(made(case.make, **case.arguments), monkeypatch)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.01), case.loss, run_eagerly=True)
     # In training, as the span predictor ignores padding then.
@@ -154,7 +162,7 @@ def has_logits_of_tokens(case):
 
 
 def test_equals_plain_loops(case):
-    model = made(case.make, **case.arguments, dtype="float64")
+    model = made(case.make, **case.arguments)
     batch = inputs(case)
     weights = weights_by_path(model)
     columns = (batch[key].reshape(-1, 6) for key in features.ENCODER_FEATURES)
@@ -165,7 +173,7 @@ def test_equals_plain_loops(case):
         expected += [head(weights, f"{model.name}/{case.path}", state) for state in read]
     outputs = np.array(stacked(model(batch)))
     assert outputs.shape == SHAPES.get(model.name, (4, 3))
-    np.testing.assert_allclose(outputs.ravel(), np.ravel(expected), atol=1e-10)
+    np.testing.assert_allclose(outputs.ravel(), np.ravel(expected), atol=1e-4)
 
 
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
@@ -174,9 +182,8 @@ def test_no_class(make):
         make(TINY, num_classes=0)
 
 
-def test_in_training_padding_counts_nothing_in_the_loss():
-    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = made(BertSpanPredictor, config)
+def test_in_training_padding_counts_nothing_in_the_loss(monkeypatch):
+    model = without_dropout(made(BertSpanPredictor), monkeypatch)
     model.compile(loss=CROSS_ENTROPY)
     batch = encoder_batch()
     batch["input_mask"][:, 4:] = 0

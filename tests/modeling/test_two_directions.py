@@ -12,7 +12,7 @@ from bert_tf import features
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import model_inputs
 from bert_tf.modeling.feature_based import BertFeatures, BertFeatureTagger
-from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode
 from tests.modeling.test_feature_based import WORD_INDEX, by_plain_loop
 
@@ -22,10 +22,7 @@ RTL = dataclasses.replace(LTR, right_to_left=True)
 
 @pytest.fixture
 def encoders():
-    return [
-        randomise(BertEncoder(config, pooler=False), seed=seed)
-        for seed, config in enumerate((LTR, RTL))
-    ]
+    return [made(BertEncoder, config, seed, pooler=False) for seed, config in enumerate((LTR, RTL))]
 
 
 def by_plain_loops(encoders, row):
@@ -68,7 +65,9 @@ def test_neither_encoder_learns(encoders):
     assert sum(gradient is not None for gradient in gradients) == 2
 
 
-def test_of_checkpoints_saved_and_loaded(encoders, tmp_path):
+def test_of_checkpoints_saved_and_loaded(tmp_path):
+    configs = [dataclasses.replace(config, num_hidden_layers=1) for config in (LTR, RTL)]
+    encoders = [made(BertEncoder, config, pooler=False) for config in configs]
     for name, encoder in zip(("ltr", "rtl"), encoders, strict=True):
         bert_tf.save(encoder, tmp_path / name)
     layer = BertFeatures.from_checkpoint(
@@ -76,6 +75,7 @@ def test_of_checkpoints_saved_and_loaded(encoders, tmp_path):
     )
     expected = np.array(BertFeatures(encoders[0], "last", encoders[1])(encoder_batch()))
     np.testing.assert_array_equal(layer(encoder_batch()), expected)
+    assert layer.encoder.pooler is None and layer.name == "states"
     inputs = model_inputs(features.ENCODER_FEATURES)
     model = keras.Model(inputs, keras.layers.Dense(3)(layer(inputs)))
     model.save(tmp_path / "model.keras")
@@ -100,24 +100,23 @@ def test_of_checkpoints_saved_and_loaded(encoders, tmp_path):
 )
 def test_what_does_not_go_side_by_side(forward, backward, sentence):
     with pytest.raises(ValueError, match=sentence):
-        BertFeatures(BertEncoder(forward), "last", BertEncoder(backward))
+        BertFeatures(made(BertEncoder, forward), "last", made(BertEncoder, backward))
 
 
 # === The tagger ===
 
 
-def new_tagger(variant="weighted_sum_all"):
-    model = BertFeatureTagger(LTR, 3, variant, lstm_units=4, backward=True)
-    return randomise(model)
+def new_tagger(variant):
+    arguments = {"num_classes": 3, "variant": variant, "lstm_units": 4, "backward": True}
+    return made(BertFeatureTagger, LTR, **arguments)
 
 
 def batch():
     return {**encoder_batch(), features.WORD_INDEX: WORD_INDEX}
 
 
-@pytest.mark.parametrize("variant", ["embeddings", "second_to_last", "last"])
-def test_the_tagger_equals_plain_loops(variant):
-    model = new_tagger(variant)
+def test_the_tagger_equals_plain_loops():
+    model = new_tagger("second_to_last")
     assert (model.encoder.config, model.backward.config) == (LTR, RTL)
     found = np.array(model(batch()))
     weights = weights_by_path(model)
@@ -125,13 +124,13 @@ def test_the_tagger_equals_plain_loops(variant):
         ids = [batch()[key][row] for key in features.ENCODER_FEATURES]
         one = encode(weights, LTR, *ids)[0]
         other = encode(weights, RTL, *ids, prefix="bert_feature_tagger/backward/")[0]
-        states = PICKED[variant](np.concatenate([one, other], axis=-1))
+        states = PICKED["second_to_last"](np.concatenate([one, other], axis=-1))
         expected = by_plain_loop(model, states[is_word])
         np.testing.assert_allclose(found[row, is_word], expected, atol=1e-4)
 
 
 def test_the_tagger_is_saved_and_loaded_and_learns_its_reader_alone(tmp_path):
-    model = new_tagger()
+    model = new_tagger("weighted_sum_all")
     model.trainable = True
     assert {v.path.split("/")[1].split("_")[0] for v in model.trainable_weights} == {
         *("mixture", "bilstm", "tags"),

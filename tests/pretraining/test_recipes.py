@@ -7,11 +7,9 @@ from absl import flags
 
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
-from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
+from bert_tf.pretraining.settings import Phase, phases_of
 
 from .commands import parse
-
-NEW = {"recipe", "config_overrides", "adam_beta_2", "equal_tokens"}
 
 
 def test_five_minutes():
@@ -120,8 +118,3 @@ def test_a_checkpoint_has_sizes_of_its_own():
     assert settings.config_overrides == ["hidden_dropout_prob=0"]
     with pytest.raises(ValueError, match="--init_checkpoint says its own hidden_size, which its"):
         parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8")
-
-
-def test_the_defaults_of_what_recipes_set():
-    defaults = {field.name: field.default for field in dataclasses.fields(PretrainingSettings)}
-    assert [defaults[name] for name in sorted(NEW)] == [0.999, (), False, "default"]

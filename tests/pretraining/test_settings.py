@@ -16,13 +16,6 @@ from bert_tf.pretraining.settings import (
 from .commands import parse
 
 
-def test_the_papers_schedule():
-    assert parse_phases("128:0.9,512:0.1", 1_000_000) == [
-        Phase(128, 0, 900_000),
-        Phase(512, 900_000, 1_000_000),
-    ]
-
-
 def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
     for steps in range(1, 40):
         phases = parse_phases("32:0.3,64:0.3,128:0.4", steps)
@@ -79,6 +72,9 @@ def test_defaults():
     sizes = (resolved.train_batch_size, resolved.gradient_accumulation_steps, resolved.seed)
     assert (resolved.optimizer, resolved.learning_rate, *sizes) == ("adam", 1e-3, 16, 1, 12345)
     assert (resolved.masking, resolved.nsp, resolved.precision) == ("token", True, "float32")
+    assert (resolved.adam_beta_2, resolved.config_overrides, resolved.equal_tokens) == (
+        *(0.999, [], False),
+    )
 
 
 def test_googles_names():

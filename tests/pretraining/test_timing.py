@@ -32,6 +32,13 @@ def test_a_long_step_is_timed_on_a_few_rows(inputs, tmp_path, monkeypatch):
     settings = commands.parse(*commands.arguments(inputs, tmp_path, train_batch_size=32))[0]
     devices, phase = distribution.choose_strategy("one_device"), timing.phases_of(settings)[0]
 
+    rows = []
+    loop = types.SimpleNamespace(
+        distribute=lambda batches: rows.append(len(next(iter(batches))["input_mask"])),
+        train=lambda iterator, steps: None,
+    )
+    monkeypatch.setattr(timing, "build_loop", lambda *_: loop)
+
     def timed(*times):
         clock = iter(times)
         monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
@@ -42,14 +49,8 @@ def test_a_long_step_is_timed_on_a_few_rows(inputs, tmp_path, monkeypatch):
     # 1, 2 and 3 seconds of eight rows.
     assert timed(0.0, 1.0, 5.0, 7.0, 10.0, 13.0) == 2.0 * 32 / 8
     # Where those are quick, then the whole batch.
-    rows = []
-    loop = types.SimpleNamespace(
-        distribute=lambda batches: rows.append(len(next(iter(batches))["input_mask"])),
-        train=lambda iterator, steps: None,
-    )
-    monkeypatch.setattr(timing, "build_loop", lambda *_: loop)
     assert timed(*[0.0, 0.5] * 4, 0.0, 4.0, 0.0, 2.0, 0.0, 3.0) == 3.0
-    assert rows == [8, 32]
+    assert rows == [8, 8, 32]
 
 
 @pytest.mark.parametrize("fastest", ["float32", "bfloat16"])

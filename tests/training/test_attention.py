@@ -80,7 +80,9 @@ def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_pa
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(None, None), (len(MASK), None)])
+@pytest.mark.parametrize(
+    ("texts", "shape"), [(1, (None, None)), (4, (len(MASK), None))], indirect=["texts"]
+)
 def test_batches_of_any_shape_are_attended_to_and_drawn_for_alike(texts, shape):
     """As in fine-tuning, whose texts have other lengths in each batch."""
     attend = in_groups(rate=0.5, seed=3)

@@ -72,22 +72,6 @@ def test_every_bit_comes_back(tmp_path):
     assert fresh["model/a b:0"].numpy().tobytes() == values.tobytes()
 
 
-def test_the_manifest_lists_every_file_with_size_and_hash(tmp_path):
-    path = pathlib.Path(_save(tmp_path, 5))
-    manifest = json.loads((path / "manifest.json").read_text())
-    files = {file.name for file in path.iterdir()} - {"manifest.json"}
-    assert set(manifest["files"]) == files
-    assert files == {"variables.index", "variables.data-00000-of-00001"}
-    for name, entry in manifest["files"].items():
-        assert entry["bytes"] == (path / name).stat().st_size
-        assert len(entry["sha256"]) == 64
-
-
-def test_no_directory_and_an_empty_one_hold_nothing(tmp_path):
-    assert _restored_step(tmp_path / "missing") is None
-    assert _restored_step(tmp_path) is None
-
-
 def test_the_last_ones_are_kept(tmp_path):
     for step in (10, 20, 30, 100_000_000):
         _save(tmp_path, step, keep=2)

@@ -89,15 +89,6 @@ def test_lamb_starts_a_variable_of_zeros():
     assert np.isfinite(variable.numpy()).all()
 
 
-def test_a_sparse_gradient_updates_as_its_dense_form():
-    table = keras.Variable(np.ones((3, 2), np.float32), name="embeddings")
-    dense = keras.Variable(np.ones((3, 2), np.float32), name="embeddings")
-    slices = tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 1]), tf.constant([3, 2]))
-    optimizers.AdamWeightDecay(0.1).apply([slices], [table])
-    optimizers.AdamWeightDecay(0.1).apply([tf.constant([[0.0, 0], [2, 2], [0, 0]])], [dense])
-    np.testing.assert_array_equal(table.numpy(), dense.numpy())
-
-
 def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
     config = BertConfig.from_preset("bert-tiny", vocab_size=30)
     variables = BertPretrainer(config, nsp=True).trainable_variables

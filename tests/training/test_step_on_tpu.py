@@ -20,7 +20,7 @@ ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 
 
 @functools.cache
-def traced_step(draw=draw_on_tpu):
+def traced_step():
     """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
     config = BertConfig(
         vocab_size=30_522,
@@ -33,7 +33,6 @@ def traced_step(draw=draw_on_tpu):
     optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
     strategy = tf.distribute.get_strategy()
     step = PretrainingLoop(model, optimizer, strategy, seed=0, device_type="TPU").replica_step
-    model.encoder.seed_generator.draw = draw
     shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
     spec = {
         key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)
@@ -69,10 +68,9 @@ def test_no_large_array_is_padded_more_than_twofold():
     assert count > 500
     assert not found
     # As a CPU draws, words are in rows of one and halves of them in rows of two.
-    assert {tuple(shape[1:]) for shape in padded(traced_step(draw=draw_in_pairs))[0].values()} >= {
-        (1,),
-        (2,),
-    }
+    draw = tf.function(functools.partial(draw_in_pairs, (ROWS, 2, LENGTH, LENGTH), 9, MaskSeeds(3)))
+    found, _ = padded(draw.get_concrete_function().graph)
+    assert {tuple(shape[1:]) for shape in found.values()} >= {(1,), (2,)}
 
 
 def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
@@ -97,19 +95,18 @@ def generator():
 @pytest.mark.parametrize("shape", [(7, 3, 5), (8, 64)])
 def test_masks_are_those_of_the_words_sixteen_bits(generator, shape):
     half = [-(-shape[0] // 2), *shape[1:]]
+    rates = {1: generator, 40_000: MaskSeeds(3)}
 
     @tf.function(jit_compile=True)  # without XLA, TensorFlow has no Threefry
-    def words_of(seed):
-        return tf.random.stateless_uniform(half, seed, None, None, tf.int32, alg="threefry")
+    def drawn(seed):
+        words = tf.random.stateless_uniform(half, seed, None, None, tf.int32, alg="threefry")
+        return words, [draw_on_tpu(shape, dropped, seeds) for dropped, seeds in rates.items()]
 
-    words = words_of(generator.state.value).numpy()
+    words, masks = drawn(tf.identity(generator.state.value))
     # The lowest of a signed number is that with the first bit alone.
-    unsigned = words.view(np.uint32) ^ np.uint32(0x80008000)
+    unsigned = words.numpy().view(np.uint32) ^ np.uint32(0x80008000)
     bits = np.concatenate([unsigned >> 16, unsigned & 0xFFFF])
-    for dropped in (1, 40_000):
-        generator.state.assign(generator.state.value * [1, 0])
-        draw = functools.partial(draw_on_tpu, shape, dropped, generator)
-        kept = tf.function(draw, jit_compile=True)().numpy()
+    for dropped, kept in zip(rates, masks, strict=True):
         np.testing.assert_array_equal(kept, bits[: shape[0]] >= dropped)
 
 
