@@ -133,20 +133,15 @@ class BertModel(keras.Model):
 
     Attributes:
         config: what the model is made from.
-        preprocessor: strings to the model's inputs, where ``bert_tf.load`` found a vocabulary;
-            ``None`` elsewhere. It is no layer of the model, and is not saved with it.
-        labels: the names of the classes in the order of their ids, where ``bert_tf.load`` found
-            them; () elsewhere. Not saved with the model either.
-        multi_label: whether several classes may hold at once, where ``bert_tf.load`` found that
-            they may; False elsewhere. Not saved with the model either.
+        preprocessor: strings to the model's inputs, no layer of the model; or ``None``. This and
+            the next five are there where ``bert_tf.load`` found them. ``bert_tf.save`` keeps them,
+            Keras' own ``save`` does not.
+        labels: the names of the classes in the order of their ids.
+        multi_label: whether several classes may hold at once.
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
-            decided on its dev set, where ``bert_tf.load`` found it; {} elsewhere. Not saved with
-            the model either.
-        task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths), where
-            ``bert_tf.load`` found it; ``None`` elsewhere.
-        sentence_embedding: how texts become vectors, a ``pooling.SentenceEmbedding``, where
-            ``bert_tf.load`` found a directory of sentence-transformers; ``None`` elsewhere.
-            ``bert_tf.save`` keeps these six.
+            decided on its dev set.
+        task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths).
+        sentence_embedding: how texts become vectors, a ``pooling.SentenceEmbedding``.
         masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
         sentence_dense: the layer behind the pooling of sentence embeddings, where there is one.
 

@@ -56,11 +56,8 @@ class Pooling(keras.layers.Layer):
         self.pooling = pooling
 
     def call(self, hidden: Any, real_tokens: Any) -> Any:
-        """(B, S, H) states and the (B, S) mask -> (B, H).
-
-        The first token counts as real whatever the mask says, so that a row of nothing but padding
-        gives numbers too.
-        """
+        """(B, S, H) states and the (B, S) mask -> (B, H)."""
+        # The first token counts as real, so that a row of nothing but padding gives numbers too.
         mask = ops.concatenate([ops.ones_like(real_tokens[:, :1]), real_tokens[:, 1:]], axis=1)
         states = ops.cast(hidden, keras.backend.result_type(hidden.dtype, "float32"))
         return pool(states, mask, self.pooling)
@@ -99,12 +96,7 @@ class SentenceEmbedding:
     dims: int | None = None
 
     def __call__(self, states: Any, mask: Any, dense: Any = None) -> Any:
-        """The texts' vectors (B, D).
-
-        ``states`` (B, S, H) are the last block's, the encoder's ``sequence_output``; ``mask``
-        (B, S), int32, is its ``input_mask``, 1 where a token is real. ``dense`` is the model's
-        layer (B, H) -> (B, D) where it has one; without it D is H.
-        """
+        """(B, S, H) states, the (B, S) mask and the model's dense layer, if any -> (B, D)."""
         vectors = pool(states, mask, self.pooling)
         vectors = vectors if dense is None else dense(vectors)
         vectors = vectors[:, : self.dims]

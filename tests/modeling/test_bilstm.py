@@ -59,21 +59,3 @@ def test_equals_a_plain_loop(model_class, arguments, causal):
             width = TINY.hidden_size
             ends = np.concatenate([read[-1, :width], read[0, width:]])
             np.testing.assert_allclose(logits[row], dense(ends, kernel, bias), atol=1e-5)
-
-
-@pytest.mark.parametrize(("model_class", "arguments"), [CASES[0], CASES[3]])
-def test_padding_changes_nothing(model_class, arguments):
-    model = make(model_class, arguments)
-    batch = encoder_batch()
-    real = batch["input_mask"].astype(bool)
-    expected = logits_of(model, batch)
-    others = {**batch, "input_word_ids": np.where(real, batch["input_word_ids"], 7)}
-    wider = {key: np.pad(value, ((0, 0), (0, 4))) for key, value in others.items()}
-    seen = (lambda logits: logits[:, :6][real]) if expected.ndim == 3 else (lambda logits: logits)
-    np.testing.assert_array_equal(seen(logits_of(model, others)), seen(expected))
-    np.testing.assert_allclose(seen(logits_of(model, wider)), seen(expected), atol=1e-5)
-    model.encoder.infers_without_padding = True
-    try:
-        np.testing.assert_allclose(seen(logits_of(model, others)), seen(expected), atol=1e-5)
-    finally:
-        model.encoder.infers_without_padding = False

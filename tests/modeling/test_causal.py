@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import features
-from bert_tf.modeling import BertEncoder, BertPretrainer
+from bert_tf.modeling import BertEncoder
 from bert_tf.training import attention
 from tests.modeling.conftest import TINY, encoder_batch, made
 
@@ -59,15 +58,10 @@ def one_text_a_group(monkeypatch):
     monkeypatch.setattr(attention, "_MOST_SCORES", CAUSAL.num_attention_heads * SEQUENCE**2)
 
 
-@pytest.mark.parametrize(
-    ("way", "dtype"),
-    [
-        *((way, "float32") for way in (at_inference, in_training)),
-        *((at_inference, f"mixed_{x}float16") for x in ("b", "")),
-    ],
-)
-def test_a_later_token_changes_no_earlier_output(way, dtype):
-    encode = way(made_encoder(dtype=dtype))
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_later_token_changes_no_earlier_output(dtype):
+    """In float32 the outputs are those of plain loops."""
+    encode = made_encoder(dtype=dtype)
     batch = encoder_batch(sequence=SEQUENCE)
     expected = np.array(encode(batch)["sequence_output"])
     for place in (2, 5):
@@ -92,26 +86,3 @@ def test_the_ways_agree_and_padding_changes_nothing(way, config):
         states = np.array(outputs["sequence_output"])[real]
         np.testing.assert_allclose(states, expected["sequence_output"][real], atol=1e-5)
         np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-5)
-
-
-def test_the_loss_has_no_gradient_of_what_is_later():
-    """Of the loss at a position, which predicts the next token, by what enters the first block."""
-    model = made(BertPretrainer, CAUSAL, nsp=False)
-    model.encoder.trains_without_padding = True
-    model.encoder.training_attention = attention.attend_in_groups
-    batch = encoder_batch(sequence=SEQUENCE)
-    ids, mask = batch["input_word_ids"], tf.constant(batch["input_mask"])
-    for place in (0, 3):
-        entering = model.encoder.embeddings(ids, batch["input_type_ids"])
-        with tf.GradientTape() as tape:
-            tape.watch(entering)
-            hidden = entering
-            for block in model.encoder.blocks:
-                hidden = block(hidden, mask, training=True)
-            logits = model.masked_lm(hidden, tf.fill([2, 1], place), training=True)[:, 0]
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, place + 1], logits)
-            loss = losses[0]  # whose text has no padding
-        gradient = tape.gradient(loss, entering).numpy()
-        assert (gradient[0, place + 1 :] == 0).all() and (gradient[1] == 0).all()
-        assert np.abs(gradient[0, : place + 1]).max(-1).min() > 1e-6
-    assert features.POOLED_OUTPUT not in model.encoder.output

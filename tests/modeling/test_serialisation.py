@@ -26,7 +26,6 @@ ONE_BLOCK = dataclasses.replace(TINY, num_hidden_layers=1)
 TAGGER = {"num_classes": 3, "variant": "last", "lstm_units": 4, "dropout": 0.25}
 MODELS = [
     (BertEncoder, {"pooler": True}),
-    (BertPretrainer, {"mlm": True, "nsp": True, "pooler": True}),
     (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False, "mlm_activation": "relu"}),
     (BertPretrainer, {"mlm": False, "nsp": True, "pooler": True, "mlm_layer_norm_eps": 0.5}),
     (BertClassifier, {"num_classes": 4, "dropout": 0.0, "pooling": "mean"}),
