@@ -67,7 +67,7 @@ def test_neither_encoder_learns(encoders):
 
 def test_of_checkpoints_saved_and_loaded(tmp_path):
     configs = [dataclasses.replace(config, num_hidden_layers=1) for config in (LTR, RTL)]
-    encoders = [made(BertEncoder, config, pooler=False) for config in configs]
+    encoders = [made(BertEncoder, config) for config in configs]  # with poolers
     for name, encoder in zip(("ltr", "rtl"), encoders, strict=True):
         bert_tf.save(encoder, tmp_path / name)
     layer = BertFeatures.from_checkpoint(
