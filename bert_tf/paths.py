@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from . import marks
 from .untrusted import near_name
 
 HUB_SCHEME = "hf://"
@@ -101,6 +102,17 @@ def checkpoint(path: str) -> str:
     )
 
 
+def check_checkpoint(path: str) -> None:
+    """Refuses a path of this machine that no file marks as a checkpoint."""
+    path = of_model(path).rstrip("/") or "/"
+    local = local_path(path)
+    if local is None or marks.is_marked(local):
+        return
+    if not os.path.exists(local):
+        raise ValueError(checkpoint(path))
+    raise ValueError(marks.unknown(path, os.listdir(local) if os.path.isdir(local) else None))
+
+
 def _guess(path: str) -> str:
     """What a path may mean on the hub.
 
@@ -122,7 +134,7 @@ def check_inputs(
     checkpoints: Iterable[str | None] = (),
     output: str | None = None,
 ) -> None:
-    """Refuses paths at which nothing is, before anything that takes seconds.
+    """Refuses paths at which nothing is, or no checkpoint, before anything that takes seconds.
 
     Args:
         texts: paths or globs of a corpus.
@@ -131,7 +143,7 @@ def check_inputs(
         output: a directory; where it is there, a run may be resumed whose input is gone by now.
 
     Raises:
-        ValueError: one of them is not there.
+        ValueError: one of them is not there, or is no checkpoint.
     """
     if output and os.path.isdir(output):
         return
@@ -141,9 +153,8 @@ def check_inputs(
     for path in filter(None, files):
         if not (_NO_FILE.fullmatch(path) or os.path.lexists(path)):
             raise ValueError(file(path, "a text file"))
-    for path in map(of_model, filter(None, checkpoints)):
-        if not (_is_elsewhere(path) or os.path.lexists(path) or _matches(f"{glob.escape(path)}.*")):
-            raise ValueError(checkpoint(path))
+    for path in filter(None, checkpoints):
+        check_checkpoint(path)
 
 
 def _is_elsewhere(path: str) -> bool:

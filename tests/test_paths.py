@@ -1,4 +1,4 @@
-"""Paths at which nothing is: refused by every command before TensorFlow is loaded."""
+"""Paths at which nothing is, or no checkpoint: refused before TensorFlow is loaded."""
 
 import pytest
 
@@ -10,14 +10,15 @@ TASK = f"--task=classification {COLUMNS} --model_dir=run"
 FILE = "There is no file at no.csv: expected a text file"
 CORPUS = "No file matches 'no*': give paths or globs of text files"
 CHECKPOINT = "There is no checkpoint at no: expected a directory"
+NONE = ". is not a checkpoint of a known format: expected model.json and bert_config.json"
 RUN = "There is no checkpoint at runs/no: expected a directory"
 COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are a, b."
 COMMANDS = {
-    f"finetune {TASK} --init_checkpoint=. --train_file=no.csv": FILE,
+    f"finetune {TASK} --init_checkpoint=tiny --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
-    f"finetune {TASK} --init_checkpoint=. --train_file=there.csv --teacher=no": CHECKPOINT,
-    f"finetune {TASK} --label_column=c --init_checkpoint=. --train_file=there.csv": COLUMN,
-    "predict --model=. --input=no.csv": FILE,
+    f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=no": CHECKPOINT,
+    f"finetune {TASK} --label_column=c --init_checkpoint=tiny --train_file=there.csv": COLUMN,
+    "predict --model=tiny --input=no.csv": FILE,
     "predict --model=no --input=there.csv": CHECKPOINT,
     "predict --model=runs/no --input=there.csv": RUN,
     "pretrain --model_dir=run --input=no*": CORPUS,
@@ -25,10 +26,19 @@ COMMANDS = {
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=no": CHECKPOINT,
     "prepare --output=run --input=no*": CORPUS,
     "vocab --output=vocab.txt --input=no*": CORPUS,
-    "extract_features --output=run --model=. --input=no*": CORPUS,
+    "extract_features --output=run --model=tiny --input=no*": CORPUS,
     "extract_features --output=run --model=no --input=there.csv": CHECKPOINT,
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
+    f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
+    f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=./": NONE,
+    "predict --model=. --input=there.csv": NONE,
+    "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": NONE,
+    "extract_features --output=run --model=. --input=there.csv": NONE,
+    "evaluate_retrieval --data_dir=. --model=.": NONE,
+    "convert --output=run --format=bert_tf --model=.": NONE,
+    "export --output=run/1 --model=.": NONE,
+    "export --output=run/1 --model=there.csv": NONE.replace(".", "there.csv", 1),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.paths import is_file
 from bert_tf.untrusted import listed
 
@@ -18,7 +19,7 @@ from .checkpoint import Checkpoint, StoredTensor, names_left
 from .model_directory import DESCRIPTION, read_description, with_description
 from .weights import take_weights
 
-_GRAPH, _ONNX = "saved_model.pb", "model.onnx"
+_GRAPH, _ONNX = marks.GRAPH, marks.ONNX
 VARIABLES = "variables/variables"
 _DESCRIBED = "assets.extra"
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.

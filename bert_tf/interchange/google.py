@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertClassifier, BertSpanPredictor
@@ -32,7 +33,7 @@ from .checkpoint import (
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import Names, Spelling, expected_shapes, is_in_encoder
 
-CONFIG = "bert_config.json"
+CONFIG = marks.SIZES
 # The key of bert_config.json under which this library keeps what Google's format has no word for.
 # Google's BertConfig takes any key.
 _DESCRIPTION = "bert_tf"

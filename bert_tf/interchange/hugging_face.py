@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import (
@@ -166,12 +167,9 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     return values
 
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-TF_WEIGHTS = "tf_model.h5"
-PICKLED = "pytorch_model.bin"
-# The weights, the form that is safest to read first.
-FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, PICKLED, f"{PICKLED}.index.json")
+CONFIG = marks.CONFIG
+WEIGHTS, TF_WEIGHTS, PICKLED = marks.WEIGHTS, marks.TF_WEIGHTS, marks.PICKLED
+FILES = marks.WEIGHT_FILES  # the form that is safest to read first
 
 _PREFIX = "bert."
 _DISTIL = "Distil"

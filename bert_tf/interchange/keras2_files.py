@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.files import read_json_object
 from bert_tf.paths import is_file, local_path
 from bert_tf.untrusted import listed
@@ -23,7 +24,6 @@ from .checkpoint import Checkpoint, StoredTensor
 
 _CONFIGS = (hugging_face.CONFIG, google.CONFIG)
 _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..+")
-_HDF5 = b"\x89HDF\r\n\x1a\n"  # a file's first bytes
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
 # Layers that no class of this library has.
 _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
@@ -63,7 +63,7 @@ def _is_hdf5(path: str) -> bool:
     if not is_file(path) or (local is not None and not os.path.isfile(local)):
         return False  # of a pipe the first bytes may never come
     with tf.io.gfile.GFile(path, "rb") as file:
-        return bool(file.read(len(_HDF5)) == _HDF5)
+        return bool(file.read(len(marks.HDF5)) == marks.HDF5)
 
 
 def open_checkpoint(path: str, values: Mapping[str, Any] | None = None) -> Checkpoint:

@@ -18,6 +18,7 @@ import h5py
 import keras
 import numpy as np
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
@@ -46,7 +47,7 @@ from .weights import (
     variable_shapes,
 )
 
-SUFFIX = ".keras"
+SUFFIX = marks.KERAS
 _CONFIG = "config.json"
 _METADATA = "metadata.json"
 _WEIGHTS = "model.weights.h5"

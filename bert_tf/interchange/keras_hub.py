@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
@@ -24,7 +25,7 @@ from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from .weights import leaves, merge_heads
 
-CONFIG = "config.json"
+CONFIG = marks.CONFIG
 TASK = "task.json"
 _TOKENIZER = "tokenizer.json"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")

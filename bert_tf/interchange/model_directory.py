@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import encode_json, read_json_object
 from bert_tf.modeling.pooling import SentenceEmbedding
@@ -40,8 +41,7 @@ from .checkpoint import (
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import group_by_variable, is_in_encoder, read_variable, take_weights, to_tensor
 
-DESCRIPTION = "model.json"
-CONFIG = "bert_config.json"
+DESCRIPTION, CONFIG = marks.DESCRIPTION, marks.SIZES
 CHECKPOINTS = "checkpoints"
 TASK = "task.json"  # a fine-tuning's
 # What model.json may hold the SHA-256 of.

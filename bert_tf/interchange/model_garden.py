@@ -16,6 +16,7 @@ import yaml
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_bounded, read_json_object
 from bert_tf.modeling import (
@@ -39,7 +40,7 @@ from .checkpoint import (
 from .tokenizer_files import read_tokenization
 from .weights import leaves, merge_heads
 
-_JSON = "bert_config.json"
+_JSON = marks.SIZES
 _YAML = "params.yaml"
 # Model Garden's have some kilobytes, and PyYAML reads a megabyte a minute.
 _MAX_YAML_BYTES = 1 << 20

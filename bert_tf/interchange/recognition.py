@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import paths
+from bert_tf import marks, paths
 from bert_tf.paths import local_path
 from bert_tf.untrusted import listed, one_line, reason
 
@@ -69,6 +69,7 @@ def open_for(path: str, settings: Mapping[str, Any]) -> Checkpoint:
 def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> Checkpoint:
     if hub.is_name(path):
         path = hub.directory_of(path, allow_pickle)
+    paths.check_checkpoint(path)
     path = paths.of_model(path).rstrip("/") or "/"
     _check_files(path)
     with _named(path):
@@ -83,22 +84,8 @@ def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> 
             return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
-    there = "a file: name the directory that it lies in"
-    if tf.io.gfile.isdir(path):
-        names = sorted(tf.io.gfile.listdir(path))
-        if "flags.json" in names:
-            raise ValueError(
-                f"{path} is of a run that has kept no model yet: give the run's command again, "
-                "which continues it, and use the directory when it has ended."
-            )
-        there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
-    raise ValueError(
-        f"{path} is not a checkpoint of a known format: expected model.json and "
-        "bert_config.json (this library), config.json and model.safetensors or tf_model.h5 "
-        "(Hugging Face), bert_config.json and bert_model.ckpt.* (Google, Model Garden), "
-        "config.json and model.weights.h5 (KerasHub), saved_model.pb (an export), or a .keras "
-        f"file; it is {there}."
-    )
+    names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else None
+    raise ValueError(marks.unknown(path, names))
 
 
 def _check_files(path: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import marks
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
 from bert_tf.modeling import BertEncoder
@@ -26,7 +27,7 @@ from .tensor_files import is_plain_name
 from .tokenizer_files import TOKENIZER_CONFIG
 from .weights import Spelling, is_in_encoder
 
-MODULES = "modules.json"
+MODULES = marks.MODULES
 _LENGTH = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 FILES = (MODULES, _LENGTH, _PROMPTS)
