@@ -144,7 +144,7 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
         run("--model=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
     with pytest.raises(ValueError, match="/1 exists, and is never overwritten: name ano"):
-        run(f"--model={tmp_path}", f"--output={tmp_path}/1")
+        run("--model=tiny", f"--output={tmp_path}/1")
 
 
 def test_a_checkpoint_without_a_vocabulary(tmp_path):

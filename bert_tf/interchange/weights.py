@@ -25,7 +25,7 @@ def to_tensor(array: np.ndarray) -> tf.Tensor:
     ``tf.constant`` holds an array up to three times; here its rows are written to where they stay.
     """
     with tf.device("CPU:0"):
-        if array.ndim == 0:
+        if array.ndim == 0 or array.nbytes <= _CHUNK_BYTES:
             return tf.constant(array)
         tensor = tf.raw_ops.Empty(shape=array.shape, dtype=tf.as_dtype(array.dtype))
         step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))

@@ -80,16 +80,9 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
-def word_f1(prediction: str, answer: str) -> float:
-    """F1 of the normalised texts' words, each counted as often as it occurs in both; 0.0 to 1.0.
-
-    0.0 where either has no word, both of them included.
-
-    >>> word_f1("in the year 1066", "1066")
-    0.5
-    """
-    predicted = normalize_answer(prediction).split()
-    gold = normalize_answer(answer).split()
+def _word_f1(prediction: str, answer: str) -> float:
+    """F1 of normalised texts' words, each counted as often as both have it; 0.0 without words."""
+    predicted, gold = prediction.split(), answer.split()
     shared = (collections.Counter(predicted) & collections.Counter(gold)).total()
     return 2 * shared / (len(predicted) + len(gold)) if shared else 0.0
 
@@ -106,15 +99,13 @@ def score_answer(
     >>> score_answer("", [], "2.0")
     (1.0, 1.0)
     """
+    predicted, gold = normalize_answer(prediction), [*map(normalize_answer, answers)]
     if version == "2.0":
-        answers = [answer for answer in answers if normalize_answer(answer)]
-        if not answers:
-            silent = float(not normalize_answer(prediction))
+        gold = [*filter(None, gold)]
+        if not gold:
+            silent = float(not predicted)
             return silent, silent
-    return (
-        float(normalize_answer(prediction) in map(normalize_answer, answers)),
-        max(word_f1(prediction, answer) for answer in answers),
-    )
+    return float(predicted in gold), max(_word_f1(predicted, answer) for answer in gold)
 
 
 def score_predictions(

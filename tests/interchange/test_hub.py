@@ -13,9 +13,18 @@ import pytest
 import bert_tf
 import bert_tf.transformers as successor
 from bert_tf.extraction.settings import resolve
-from bert_tf.interchange import conversion, hub, hugging_face
+from bert_tf.interchange import conversion, hub, hugging_face, safetensors
 from bert_tf.interchange.recognition import open_checkpoint
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.interchange.small_checkpoints import (
+    MODELS,
+    SMALL,
+    UNCASED,
+    assert_bit_equal,
+    fused,
+    make_checkpoint,
+    read_all,
+    variables_of,
+)
 
 COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
@@ -43,8 +52,13 @@ def set_endpoint(monkeypatch, endpoint):
 def model(tmp_path_factory):
     """A model's files, as ``save_pretrained`` leaves them."""
     path = tmp_path_factory.mktemp("model")
-    hugging_face.write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), str(path))
+    hugging_face.write(make_checkpoint(MODELS["encoder"], SMALL, tokenization=UNCASED), str(path))
     return path
+
+
+def assert_its_weights(model):
+    expected = make_checkpoint(MODELS["encoder"], SMALL)
+    assert_bit_equal(variables_of(model), fused(read_all(expected)))
 
 
 def lay_out(cache, source, commit=COMMIT, revision="main", name=NAME):
@@ -88,9 +102,7 @@ def test_without_the_package(monkeypatch):
 def test_transformers_names_find_it_without_a_scheme_or_an_owner(cache, model):
     lay_out(cache, model, name="google-bert/bert-base-uncased")
     found = successor.TFAutoModel.from_pretrained("bert-base-uncased", from_pt=True)
-    expected = bert_tf.load(str(model))
-    for one, other in zip(found.native.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert_its_weights(found.native)
     tokenizer = successor.AutoTokenizer.from_pretrained("google-bert/bert-base-uncased")
     assert tokenizer.tokenize("A cat, un") == ["a", "cat", "[UNK]", "un"]
 
@@ -105,15 +117,12 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
         open_checkpoint(f"hf://{NAME}@v2")
 
 
-def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path):
+def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path, unverified):
     lay_out(cache, model)
-    encoder = bert_tf.load(f"hf://{NAME}")
-    expected = bert_tf.load(model)
-    for found, weight in zip(encoder.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(found, weight)
+    assert_its_weights(bert_tf.load(f"hf://{NAME}"))
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
-    assert bert_tf.load(tmp_path / "out").preprocessor
+    assert open_checkpoint(tmp_path / "out").tokenization == UNCASED
     assert resolve(input=["a"], model=f"hf://{NAME}", output="b").model
 
 
@@ -247,7 +256,7 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
     texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
     # Of modules.json the cache learns that there is none.
     assert fetched(server) == {*texts, "model.safetensors", "modules.json"}
-    expected = make_checkpoint(MODELS["encoder"]).tensors
+    expected = make_checkpoint(MODELS["encoder"], SMALL).tensors
     for key, tensor in checkpoint.tensors.items():
         np.testing.assert_array_equal(tensor.read(), expected[key].read())
     server.asked.clear()
@@ -268,15 +277,18 @@ def test_tf_model_h5_where_there_are_no_safetensors(server):
 
 
 @pytest.mark.parity
-def test_a_pickle_is_fetched_only_when_it_is_asked_for(server):
+def test_a_pickle_is_fetched_only_when_it_is_asked_for(server, monkeypatch):
     os.rename(server.root / "model.safetensors", server.root / "pytorch_model.bin")
     with pytest.raises(
         ValueError, match=r"pytorch_model\.bin is fetched with --allow_pickle alone"
     ):
         open_checkpoint(f"hf://{NAME}")
     assert fetched(server) == set()
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):  # it is no pickle either
-        open_checkpoint(f"hf://{NAME}", allow_pickle=True)
+    monkeypatch.setattr(
+        "bert_tf.interchange.torch_files.open_pytorch_bin",
+        lambda path, allow_pickle: safetensors.open_file(path),  # which it is
+    )
+    assert open_checkpoint(f"hf://{NAME}", allow_pickle=True).tensors
     assert "pytorch_model.bin" in fetched(server)
 
 

@@ -228,6 +228,9 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("tokenization", [CASED, UNCASED], ids=["cased", "uncased"])
 def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     write_tokenization(str(tmp_path), tokenization, 512)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    keys = ("tokenizer_class", "model_max_length", "pad_token", "mask_token")
+    assert [config[key] for key in keys] == ["BertTokenizer", 512, "[PAD]", "[MASK]"]
     for file in ("vocab.txt", "tokenizer_config.json", None):
         assert read_tokenization(str(tmp_path)) == (tokenization, ())
         if file:
@@ -242,6 +245,7 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
 
 
 @pytest.mark.parity
+@pytest.mark.slow
 def test_transformers_reads_what_was_written(tmp_path):
     transformers = pytest.importorskip("transformers")
     for tokenization in (CASED, UNCASED):
