@@ -173,10 +173,6 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         target: a new directory, or for ``keras`` a new file that ends in ``.keras``.
         form: one of ``FORMATS``.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
-
-    Raises:
-        ValueError: the source cannot be read or lacks a weight, the target is there already, or
-            what was written differs from the source; nothing is kept of it then.
     """
     _check_target(target, form)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))

@@ -40,23 +40,10 @@ _DEEPEST = 3  # folders: KerasHub's assets/tokenizer, our checkpoints/step-*
 def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) -> Checkpoint:
     """Opens a checkpoint of any format that this library reads, no further than names and shapes.
 
-    Args:
-        path: a directory of this library, of Hugging Face, of sentence-transformers, of
-            google-research/bert, of Model Garden or of KerasHub; an export of this library or the
-            directory of its versions, whose graph is not run; the prefix of a TensorFlow
-            checkpoint; a ``.keras`` file; an HDF5 file, object checkpoint or SavedModel of Keras 2
-            that holds a BERT of transformers', with the ``config.json`` beside it;
-            ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging Face hub, which is fetched where
-            this machine's cache of the hub lacks it; or ``tiny``, which this library ships.
-        allow_pickle: whether ``pytorch_model.bin`` may be fetched and unpickled. A pickle from a
-            stranger can run any code.
-
-    Returns:
-        The checkpoint. Reading a tensor of it raises ``ValueError`` where the file is damaged, or a
-        value of the tensor is infinite or no number: no model computes with such a weight.
-
-    Raises:
-        ValueError: nothing is there, it is none of these, or it is damaged.
+    The path and ``allow_pickle`` are ``bert_tf.load``'s; it may also be an HDF5 file, an object
+    checkpoint or a SavedModel of Keras 2 that holds a BERT of transformers', with the
+    ``config.json`` beside it. Reading a tensor raises ``ValueError`` where the file is damaged, or
+    a value is infinite or no number: no model computes with such a weight.
     """
     return _open(os.fspath(path), allow_pickle, None)
 

@@ -32,11 +32,6 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     What is least is the sum of the negative log-likelihoods and half the square of the
     temperature's logarithm: the more rows there are, the less the latter counts. By Newton's
     method, kept within bounds by bisection.
-
-    >>> logits = np.tile([[3.0, 0.0]], (1000, 1))
-    >>> labels = (np.arange(1000) < 250).astype(int)  # right in 75%, and sure by 95%
-    >>> round(fit_temperature(logits, labels), 1)
-    2.7
     """
     shifted = logits.astype(np.float64) - logits.max(1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels].sum()
@@ -81,12 +76,7 @@ class Reliability(NamedTuple):
 
 
 def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -> Reliability:
-    """Puts decisions into ten bins: what each was given, (N,), and whether it is so, (N,).
-
-    >>> found = reliability(np.array([0.9, 0.92, 0.94, 0.96]), np.array([1, 1, 1, 0]), 0.5)
-    >>> round(found.error, 3), found.bins[0].decisions, found.bins[0].share
-    (0.18, 4, 0.75)
-    """
+    """Puts decisions into ten bins: what each was given, (N,), and whether it is so, (N,)."""
     places = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
     counts = np.bincount(places, minlength=_BINS)
     sums, hits = (np.bincount(places, values, _BINS) for values in (probabilities, holds * 1.0))

@@ -63,12 +63,7 @@ def judge_classes(
     labels: Sequence[str],
     losses: NDArray[Any] | None = None,
 ) -> Judged:
-    """A class each: ids (N,); of two classes ``f1`` is that of class 1.
-
-    >>> judged = judge_classes(np.array([0, 1, 1]), np.array([0, 1, 0]), ["neg", "pos"])
-    >>> judged.scores(["accuracy", "recall_pos"])
-    {'accuracy': 0.6666666666666666, 'recall_pos': 0.5}
-    """
+    """A class each: ids (N,); of two classes ``f1`` is that of class 1."""
     right = true == predicted
 
     def class_rows(label: str) -> Counts:

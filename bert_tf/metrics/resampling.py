@@ -42,12 +42,7 @@ def resampled(
 
 
 def bootstrap(metric: Metric, count: int, *, seed: int = 0) -> Interval:
-    """A score's interval by the percentile method.
-
-    >>> right = np.arange(100) < 90
-    >>> bootstrap(lambda rows: float(right[rows].mean()), len(right))
-    Interval(low=0.84, high=0.95...)
-    """
+    """A score's interval by the percentile method."""
     return percentiles(resampled([metric], count, seed=seed)[:, 0])
 
 
@@ -66,9 +61,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
     Source: McNemar, "Note on the sampling error of the difference between correlated proportions or
     percentages", 1947, with the binomial distribution in place of its normal approximation.
-
-    >>> mcnemar(8, 1)
-    0.0390625
     """
     total = only_first + only_second
     # Whole numbers, as floats end at 2**1024: the ways to choose k of the rows, of every k.
@@ -95,9 +87,6 @@ class Mean(NamedTuple):
         """Whether chance among seeds hardly explains the difference: Student's t test at 5%.
 
         Both are of at most ten seeds and of one spread. Two single seeds say nothing.
-
-        >>> [Mean(mean, 1.0, 3).differs(Mean(80.0, 1.0, 3)) for mean in (83.0, 84.0)]
-        [False, True]
         """
         freedom = self.seeds + other.seeds - 2
         squares = sum(one.error**2 * one.seeds * (one.seeds - 1) for one in (self, other))
@@ -106,10 +95,6 @@ class Mean(NamedTuple):
 
 
 def mean_over_seeds(scores: Sequence[float]) -> Mean:
-    """The mean of one score or more.
-
-    >>> mean_over_seeds([1.0, 2.0, 6.0])
-    Mean(mean=3.0, error=1.527..., seeds=3)
-    """
+    """The mean of one score or more."""
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
     return Mean(statistics.fmean(scores), error, len(scores))

@@ -34,10 +34,6 @@ def search(
 
     Returns:
         The documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N.
-
-    >>> places, scores = search(np.eye(2), np.array([[0.6, 0.8], [1.0, 0.0]]), 1)
-    >>> places.tolist(), scores.round(3).tolist()
-    ([[1], [0]], [[1.0], [0.800000011920929]])
     """
     queries, documents = (np.asarray(v, np.float32) for v in (queries, documents))
     count = min(count, len(documents))
@@ -81,10 +77,6 @@ def judge_rankings(
     ``relevant`` has of each query the documents' relevance by their numbers, one above 0 at least.
     ``map`` is the mean average precision of the first ``depth``; ``accuracy`` the share of queries
     whose first document is relevant.
-
-    >>> judged = judge_rankings(np.array([[2, 0, 1]]), [{0: 1.0}])
-    >>> {name: round(value, 3) for name, value in judged.scores(["ndcg@10", "mrr@10"]).items()}
-    {'ndcg@10': 0.631, 'mrr@10': 0.5}
     """
     ranked = ranked[:, :depth]
     gains = np.zeros(ranked.shape)

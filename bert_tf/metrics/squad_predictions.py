@@ -70,18 +70,6 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     ``answers`` are (N, K) and (N,) arrays or tensors. ``with_null`` says whether a question may
     have no answer, as in version 2.0: its entry, the text "", is then where its score puts it among
     the best K, or last.
-
-    >>> logits = np.float32([[2.0, 1.0]])
-    >>> starts, ends = np.array([[4, 12]]), np.array([[9, 20]])
-    >>> answers = Answers(np.array([[b"Rollo", b"a Norman"]]), starts, ends, logits, logits,
-    ...                   np.int32([2]), np.float32([3.0]), np.float32([0.5]))
-    >>> predictions = squad_predictions(["q1"], answers, with_null=True)
-    >>> [entry["text"] for entry in predictions.n_best["q1"]], predictions.null_odds
-    (['Rollo', ''], {'q1': -0.5})
-    >>> predictions.answers(), predictions.answers(null_threshold=-1.0)
-    ({'q1': 'Rollo'}, {'q1': ''})
-    >>> predictions.places, round(predictions.probability("q1", "Rollo"), 3)
-    ({'q1': (4, 9)}, 0.622)
     """
     columns = Answers(*map(np.asarray, answers))
     odds = np.asarray(null_odds_of(columns)).tolist()

@@ -72,9 +72,6 @@ def normalize_answer(text: str) -> str:
     """What answers are compared by: lower-cased, without ASCII punctuation, articles, extra space.
 
     Punctuation goes before the articles, so that "the-end" is one word, and "(the)" an article.
-
-    >>> normalize_answer("  The U.S.  and an_ally!")
-    'us and anally'
     """
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", bare).split())
@@ -95,9 +92,6 @@ def score_answer(
     Version 2.0 differs for texts without words. Gold answers that have none ("The") are left out;
     where no other is left, as for an unanswerable question, a prediction without words scores 1.0
     and 1.0, any other 0.0 and 0.0.
-
-    >>> score_answer("", [], "2.0")
-    (1.0, 1.0)
     """
     predicted, gold = normalize_answer(prediction), [*map(normalize_answer, answers)]
     if version == "2.0":
@@ -185,11 +179,6 @@ def tune_null_threshold(
     is best, it is 0.0 as there, or, where odds of 0.0 or less are among them, the lowest less 1.0.
     ``predictions`` are the best texts, also where "no answer" is likelier; a question without one
     scores 0 whatever the threshold.
-
-    >>> references = SquadReferences({"a": ("Rollo",), "b": (), "c": ("Rouen",)}, "2.0")
-    >>> predictions = {"a": "Rollo", "b": "Paris", "c": "Caen"}
-    >>> tune_null_threshold(references, predictions, {"a": -3.5, "b": 1.0, "c": 2.0})
-    NullThresholds(best_exact=66.6..., best_exact_threshold=-3.5, best_f1=66.6..., ...)
     """
     names = sorted(
         (name for name in references.answers if name in predictions), key=null_odds.__getitem__

@@ -74,10 +74,6 @@ def read_choices(
     holds them in a list, at least two in every row. ``label_column`` has the right one's
     number, counted from 0, and is None where it is to be predicted; without ``id_column`` ids count
     the rows from 0.
-
-    Raises:
-        ValueError: no choice column is named; the table cannot be read; or a row has no context,
-            the wrong number of choices, an empty one, or a label that is none of their numbers.
     """
     if isinstance(choice_columns, str) or not choice_columns:
         raise ValueError(

@@ -58,10 +58,6 @@ def read_conll(
     Ids count the sentences from 0, and so do documents by the lines that begin one (a file without
     such lines is one document). The ``labels`` that are returned are "O" and, for each type of
     entity in alphabetical order, the scheme's prefixes, whether or not all occur.
-
-    Raises:
-        ValueError: the file has no sentence; a line has more or fewer columns than the first; a tag
-            is none of entities, cannot be where it is, or is not one of ``labels``.
     """
     path = str(path)
     if convert_to is not None and convert_to not in SCHEMES:

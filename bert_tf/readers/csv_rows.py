@@ -27,11 +27,7 @@ def is_separator(fields: list[str] | BadRowError) -> bool:
 
 
 def csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
-    """The rows of a file, and what is wrong with those that are none.
-
-    Raises:
-        ValueError: a quoted field never ends; or as ``read_lines``.
-    """
+    """The rows of a file, and what is wrong with those that are none."""
     lines = _Lines(path, encoding)
     quoting = _Quoting(delimiter)
     taken: list[str] = []  # the row's lines

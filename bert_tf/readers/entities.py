@@ -64,11 +64,6 @@ def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
 
     ``counts`` says how many words have each tag. [] where every tag is one of entities, or the tags
     are others, such as parts of speech.
-
-    >>> find_odd_tags({"O": 7, "B-PER": 2, "B_PER": 1}), find_odd_tags({"NOUN": 2, "VERB": 1})
-    (['B_PER'], [])
-    >>> find_odd_tags({"o": 7, "b-per": 2})
-    ['o', 'b-per']
     """
     odd = [tag for tag in counts if not is_tag(tag)]
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
@@ -84,11 +79,6 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
     so do I-, E- and L- unless the tag before is B- or I- of the same type. A ``ValueError`` names
     the first tag that is none.
-
-    >>> find_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
-    [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4), ...]
-    >>> find_entities(["B-PER", "E-PER", "S-PER"])
-    [Entity(type='PER', start=0, end=2), Entity(type='PER', start=2, end=3)]
     """
     return find_all([tags])[0]
 
@@ -138,11 +128,7 @@ def odd_tags_of_entities(labels: Iterable[str], counts: Mapping[str, int]) -> se
 
 
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
-    """The index of the first tag that is none, or has no place there in a scheme, and why.
-
-    >>> find_fault(["O", "I-PER"], "IOB2")
-    (1, "Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER.")
-    """
+    """The index of the first tag that is none, or has no place there in a scheme, and why."""
     before = "O"
     allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):
@@ -177,13 +163,7 @@ def _must_end(tag: str, scheme: Scheme) -> str:
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Writes the entities of one sequence as tags of a scheme, whichever they were in.
-
-    >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "IOB2")
-    ['B-PER', 'I-PER', 'B-PER', 'O']
-    >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "BIOES")
-    ['B-PER', 'E-PER', 'S-PER', 'O']
-    """
+    """Writes the entities of one sequence as tags of a scheme, whichever they were in."""
     return convert_all([tags], scheme)[0]
 
 

@@ -19,9 +19,6 @@ def word_places(text: str) -> tuple[Place, ...]:
     """Where a text's words are: what blanks separate, a mark or an ideograph each alone.
 
     They are the words that the tokenizer makes of the whole text.
-
-    >>> word_places("Ann Lee's (2).")
-    ((0, 3), (4, 7), (7, 8), (8, 9), (10, 11), (11, 12), (12, 13), (13, 14))
     """
     return tuple(_word_places(text))
 

@@ -138,15 +138,6 @@ class BadRows:
     Where every row of the file is answered (``answers_all``), a row without text is listed, and
     never an error, and there may be no row. Without an ``id_column`` rows are numbered. ``skipped``
     is a sentence for each bad row so far, and ``rows`` has them.
-
-    >>> bad = BadRows("train.tsv", skip=True)
-    >>> bad.report(7, "expected 2 columns, got 1")
-    >>> bad.skipped
-    ['train.tsv, line 7: expected 2 columns, got 1.']
-    >>> BadRows("train.tsv", skip=False).report(7, "expected 2 columns, got 1")
-    Traceback (most recent call last):
-    ...
-    ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or leave...
     """
 
     def __init__(
@@ -313,11 +304,7 @@ def whole_number(value: Any, what: str, most: int) -> int:
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Puts the names of classes in order: whole numbers by value, all else by their characters.
-
-    >>> sorted_names(["10", "9", "9"]), sorted_names(["10", "9", "x"])
-    (('9', '10'), ('10', '9', 'x'))
-    """
+    """Puts the names of classes in order: whole numbers by value, all else by their characters."""
     found = set(names)
     try:
         return tuple(sorted(found, key=lambda label: (int(label), label)))

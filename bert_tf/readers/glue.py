@@ -42,10 +42,6 @@ def read_glue(
     ``split`` is "train", "dev" or "test", for MNLI "dev_matched", "dev_mismatched", "test_matched"
     or "test_mismatched". Ids are those of the file, or else count the rows from 0. Test files have
     no labels (but the original STS-B's has).
-
-    Raises:
-        ValueError: there is no such task, split or file; the file is empty or has other columns; or
-            a row has a wrong number of columns, or a label that is not the task's.
     """
     found = glue_task(task, split)
     path = _look_for(found, str(data_dir), split)
@@ -185,12 +181,6 @@ def write_glue_submission(
 
     ``ids`` are the examples', each once; a prediction is a class's name, or for STS-B a finite
     number, which is put between 0 and 5 and written with three decimals.
-
-    >>> import tempfile
-    >>> path = write_glue_submission(tempfile.mkdtemp(), "STS-B", "test", ["0", "1"], [2.5, 5.01])
-    >>> with open(path) as file:
-    ...     file.read().split()
-    ['index', 'prediction', '0', '2.500', '1', '5.000']
     """
     found = glue_task(task)
     if split not in found.submissions:

@@ -125,14 +125,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
 
 
 def glue_task(name: str, split: str | None = None) -> GlueTask:
-    """Finds a task by its name, whatever the case and with or without the hyphen.
-
-    Raises:
-        ValueError: GLUE has no such task, or the task no such split.
-
-    >>> glue_task("sst2").name, glue_task("STS-B").labels
-    ('SST-2', ())
-    """
+    """Finds a task by its name, whatever the case and with or without the hyphen."""
     task = next((task for task in GLUE_TASKS.values() if _plain(name) == task.tfds_config), None)
     if task is None:
         raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")

@@ -59,19 +59,11 @@ def read_classification(
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
-    r"""Reads texts of which each belongs to one class.
+    """Reads texts of which each belongs to one class.
 
     ``label_column`` has the class's name (in JSON lines text, a whole number, true or false); white
     space around it does not count. ``labels`` are the classes there may be, as a train file's
     ``labels``; if None, those that are there, whole numbers by value and all else by characters.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "reviews.tsv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("review\tstars\nWorks.\t10\nBroke.\t9\n")
-    >>> examples = read_classification(path, text_columns=["review"], label_column="stars")
-    >>> examples.labels, examples.items[0].label
-    (('9', '10'), '10')
     """
     known = None if labels is None else dict.fromkeys(labels)
 
@@ -161,11 +153,7 @@ def _read_texts(
 
 
 def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
-    """Makes an example without a label of a row's id and one or two texts; ignores the rest.
-
-    Raises:
-        BadRowError: a text is none, or there is only white space in all of them.
-    """
+    """Makes an example without a label of a row's id and one or two texts; ignores the rest."""
     example_id, *texts = row.values[: 1 + len(text_columns)]
     what = [f"column {name!r}" for name in text_columns]
     text_a, *second = map(text, texts, what)

@@ -106,12 +106,7 @@ def is_given(path: str) -> bool:
 
 @contextlib.contextmanager
 def giving(tables: Mapping[str, Rows]) -> Iterator[None]:
-    """Within it, the names of ``tables``, such as "<train>", are paths of tables with their rows.
-
-    >>> with giving({"<train>": [{"text": "Fine."}]}):
-    ...     list(read_given("<train>"))
-    [('row 0', {'text': 'Fine.'})]
-    """
+    """Within it, names of ``tables``, such as "<train>", are paths of tables with their rows."""
     token = _given.set({**_given.get(), **tables})
     try:
         yield

@@ -34,13 +34,7 @@ class RetrievalSet:
 
 
 def read_retrieval(folder: str, split: str = "test") -> RetrievalSet:
-    """Reads a folder of BEIR's files.
-
-    Raises:
-        ValueError: a file is empty or malformed, an id is there twice, or a judgement is of a query
-            or a document that is not there; the sentence names file and line.
-        OSError: a file cannot be read.
-    """
+    """Reads a folder of BEIR's files."""
     corpus, asked, path = files_of(folder, split)
     documents, queries = _read_texts(corpus), _read_texts(asked)
     places = {name: place for place, name in enumerate(documents)}

@@ -15,24 +15,12 @@ def read_similarity(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[SimilarityExample]:
-    r"""Reads texts that are similar to others (see ``tables.read_columns`` for the table's forms).
+    """Reads texts that are similar to others (see ``tables.read_columns`` for the table's forms).
 
     ``other_columns`` name one column, of the text that is compared with the anchor, or two: of a
     text that belongs to the anchor, and of one that does not. ``label_column`` has a pair's score,
     a finite number; without it the two belong together, or are to be predicted. Without an
     ``id_column`` the ids count the rows from 0.
-
-    Raises:
-        ValueError: there are more than two other columns, or a score for three texts; the table
-            cannot be read; or a row has an empty text or no number.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "pairs.tsv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("first\tsecond\tscore\nA cat.\tOne cat.\t4.5\n")
-    >>> columns = {"anchor_column": "first", "other_columns": ["second"]}
-    >>> read_similarity(path, **columns, label_column="score").items[0].label
-    4.5
     """
     if isinstance(other_columns, str) or len(other_columns) not in (1, 2):
         raise ValueError(

@@ -81,12 +81,6 @@ def read_squad(
     A question is impossible where ``is_impossible`` says so and, where that is missing, if its list
     of answers is empty. Without ``labelled`` answers are ignored; else every question must have
     ``answers``.
-
-    Raises:
-        ValueError: the file is not JSON of this layout, or has no question; or a question has no
-            text, no id or an earlier one's id, an answer is not in the context at its place, or the
-            answers contradict ``is_impossible``.
-        OSError: the file cannot be read.
     """
     path = str(path)
     document = read_json_document(path)
@@ -133,7 +127,7 @@ def read_questions(
     title_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[QuestionExample]:
-    r"""Reads a user's own table of questions and contexts, one pair in each row.
+    """Reads a user's own table of questions and contexts, one pair in each row.
 
     A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
     number of the context's character at which the answer begins, ``answers_column`` has the one
@@ -141,18 +135,6 @@ def read_questions(
     objects with ``text`` and ``answer_start``, as SQuAD has it, or an object with a list of each.
     It is None where the answers are to be predicted. Without an ``id_column`` ids count the rows
     from 0.
-
-    Raises:
-        ValueError: see ``tables.read_columns``; or a row has no question, no context, an earlier
-            row's id, or an answer that is not in the context at its place.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "questions.tsv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("question\tcontext\tanswer\tat\nWho?\tÄh, Ann did.\tAnn\t4\n")
-    >>> examples = read_questions(path, answers_column="answer", answer_start_column="at")
-    >>> examples.items[0].answers
-    (Answer(text='Ann', start=5),)
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     ids: set[str] = set()
@@ -282,11 +264,6 @@ def read_references(path: str) -> SquadReferences:
 
     The version is 2.0 where the file says so (``"version": "v2.0"``), where a question says whether
     it ``is_impossible``, or where one has no answers; else it is 1.1.
-
-    Raises:
-        ValueError: the file is not JSON, is not in SQuAD's layout, has no question or one id twice,
-            or a question's ``is_impossible`` contradicts its answers.
-        OSError: the file cannot be read.
     """
     document = read_json_document(path)
     answers: dict[str, tuple[str, ...]] = {}

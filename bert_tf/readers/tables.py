@@ -102,24 +102,13 @@ def read_columns(
     *,
     skip_short_rows: bool = False,
 ) -> Iterator[tuple[Place, Row]]:
-    r"""Yields some columns of a table: of each good row its place and the row.
+    """Yields some columns of a table: of each good row its place and the row.
 
     ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
     ``bad`` gets rows with more or fewer fields than the first line, or quotes in the wrong place,
     lines with the columns' names again or without a JSON object, objects that lack a key. A place
     is a line's number, counted from 1, or "row 0". With ``skip_short_rows`` rows of too few fields
     are listed, and never an error.
-
-    Raises:
-        ValueError: the file is empty, has none of the suffixes, lacks a column or has it twice, or
-            opens a quoted field that never ends; or as ``read_lines`` and ``bad``.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write('id,text\n1,"Yes, ""so""."\n')
-    >>> list(read_columns(path, ["text", None], BadRows(path, skip=False)))
-    [(2, Row(number=0, values=['Yes, "so".', None]))]
     """
     table = TableFile.of(source)
     path, suffix = table.path, table.suffix or _suffix(table.path)

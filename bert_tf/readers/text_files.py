@@ -41,17 +41,6 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
     The text is UTF-8, with or without a byte order mark, and unpacked at most 512 MiB. A local path
     needs no TensorFlow; one with ``://`` is on any of its file systems. A zip archive holds exactly
     one file whose name ends in ``.json``; what macOS adds (``__MACOSX/``) does not count.
-
-    Raises:
-        OSError: the file cannot be read; a ``FileNotFoundError`` where there is none. ValueError:
-            the file is empty, broken, not JSON, too large, or an archive of none or several.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "answers.json.gz")
-    >>> with gzip.open(path, "wt") as file:
-    ...     _ = file.write('{"id": ["an answer"]}')
-    >>> read_json_document(path)
-    {'id': ['an answer']}
     """
     text = _decode(_unpack(_read_bytes(path), path), path)
     if not text.strip():
@@ -146,22 +135,10 @@ def _decode(content: bytes, path: str) -> str:
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    r"""Yields the number, from 1, and the text of each line of a file, without the line's end.
+    """Yields the number, from 1, and the text of each line of a file, without the line's end.
 
     ``path`` is a plain or gzip file on any TensorFlow file system, or ``ARCHIVE.zip/MEMBER``;
     ``encoding`` one in which ASCII is ASCII. A byte order mark of UTF-8 is dropped.
-
-    Raises:
-        ValueError: there is no such file, encoding or member, an archive is damaged, a line is not
-            of the encoding, the text is UTF-8 and another encoding was named, or single returns
-            alone end the lines.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "a.txt")
-    >>> with open(path, "wb") as file:
-    ...     _ = file.write(b"\xef\xbb\xbfone\r\n\ntwo")
-    >>> list(read_lines(path))
-    [(1, 'one'), (2, ''), (3, 'two')]
     """
     try:
         codecs.lookup(encoding)
