@@ -191,7 +191,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         kind = "DistilBERT's" if config.is_distilbert else "causal"
         raise ValueError(
             f"{checkpoint.path} holds a {kind} {model.class_name} ({_SAID_BY[what]}), and {form} "
-            f"has no word for that: expected one of {', '.join(_SAY[what])}."
+            f"cannot say that: expected one of {', '.join(_SAY[what])}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.scratch_directory(target) as folder:

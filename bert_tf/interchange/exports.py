@@ -56,13 +56,13 @@ def open_checkpoint(path: str) -> Checkpoint:
     if not is_file(os.path.join(folder, _GRAPH)):
         raise ValueError(
             f"{folder} is an export to ONNX, whose weights are constants of its graph: name the "
-            "model that it was made of, or an export without --onnx."
+            "model that it was made from, or an export without --onnx."
         )
     if not is_file(os.path.join(described_in, DESCRIPTION)):
         raise ValueError(
             f"{folder} is a SavedModel without {_DESCRIBED}/{DESCRIPTION}, so nothing says which "
             "model it holds: expected an export of this library, or name the model that it was "
-            "made of."
+            "made from."
         )
     config, described = read_description(described_in)
     bundle = Bundle(os.path.join(folder, VARIABLES))
@@ -74,7 +74,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     if not stored:
         raise ValueError(
             f"{folder} holds no variables of a model, its weights are constants of its graph: name "
-            "the model that it was made of."
+            "the model that it was made from."
         )
 
     below_model = {path.split("/", 1)[-1]: path for path in stored}
@@ -97,7 +97,7 @@ def _rounded(folder: str, tensors: Mapping[str, StoredTensor]) -> tuple[str, ...
     if "int8" in dtypes:
         raise ValueError(
             f"{folder} stores its weights as int8, too coarse to train or to compute features "
-            "with: export the model that it was made of with --weights=float32 or bfloat16."
+            "with: export the model that it was made from with --weights=float32 or bfloat16."
         )
     if not dtypes:
         return ()

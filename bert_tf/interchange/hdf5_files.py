@@ -119,11 +119,13 @@ def _place(dataset: h5py.Dataset, file_size: int, where: str) -> tuple[int, int]
     """
     layout = dataset.id.get_create_plist()
     if dataset.is_virtual or dataset.external:
-        raise ValueError(f"{where} is kept in other files: Keras writes none such; refused.")
+        raise ValueError(
+            f"{where} is kept in other files: Keras writes no such array, and it is not read."
+        )
     if layout.get_layout() != h5py.h5d.CONTIGUOUS or layout.get_nfilters():
         raise ValueError(
-            f"{where} is compressed or in chunks: Keras writes none such; write the file again "
-            "without compression."
+            f"{where} is compressed or in chunks: Keras writes no such array; write the file "
+            "again without compression."
         )
     size, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
     begin = dataset.id.get_offset() or 0

@@ -348,8 +348,8 @@ def _architecture(checkpoint: Checkpoint) -> str:
         return name
     if name in _NOT_DISTILLED or (name == "BertModel" and spec.has_pooler):
         raise ValueError(
-            f"{checkpoint.path} holds a DistilBERT that would be Hugging Face's {name}, which "
-            "there is of a BERT alone: convert the encoder without its pooler."
+            f"{checkpoint.path} holds a DistilBERT that would be Hugging Face's {name}, a "
+            "class that exists for BERT alone: convert the encoder without its pooler."
         )
     return f"{_DISTIL}{name}"
 

@@ -251,8 +251,8 @@ def _check_missing(
     bad = [name for name in missing if name.split("/")[0] not in new]
     if bad:
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}, which the model has that its files "
-            "describe or that was asked for: take a whole checkpoint, or a model without them."
+            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}, which the model needs that its files "
+            "describe or that you asked for: take a whole checkpoint, or a model without them."
         )
 
 

@@ -235,7 +235,7 @@ def _read_prompts(path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     if not others:
         return found, ()
     return found, (
-        f"{source} has prompts, which you put before your texts yourself: {listed(others)}.",
+        f"{source} has further prompts; put them before your texts yourself: {listed(others)}.",
     )
 
 

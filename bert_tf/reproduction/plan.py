@@ -83,7 +83,9 @@ class Plan:
         self._settings = settings
         if settings.size not in PRESETS:
             near = nearest(settings.size, PRESETS)
-            raise ValueError(f"--size={settings.size} is no preset{near}: expected bert-base, say.")
+            raise ValueError(
+                f"--size={settings.size} is no preset{near}: expected one such as bert-base."
+            )
         recipe = settings.size.replace("-", "_")  # a size of the paper's has one
         self._recipe = recipe if recipe in RECIPES else ""
         named = [p for each in settings.input or () for p in sorted(tf.io.gfile.glob(each))]

@@ -92,13 +92,13 @@ def test_what_hugging_face_does_otherwise_is_told(
         (OURS_ALONE["multiple choice by the mean"], SMALL, "huggingface",
          "whose head reads the mean over all tokens, which huggingface has no place"),
         (CAUSAL_LM, CAUSAL, "google_tf1",
-         "holds a causal BertPretrainer .*, and google_tf1 has no word for that: "),
+         "holds a causal BertPretrainer .*, and google_tf1 cannot say that: "),
         (CAUSAL_LM, RTL, "huggingface",
-         r"holds a causal BertPretrainer \(right_to_left\), and huggingface has no word for that: "
+         r"holds a causal BertPretrainer \(right_to_left\), and huggingface cannot say that: "
          "expected one of bert_tf, keras."),
         (MODELS["encoder"], dataclasses.replace(SMALL, type_vocab_size=0), "google_tf1",
-         r"holds a DistilBERT's BertEncoder \(type_vocab_size is 0\), and google_tf1 has no word "
-         "for that: expected one of bert_tf, keras, huggingface"),
+         r"holds a DistilBERT's BertEncoder \(type_vocab_size is 0\), and google_tf1 cannot "
+         "say that: expected one of bert_tf, keras, huggingface"),
         (MODELS["classifier"], CAUSAL, "huggingface",
          "holds a causal BertClassifier .* reads the last token in this library"),
     ],

@@ -97,7 +97,7 @@ HOSTILE = {
         r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0 from by",
     ),
     "chunks": (array((1 << 40,), "float32", chunks=(1024,)),
-        "'a' is compressed or in chunks: Keras writes none such; write the file again without"),
+        "'a' is compressed or in chunks: Keras writes no such array; write the file again without"),
     # As large in the file as its shape says.
     "compressed": (array(data=NOISE, compression="gzip"), "'a' is compressed or in chunks"),
     "compact": (compact, "'a' is compressed or in chunks"),

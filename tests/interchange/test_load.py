@@ -182,8 +182,8 @@ def test_the_length_of_rows(save):
 
 REFUSED = [
     ("classifier", {"without": ["classifier/"]}, {},
-     r"m lacks classifier/kernel, classifier/bias, which the model has that its files describe "
-     r"or that was asked for: take a whole checkpoint, or a model without them\.$"),
+     r"m lacks classifier/kernel, classifier/bias, which the model needs that its files describe "
+     r"or that you asked for: take a whole checkpoint, or a model without them\.$"),
     *(
         ("pretrainer", {"without": [lacking]}, {"model_class": model_class, "new_head": is_new},
          rf"m lacks {lacks}, which the model")
