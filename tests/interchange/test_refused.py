@@ -231,7 +231,7 @@ REFUSED = [
     ("dense", "2_Dense/model.safetensors", None, "2_Dense has no model.safetensors, tf_model.h5"),
     ("masked", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected one"),
     ("tf", "tf_model.h5", hdf5(TF + "output/dense/bias:0"),
-     "m lacks layer_1/output/bias, which the model has"),
+     "m lacks layer_1/output/bias, which the model needs"),
     ("tf", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
      r"layer_\._1/inter\S* is \(12, 8\), expected \(8, 12\)"),
     ("tf", "tf_model.h5", cut_off, r"tf_model\.h5 is not an HDF5 file that can be read, it "),
