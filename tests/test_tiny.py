@@ -10,9 +10,9 @@ import setuptools
 import bert_tf
 import bert_tf.transformers
 from bert_tf import paths
+from bert_tf.finetuning.run import run
 from bert_tf.interchange import safetensors
 from bert_tf.interchange.recognition import open_checkpoint
-from tests.anew import run_in_forks
 from tests.documents import ROOT, commands
 from tests.finetuning.small_runs import parse
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
@@ -96,28 +96,27 @@ def test_it_fills_masks(folder):
         assert word in [tokenizer.vocab[at] for at in best]
 
 
+FLAGS = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--label_column=b"]
+
+
 def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):
-    flags = "--task=classification --train_file=a.csv --text_columns=a --label_column=b"
-    settings, said = parse(*f"{flags} --init_checkpoint=tiny".split())
+    settings, said = parse(*FLAGS, "--init_checkpoint=tiny")
     assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
     assert said[0].startswith("tiny saw little text (")
+
+
+def test_a_run_cannot_take_its_place(folder):
+    (folder / "a.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
+    settings, _ = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
+    with pytest.raises(ValueError, match="^--init_checkpoint=tiny is in --model_dir=tiny, which"):
+        run(settings)
+    assert not (folder / "tiny").exists()
 
 
 def test_by_the_names_of_transformers(folder):
     model = bert_tf.transformers.TFAutoModelForMaskedLM.from_pretrained("tiny")
     tokenizer = bert_tf.transformers.AutoTokenizer.from_pretrained("tiny")
     assert model.config.vocab_size == len(tokenizer) == 8000
-
-
-def test_a_run_cannot_take_its_place(folder):
-    (folder / "a.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
-    flags = "--task=classification --train_file=a.csv --text_columns=a --label_column=b"
-    (done,) = run_in_forks(
-        folder, f"bert_tf.finetune {flags} --init_checkpoint=tiny --model_dir=tiny".split()
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: --init_checkpoint=tiny is in --model_dir=tiny, which is")
-    assert not (folder / "tiny").exists()
 
 
 def test_the_card_says_text_licence_and_command():

@@ -1,8 +1,10 @@
 """What is the user's stays as it is, whatever a command is given as its output, however it ends."""
 
+import dataclasses
 import functools
 import json
 import os
+import shutil
 import stat
 from unittest import mock
 
@@ -12,7 +14,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import evaluate_squad, vocab
 from bert_tf.extraction import run as extraction
-from bert_tf.extraction.settings import resolve
+from bert_tf.extraction.settings import ExtractionSettings, resolve
 from bert_tf.finetuning.run import run as finetune
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.conversion import convert
@@ -57,6 +59,11 @@ def world(tmp_path_factory):
     data = {"version": "1.1", "data": [{"title": "One", "paragraphs": paragraphs}]}
     (folder / "squad.json").write_text(json.dumps(data))
     (folder / "answers.json").write_text(json.dumps({"q": "film"}))
+    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
+    for form, module in _FORMATS.items():
+        if form != "keras":
+            (folder / form).mkdir()
+        module.write(checkpoint, str(folder / form))
     return folder
 
 
@@ -91,16 +98,21 @@ def _convert(form):
 
 def _extract_features(world, output):
     given = {"input": [str(world / "test.tsv")], "model": str(world / "tiny")}
-    with mock.patch.object(extraction, "_load", _extractor):
+    with mock.patch.multiple(extraction, _load=_once(_load), _Extractor=_once(_Extractor)):
         extraction.run(resolve(output=str(output), lines_per_shard=4, layers=["-1"], **given))
 
 
-_load_extractor = extraction._load
+_load, _Extractor = functools.cache(extraction._load), functools.cache(extraction._Extractor)
 
 
-@functools.cache
-def _extractor(settings):
-    return _load_extractor(settings)
+def _once(make):
+    """The model is loaded and traced once, wherever its vectors go."""
+
+    def without_place(given):
+        is_settings = isinstance(given, ExtractionSettings)
+        return dataclasses.replace(given, output="") if is_settings else given
+
+    return lambda *given: make(*map(without_place, given))
 
 
 def _prepare(world, output):
@@ -159,14 +171,7 @@ def write_foreign(folder):
     return folder
 
 
-def write_checkpoint(form, path):
-    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
-    if form != "keras":
-        path.mkdir()
-    _FORMATS[form].write(checkpoint, str(path))
-
-
-def place_foreign(kind, folder, output):
+def place_foreign(world, kind, folder, output):
     """Puts what the kind says in an output's place, foreign files beside it."""
     elsewhere = write_foreign(folder / "elsewhere")
     (folder / "beside.txt").write_text("beside")
@@ -186,7 +191,8 @@ def place_foreign(kind, folder, output):
         for name in (".bak", ".old", ".new", "-1"):
             (folder / f"{output.name}{name}").symlink_to(elsewhere)
     else:
-        write_checkpoint(kind.removeprefix("checkpoint "), output)
+        copy = shutil.copyfile if kind == "checkpoint keras" else shutil.copytree
+        copy(world / kind.removeprefix("checkpoint "), output)
 
 
 KINDS = ("directory", "link to a directory", "link to a file", "dangling link", "file",
@@ -226,7 +232,7 @@ def assert_kept(before, folder, may_change=None):
 def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name, kind, capsys):
     command, suffix = COMMANDS[name]
     output = tmp_path / f"out{suffix}"
-    place_foreign(kind, tmp_path, output)
+    place_foreign(world, kind, tmp_path, output)
     before = snapshot(tmp_path)
     if kind == "file" and name in REPLACING:
         command(world, output)
@@ -250,7 +256,7 @@ class _FullDiskError(OSError):
 def test_an_error_as_a_file_gets_its_name(world, tmp_path, monkeypatch, name):
     command, suffix = FILES[name]
     output = tmp_path / f"out{suffix}"
-    place_foreign("neighbours", tmp_path, output)
+    place_foreign(world, "neighbours", tmp_path, output)
     if name in REPLACING:
         output.write_text("the user's")
     before = snapshot(tmp_path)
@@ -273,7 +279,7 @@ def test_an_error_as_a_file_gets_its_name(world, tmp_path, monkeypatch, name):
 def test_an_error_as_a_directory_gets_its_name(world, tmp_path, monkeypatch, name):
     command, _ = DIRECTORIES[name]
     output = tmp_path / "out"
-    place_foreign("neighbours", tmp_path, output)
+    place_foreign(world, "neighbours", tmp_path, output)
     before = snapshot(tmp_path)
     rename = tf.io.gfile.rename
 
@@ -321,7 +327,7 @@ def test_a_run_keeps_what_is_put_into_its_directory(world, tmp_path, capsys):
 def test_a_kill_as_an_output_gets_its_name(world, tmp_path):
     given = [f"--input={world}/corpus.txt", "--vocab_size=60", "--overwrite"]
     output = tmp_path / "out.txt"
-    place_foreign("neighbours", tmp_path, output)
+    place_foreign(world, "neighbours", tmp_path, output)
     output.write_text("the user's")
     before = snapshot(tmp_path)
     kill_at_a_write("bert_tf.vocab", [*given, f"--output={output}"], "before", output.name)

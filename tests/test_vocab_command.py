@@ -25,6 +25,12 @@ def text(tmp_path):
     return str(path)
 
 
+@pytest.fixture
+def unjudged(monkeypatch):
+    """The vocabulary is not tried on the text, which takes longer than to learn it."""
+    monkeypatch.setattr(vocab, "_coverage", lambda *_: "")
+
+
 def test_learns_writes_and_reports(text, tmp_path, capsys):
     output = str(tmp_path / "new" / "vocab.txt")
     vocab.learn([text], output, input_format="google", vocab_size=80)
@@ -74,7 +80,7 @@ def test_unknown_words_are_counted(text, tmp_path, capsys):
     assert lines[-1].endswith(" --do_lower_case=false")
 
 
-def test_existing_output_is_kept_unless_told(text, tmp_path, capsys):
+def test_existing_output_is_kept_unless_told(unjudged, text, tmp_path):
     output = tmp_path / "vocab.txt"
     output.write_text("old")
     with pytest.raises(ValueError, match=r"vocab.txt exists: name another --output, or pass --ov"):
@@ -84,7 +90,7 @@ def test_existing_output_is_kept_unless_told(text, tmp_path, capsys):
     assert len(load_vocabulary(str(output))) == 40
 
 
-def test_a_limit_reads_less(tmp_path, capsys):
+def test_a_limit_reads_less(unjudged, tmp_path, capsys):
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(8):
@@ -96,7 +102,7 @@ def test_a_limit_reads_less(tmp_path, capsys):
     assert len(digits) == 2
 
 
-def test_unpacked_copies_are_removed(tmp_path, monkeypatch, capsys):
+def test_unpacked_copies_are_removed(unjudged, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 2_000)
     path = tmp_path / "large.txt.gz"
     with gzip.open(path, "wt") as file:
