@@ -20,10 +20,12 @@ def run_anew(command, *arguments, options=(), cwd=None):
     return subprocess.run(line, capture_output=True, text=True, cwd=cwd)
 
 
-# Runs each of some commands as ``python -m`` does, in a fork that starts with Python's own modules.
+# Runs each of some commands as ``python -m`` does, in a fork that starts with what takes longest of
+# the modules that most of them import.
 _IN_FORKS = """
 import atexit, json, os, pathlib, runpy, sys
-from absl import app, flags
+import numpy
+import bert_tf.cli.command
 place, folder = pathlib.Path.cwd(), sys.argv[1]
 for number, (command, *arguments) in enumerate(json.loads(sys.argv[2])):
     if process := os.fork():

@@ -88,39 +88,46 @@ def commands(text):
 
 
 _PARSE = """
-import json, runpy, sys
+import json, os, runpy, sys
+import numpy  # which many commands import
 from absl import flags
 from bert_tf.cli import command
-name, lines = json.load(sys.stdin)
 command.run = lambda *_, **__: None  # the command as it is run, but for this last call
-runpy.run_module(f"bert_tf.{name}", run_name="__main__")
-outcomes = []
-for arguments in lines:
-    try:
-        outcomes.append([None, flags.FLAGS([name, *arguments], known_only=True)[1:]])
-    except flags.Error as error:
-        outcomes.append([str(error), []])
-    flags.FLAGS.unparse_flags()
-json.dump([outcomes, sorted(flags.FLAGS)], sys.stdout)
+# A process for each command: two of them define flags of the same name.
+for name, lines in json.load(sys.stdin).items():
+    if process := os.fork():
+        if os.waitpid(process, 0)[1]:
+            sys.exit(1)
+        continue
+    runpy.run_module(f"bert_tf.{name}", run_name="__main__")
+    outcomes = []
+    for arguments in lines:
+        try:
+            outcomes.append([None, flags.FLAGS([name, *arguments], known_only=True)[1:]])
+        except flags.Error as error:
+            outcomes.append([str(error), []])
+        flags.FLAGS.unparse_flags()
+    print(json.dumps([outcomes, sorted(flags.FLAGS)]))
+    break
 """
 
 
-def parse(name, lines):
-    """What a command's real flags make of argument lists.
+def parse(lines):
+    """What commands' real flags make of argument lists, of which each command has some.
 
-    Returns an (error or None, arguments left) pair for each list, and the names of all its flags.
+    Returns, by command, an (error or None, arguments left) pair for each list, and the names of all
+    its flags.
     """
-    # A process for each command: two of them define flags of the same name.
     process = subprocess.run(
         [sys.executable, "-c", _PARSE],
-        input=json.dumps([name, lines]),
+        input=json.dumps(lines),
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert process.returncode == 0, process.stderr
-    outcomes, names = json.loads(process.stdout)
-    return outcomes, set(names)
+    found = map(json.loads, process.stdout.splitlines())
+    return {name: (each, set(names)) for name, (each, names) in zip(lines, found, strict=True)}
 
 
 def printed(notebook):

@@ -1,7 +1,6 @@
 """The commands as functions of Python: what they take, and that they do what the commands do."""
 
 import dataclasses
-import glob
 import inspect
 import json
 import os
@@ -10,6 +9,7 @@ import re
 import sys
 import tempfile
 import types
+from unittest import mock
 
 import keras
 import numpy as np
@@ -198,17 +198,18 @@ def test_data_of_words_and_choices_and_what_is_missing():
 
 
 @pytest.fixture(scope="module")
-def tuned(inputs):
+def tuned(inputs, tmp_path_factory):
     """A run on lists in no directory, with a callback; and what was as before."""
-    before = set(glob.glob(f"{tempfile.gettempdir()}/bert_tf-*"))
+    place = tmp_path_factory.mktemp("temporary")
     keras.config.set_dtype_policy("float32")
     random.seed(3), np.random.seed(3)
     recorder = Recorder()
-    found = api.fine_tune(
-        sentences(46), sentences(20, seed=1), [text for text, _ in sentences(9, seed=2)],
-        init=inputs / "tiny", callbacks=[recorder], precision="bfloat16", **SMALL,
-    )  # fmt: skip
-    assert set(glob.glob(f"{tempfile.gettempdir()}/bert_tf-*")) <= before
+    with mock.patch.object(tempfile, "tempdir", str(place)):
+        found = api.fine_tune(
+            sentences(46), sentences(20, seed=1), [text for text, _ in sentences(9, seed=2)],
+            init=inputs / "tiny", callbacks=[recorder], precision="bfloat16", **SMALL,
+        )  # fmt: skip
+    assert list(place.iterdir()) == []
     assert keras.config.dtype_policy().name == "float32"
     drawn = random.random(), np.random.random()
     random.seed(3), np.random.seed(3)
@@ -267,16 +268,25 @@ def test_predictions_of_nothing(tmp_path):
 def test_predictions(tuned, tmp_path, by):
     found, _ = tuned
     texts = [text for text, _ in sentences(9, seed=2)]
-    model, output = found, None
+    expected = [record["prediction"] for record in found.predictions["test"]]
+    model = found
     if by != "the model":
         found.save(tmp_path / "saved")
         model = tmp_path / "saved"
-    if by == "a file":
-        output = tmp_path / "out.csv"
-    explain = {"explain": tmp_path / "why.jsonl"} if output else {}
-    records = api.predict(model, [*texts, ""], output, precision="bfloat16", **explain)
     with pytest.raises(ValueError, match=r"explain='why.html' is written next to predictions: na"):
         api.predict(model, texts, explain="why.html")
+    if by == "a file":
+        output, why = tmp_path / "out.csv", tmp_path / "why.jsonl"
+        given = {"precision": "bfloat16", "explain": why}
+        assert api.predict(model, [*texts[:2], ""], output, **given) == str(output)
+        lines = output.read_text().splitlines()
+        assert lines[0] == "id,prediction,probability_neg,probability_pos,error"
+        assert [line.split(",")[1] for line in lines[1:]] == [*expected[:2], ""]
+        assert len(why.read_text().splitlines()) == 2
+        return
+    records = api.predict(model, [*texts, ""], precision="bfloat16")
+    assert [record["prediction"] for record in records] == [*expected, None]
+    assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
     if by == "the model":
         *explained, none = api.predict(model, [*texts[:2], ""], explain=True)
         for record, text in zip(explained, texts, strict=False):
@@ -284,16 +294,6 @@ def test_predictions(tuned, tmp_path, by):
             assert [word["word"] for word in why["words"]] == text.split()
             assert abs(why["rest"]) <= 0.011 * max(abs(why["score"] - why["baseline"]), 0.01)
         assert none["prediction"] is None and "explanation" not in none
-    expected = [record["prediction"] for record in found.predictions["test"]]
-    if by == "a file":
-        assert records == str(output)
-        lines = output.read_text().splitlines()
-        assert lines[0] == "id,prediction,probability_neg,probability_pos,error"
-        assert [line.split(",")[1] for line in lines[1:]] == [*expected, ""]
-        assert len((tmp_path / "why.jsonl").read_text().splitlines()) == 9
-        return
-    assert [record["prediction"] for record in records] == [*expected, None]
-    assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
 
 
 def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, monkeypatch):

@@ -43,12 +43,15 @@ def _by_command():
 @pytest.fixture(scope="module")
 def parsed():
     """By command: the place, the error and the arguments left of each line; its flags."""
-    found = {}
-    for name, lines in _by_command().items():
-        outcomes, flags = parse(name, [arguments for _, arguments in lines])
-        rows = [(place, *outcome) for (place, _), outcome in zip(lines, outcomes, strict=True)]
-        found[name] = rows, flags
-    return found
+    lines = _by_command()
+    found = parse({name: [given for _, given in some] for name, some in lines.items()})
+    return {
+        name: (
+            [(place, *one) for (place, _), one in zip(lines[name], outcomes, strict=True)],
+            flags,
+        )
+        for name, (outcomes, flags) in found.items()
+    }
 
 
 def test_every_command_in_the_pages_parses(parsed):
@@ -72,9 +75,8 @@ def test_every_flag_that_the_text_names_is_one(parsed):
 
 
 def test_a_wrong_flag_and_a_wrong_value_are_seen():
-    ((error, left), (other, _)), flags = parse(
-        "verify", [["exports/1", "--tolerances=1"], ["exports/1", "--tolerance=much"]]
-    )
+    lines = [["exports/1", "--tolerances=1"], ["exports/1", "--tolerance=much"]]
+    ((error, left), (other, _)), flags = parse({"verify": lines})["verify"]
     assert error is None and left == ["exports/1", "--tolerances=1"]
     assert "tolerance" in other
     assert {"tolerance", "python"} <= flags

@@ -40,15 +40,13 @@ def test_every_command_is_listed_with_its_sentence(tmp_path):
 
 
 def test_a_command_is_the_same_either_way(tmp_path):
-    for status, arguments in ((0, ["--help"]), (1, ["--nulls"]), (1, ["no.json", "no.json"])):
-        ended = run_in_forks(
-            tmp_path,
-            ["bert_tf", "evaluate_squad", *arguments],
-            ["bert_tf.evaluate_squad", *arguments],
-        )
-        with_main, alone = ((one.returncode, one.stdout, one.stderr) for one in ended)
-        assert with_main == alone and with_main[0] == status
-        assert with_main[1] or with_main[2].startswith("Error: ")
+    lines = (["--help"], ["--nulls"], ["no.json", "no.json"])
+    commands = (["bert_tf", "evaluate_squad"], ["bert_tf.evaluate_squad"])
+    ended = run_in_forks(tmp_path, *([*command, *line] for command in commands for line in lines))
+    told = [(one.returncode, one.stdout, one.stderr) for one in ended]
+    assert told[:3] == told[3:]
+    assert [status for status, *_ in told[:3]] == [0, 1, 1]
+    assert told[0][1] and all(error.startswith("Error: ") for *_, error in told[1:3])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import evaluate_squad, vocab
 from bert_tf.extraction import run as extraction
-from bert_tf.extraction.settings import ExtractionSettings, resolve
+from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.conversion import convert
@@ -98,21 +98,16 @@ def _convert(form):
 
 def _extract_features(world, output):
     given = {"input": [str(world / "test.tsv")], "model": str(world / "tiny")}
-    with mock.patch.multiple(extraction, _load=_once(_load), _Extractor=_once(_Extractor)):
+    with mock.patch.object(extraction, "_load", _extractor):
         extraction.run(resolve(output=str(output), lines_per_shard=4, layers=["-1"], **given))
 
 
-_load, _Extractor = functools.cache(extraction._load), functools.cache(extraction._Extractor)
+_load_extractor = functools.cache(extraction._load)
 
 
-def _once(make):
-    """The model is loaded and traced once, wherever its vectors go."""
-
-    def without_place(given):
-        is_settings = isinstance(given, ExtractionSettings)
-        return dataclasses.replace(given, output="") if is_settings else given
-
-    return lambda *given: make(*map(without_place, given))
+def _extractor(settings):
+    """The model is loaded once, wherever its vectors go."""
+    return _load_extractor(dataclasses.replace(settings, output=""))
 
 
 def _prepare(world, output):

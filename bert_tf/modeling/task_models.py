@@ -212,7 +212,7 @@ class BertClassifier(TaskModel):
     >>> inputs = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids}
     >>> tuple(model(inputs).shape)
     (2, 3)
-    >>> model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     >>> history = model.fit(inputs, keras.ops.array([0, 2]), verbose=0)
     """
 

@@ -159,11 +159,19 @@ ENDS = (
 )  # fmt: skip
 
 
+# Of the first program, too.
+OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped", "--kind=native")
+
+
 @pytest.fixture(scope="module")
 def ended(program):
+    """How each line of ``ENDS``, of ``OTHERS`` and each command's help ended."""
     takes = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
-    lines = [[takes[declared], *arguments] for arguments, declared, *_ in ENDS]
-    return run_in_forks(program.parent, *lines)
+    lines = {number: [takes[given[1]], *given[0]] for number, given in enumerate(ENDS)}
+    lines |= {words: [program, *words.split()] for words in OTHERS}
+    lines |= {name: [f"bert_tf.{name}", "--help"] for name in HELP}
+    lines["records"] = ["bert_tf.create_pretraining_data", "--input=a.txt"]
+    return dict(zip(lines, run_in_forks(program.parent, *lines.values()), strict=True))
 
 
 @pytest.mark.parametrize("number", range(len(ENDS)), ids=lambda n: " ".join(ENDS[n][0]))
@@ -176,12 +184,8 @@ def test_tensorflows_errors_are_a_users():
     assert command._is_user_error(tf.errors.NotFoundError(None, None, "There is no such file."))
 
 
-def test_what_is_shown_of_help_bugs_and_finalizers(program):
-    short, long, asked, bug, dropped = run_in_forks(
-        program.parent,
-        *([program, *words.split()] for words in
-          ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped")),
-    )  # fmt: skip
+def test_what_is_shown_of_help_bugs_and_finalizers(ended):
+    short, long, asked, bug, dropped = (ended[words] for words in OTHERS[:5])
     assert (short.returncode, short.stdout) == (0, long.stdout)
     assert "--kind: What goes wrong." in long.stdout
     assert asked.returncode == 1 and "Traceback" in asked.stderr
@@ -192,8 +196,8 @@ def test_what_is_shown_of_help_bugs_and_finalizers(program):
     assert dropped.stderr.endswith("IndexError: of a finalizer\n")
 
 
-def test_real_warnings_pass_even_when_the_process_aborts(program):
-    (done,) = run_in_forks(program.parent, [program, "--kind=native"])
+def test_real_warnings_pass_even_when_the_process_aborts(ended):
+    done = ended["--kind=native"]
     assert done.returncode == -signal.SIGABRT
     assert "a real warning\n" in done.stderr and "cut off by an abort" in done.stderr
     assert "oneDNN" not in done.stderr
@@ -236,23 +240,16 @@ HELP = {
 }
 
 
-@pytest.fixture(scope="module")
-def helped(tmp_path_factory):
-    lines = ([f"bert_tf.{name}", "--help"] for name in HELP)
-    ended = run_in_forks(tmp_path_factory.mktemp("help"), *lines)
-    return dict(zip(HELP, ended, strict=True))
-
-
 @pytest.mark.parametrize("name", HELP)
-def test_help_teaches_and_loads_no_tensorflow(helped, name):
-    done = helped[name]
+def test_help_teaches_and_loads_no_tensorflow(ended, name):
+    done = ended[name]
     assert done.returncode == 0
     assert all(text in done.stdout for text in HELP[name])
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
 
 
-def test_help_has_flags_under_headings_with_defaults_and_bounds(helped):
-    done = helped["finetune"]
+def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
+    done = ended["finetune"]
     lines = done.stdout.splitlines()
     assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
@@ -271,11 +268,8 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(helped):
     assert {*FineTuningSettings.__dataclass_fields__, "debug", "do_train"} <= flags_shown
 
 
-def test_records_without_a_vocabulary():
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.create_pretraining_data", "--input=a.txt"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+def test_records_without_a_vocabulary(ended):
+    done = ended["records"]
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: --vocab_file is missing: it has to name a file; python -m bert_tf.vocab learns "

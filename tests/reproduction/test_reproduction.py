@@ -224,7 +224,7 @@ def test_the_commands_take_the_flags_of_every_run(make, tmp_path):
             assert settings.restarts == 3 and not ignored
             seen.add(settings.task)
         else:
-            ((error, left),), _ = parse(run.command, [words])
+            ((error, left),), _ = parse({run.command: [words]})[run.command]
             assert error is None and left == []
     assert seen == {"sst2", "mrpc", "stsb", "squad", "swag", "ner"}
     questions = plan.runs["finetune/base_squad_1.1"].flags
@@ -388,7 +388,7 @@ def test_the_page_names_the_checkpoint_and_the_command_that_makes_its_table_agai
     assert "/minilm`. This makes the table again:" in page
     line = next(line for line in page.splitlines() if "--table=features" in line)
     words = shlex.split(line)[3:]
-    ((error, left),), _ = parse("reproduce", [words])
+    ((error, left),), _ = parse({"reproduce": [words]})["reproduce"]
     assert error is None and left == [] and f"--checkpoint={tmp_path.name}/minilm" in words
 
 
