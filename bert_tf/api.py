@@ -407,7 +407,7 @@ def export(
     given |= {"model": model if is_path else "memory", "output": output}
     parsed = flag_fields.flags_of_call(export_command.define_flags, given)
     with _as_it_was(verbose):
-        settings = export_command.settings_from_flags(parsed)
+        settings = flag_fields.checked(export_command.ExportSettings, parsed)
         return export_command.run(settings, None if is_path else getattr(model, "model", model))
 
 

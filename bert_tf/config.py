@@ -141,7 +141,7 @@ equal share of the hidden size.
                 f"{self.num_attention_heads}: every head takes an equal share of the hidden size."
             )
         if self.right_to_left and not self.is_decoder:
-            raise ValueError("right_to_left is of a causal model: is_decoder must be true, too.")
+            raise ValueError("right_to_left is for causal models: is_decoder must be true, too.")
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
                 f"hidden_act {quote(self.hidden_act)} is unknown: expected one of "
@@ -255,10 +255,10 @@ can be built from it.
         return "last" if self.direction == "ltr" else "cls"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, ready for JSON; of those that are true or false the true ones.
+        """The fields by name, ready for JSON, without flags that are false.
 
-        So files and fingerprints of models that are not causal are what they were before there
-        were others.
+        So files and fingerprints of models that are not causal stay as they were before causal
+        ones.
         """
         return {k: value for k, value in dataclasses.asdict(self).items() if value is not False}
 

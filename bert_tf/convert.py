@@ -76,9 +76,9 @@ def main(argv: Sequence[str]) -> None:
     _print_table(done)
     checkpoint = done.checkpoint
     if done.left_out:
-        print(f"Left out, {values.format} has no place for them: {listed(done.left_out, 8)}.")
+        print(f"Left out, as {values.format} has no place for them: {listed(done.left_out, 8)}.")
     if checkpoint.unused:
-        print(f"In {values.model} and no weight of the model: {listed(checkpoint.unused, 8)}.")
+        print(f"In {values.model}, but no weights of the model: {listed(checkpoint.unused, 8)}.")
     for note in done.notes:
         print(note)
     print(f"{len(done.went)} weights are equal bit for bit.")

@@ -34,8 +34,8 @@ def main(argv: list[str]) -> None:
     given = flag_fields.checked(RecordFlags, flags.FLAGS)
     if argv[1:] and not given.runner:
         raise ValueError(
-            f"{listed(argv[1:])}: no flag of this command, whose --help lists them; flags of "
-            "Apache Beam are given with --runner."
+            f"This command has no flag {listed(argv[1:])} (--help lists its flags); those of Apache "
+            "Beam need --runner."
         )
 
     from bert_tf.files import check_new
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     beam_flags = [f"--runner={given.runner}", *argv[1:]]
     if given.runner and not sharded:
         raise ValueError(
-            "--runner is for files that workers write each on its own: give --output_file=NAME@N."
+            "With --runner each worker writes files of its own: give --output_file=NAME@N."
         )
     if given.runner and not beam.is_local(beam_flags) and not given.cache_dir:
         raise ValueError(

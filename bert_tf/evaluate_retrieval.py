@@ -71,9 +71,9 @@ class RetrievalSettings:
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
-def define_flags(values: flags.FlagValues | None = None) -> None:
+def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(RetrievalSettings, flags.FLAGS if values is None else values)
+    flag_fields.define_flags(RetrievalSettings, flags.FLAGS)
 
 
 def main(argv: Sequence[str]) -> None:

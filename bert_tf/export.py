@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bert_tf.saved_models.search import Corpus
     from bert_tf.saved_models.served import ExportOptions
 
-# What is said of the signatures, by the names that these have for it.
+# The flags that are fields of ``ExportOptions``.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
     "embedding_dims",
@@ -60,7 +60,8 @@ _OPTIONS = (
     "transformers_signature",
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
-# Of a corpus so many texts say what static vectors keep; each time is the mean of so many runs.
+# The most texts of a corpus that static vectors are judged on, and the runs that a time is the
+# mean of.
 _MOST_JUDGED, _TIMES = 1000, 20
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
 _NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {
@@ -92,8 +93,8 @@ def _fits_ids(name: str, values: Values, given: Given) -> str:
     for field in dataclasses.fields(ExportSettings):
         if field.name in _NOT_OF_ONNX and values[field.name] != field.default:
             return (
-                f"--{field.name} means nothing with --{name}, whose file takes ids and computes in "
-                f"what --{name} says: leave one of the two out."
+                f"--{field.name} means nothing with --{name}, whose file takes ids and has its own "
+                "precision: leave one of the two out."
             )
     return ""
 
@@ -119,7 +120,7 @@ class ExportSettings:
     )
     name: str = flag_fields.string(
         "bert",
-        "What servers call the model, a part of the address that clients ask.",
+        "The model's name in a server, a part of the address that clients call.",
         rules=[_is_name],
     )
     max_seq_length: int | None = flag_fields.integer(
@@ -171,10 +172,10 @@ class ExportSettings:
         "more than 64.",
     )
     max_bytes: int | None = flag_fields.integer(
-        None, "Refuse requests in which the strings of a row have more bytes; by default none."
+        None, "Refuse requests with more bytes of text in a row; by default no limit."
     )
     max_masks: int | None = flag_fields.integer(
-        None, "Masked LM: refuse requests in which a text has more [MASK]; by default none."
+        None, "Masked LM: refuse requests with more [MASK] in a text; by default no limit."
     )
     allowed_batch_sizes: Sequence[str] | None = flag_fields.words(
         None, "The sizes that a server pads its batches to, as 8,16,32,64; by default none."
@@ -182,14 +183,14 @@ class ExportSettings:
     tflite: str | None = flag_fields.choice(
         None,
         QUANTIZATIONS,
-        "Write assets.extra/tokens.tflite too, the encoder for TF Lite, on ids. none: its weights "
-        "are float32; int8: matrix products in int8, too.",
+        "Also write assets.extra/tokens.tflite, the encoder for TF Lite, which takes ids. none: "
+        "float32 weights. int8: matrix products in int8, too.",
     )
     onnx: str | None = flag_fields.choice(
         None,
         ONNX_PRECISIONS,
-        "Write an ONNX file on ids, and no SavedModel. int8: matrix products in int8, by ONNX "
-        "Runtime's dynamic quantisation.",
+        "Write an ONNX file that takes ids instead of a SavedModel. int8: matrix products in int8, "
+        "by ONNX Runtime's dynamic quantisation.",
         rules=[_fits_ids],
     )
     corpus: str | None = flag_fields.string(
@@ -219,15 +220,10 @@ def define_flags(values: flags.FlagValues | None = None) -> None:
     flag_fields.define_flags(ExportSettings, flags.FLAGS if values is None else values)
 
 
-def settings_from_flags(values: flags.FlagValues) -> ExportSettings:
-    """The settings that the parsed flags ask for."""
-    return flag_fields.checked(ExportSettings, values)
-
-
 def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
-    settings = settings_from_flags(flags.FLAGS)
+    settings = flag_fields.checked(ExportSettings, flags.FLAGS)
     files = [settings.corpus] if settings.corpus else []
     paths.check_inputs(files=files, checkpoints=[settings.model])
     run(settings)

@@ -35,13 +35,6 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
     Missing folders are made; a file of that name is replaced, anything else of that name, such as a
     link, is an error. After an error, or where the process is killed, what was there before is
     there still.
-
-    >>> import tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "folder", "text.txt")
-    >>> with replace_whole(path) as file:
-    ...     file.write(b"whole")
-    >>> tf.io.gfile.GFile(path).read()
-    'whole'
     """
     with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
@@ -70,13 +63,6 @@ def whole_directory(path: str) -> Iterator[str]:
     error, but for an empty directory. After an error nothing is left. On an object store a
     directory's files take their names one after the other; there, what is written last says that
     all is there.
-
-    >>> import tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "models", "1")
-    >>> with whole_directory(path) as folder:
-    ...     write_json(os.path.join(folder, "a.json"), "whole")
-    >>> os.listdir(path)
-    ['a.json']
     """
     check_new(path)
     with scratch_directory(path) as folder:

@@ -39,10 +39,7 @@ def _installed(name: str) -> str | None:
 def check_versions() -> None:
     """Checks that one TensorFlow is installed, and the tensorflow-text of the same minor version.
 
-    Raises:
-        ImportError: in one sentence with the command that mends it: no TensorFlow, two
-            distributions of it, one outside ``SUPPORTED_MINORS``, or a tensorflow-text of
-            another minor version or of a release that is broken.
+    An ``ImportError`` says in one sentence what is wrong, with the command that mends it.
     """
     found = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
     installed = {name: version for name, version in found.items() if version is not None}
@@ -104,13 +101,7 @@ _NO_GPU = re.compile(rb"failed call to cuInit")
 
 
 def _is_noise(line: bytes, has_gpu: bool) -> bool:
-    """Whether a line of the native log tells a user nothing.
-
-    >>> _is_noise(b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.", False)
-    True
-    >>> _is_noise(b"E0000 00:00:17.68 5278 cuda_dnn.cc:52] Could not create cudnn handle", False)
-    False
-    """
+    """Whether a line of the native log tells a user nothing."""
     if _INFORMATION.match(line) or _KNOWN_NOISE.search(line):
         return True
     return not has_gpu and bool(_NO_GPU.search(line))

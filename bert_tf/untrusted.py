@@ -38,18 +38,11 @@ _OBEYED = re.compile(
 
 
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
-    r"""Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
+    """Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
 
     A number of thousands of digits and more than 64 levels are refused, and with ``unique_keys`` an
     object that has a key twice. NaN and Infinity are read, because Python's own ``json`` writes
     them: who expects a number asks whether it is finite. ``where`` is what errors name.
-
-    >>> parse_json('{"a": [1]}', "a.json")
-    {'a': [1]}
-    >>> parse_json('{"a": ', "a.json")
-    Traceback (most recent call last):
-    ...
-    ValueError: a.json is not JSON: Expecting value: line 1 column 7 (char 6).
     """
     try:
         if isinstance(text, bytes):
@@ -133,31 +126,19 @@ class _Quoting(reprlib.Repr):
 
 
 def quote(value: object, longest: int = _LONGEST) -> str:
-    r"""Spells a value as Python does, without what a terminal obeys, cut where it is long.
-
-    >>> quote("a\x1b[2J"), quote("x" * 1000, 20)
-    ("'a\\x1b[2J'", "'xxxxxxx...xxxxxxxx'")
-    """
+    """Spells a value as Python does, without what a terminal obeys, cut where it is long."""
     return _cut(_Quoting(longest).repr(value), 2 * longest)
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
-    r"""Makes text fit to be shown within a line: no control characters, cut where it is long.
-
-    >>> one_line("a\x1b[2J\nb"), one_line("x" * 1000, 9)
-    ('a\\x1b[2J\\nb', 'xxx...xxx')
-    """
+    """Makes text fit to be shown within a line: no control characters, cut where it is long."""
     if len(text) > 2 * longest:  # what is left out anyway takes no time
         text = text[:longest] + text[-longest:]
     return _cut(_OBEYED.sub(_escape, text), longest)
 
 
 def near_name(path: str) -> str:
-    """What a path that is not there may have meant, for the sentence that says so.
-
-    >>> near_name("/no/such/folder/a.txt")
-    ''
-    """
+    """What a path that is not there may have meant, for the sentence that says so."""
     folder, name = os.path.split(path)
     try:
         if glob.has_magic(name) or os.path.lexists(path):
@@ -182,22 +163,14 @@ def markdown_code(text: str) -> str:
 
 
 def listed(names: Iterable[object], most: int = _LISTED) -> str:
-    """Lists the first names of a file, each in one short line, and says how many more there are.
-
-    >>> listed(["a", "b", "c", "d"], most=2), listed([])
-    ('a, b and 2 more', 'none')
-    """
+    """Lists the first names of a file, each in one short line, and says how many more there are."""
     every = list(names)
     shown = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:most]) or "none"
     return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"
 
 
 def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
-    r"""What an error says, on one line; of TensorFlow's errors without the names in its graph.
-
-    >>> reason(ValueError("a.json:\n  expected a number\n\nCall arguments ..."))
-    'a.json: expected a number'
-    """
+    """What an error says, on one line; of TensorFlow's errors without the names in its graph."""
     text = str(getattr(error, "message", None) or error) or type(error).__name__
     # Known by its name: most commands have not imported TensorFlow when they end.
     if any(base.__name__ == "OpError" for base in type(error).__mro__):

@@ -46,7 +46,9 @@ def main(argv: list[str]) -> None:
     print(f"{directory} in {found.runtime}:")
     print(found.table())
     if not found.has_hashes:
-        print("It has no hashes of its files: damage that changes no answer goes unnoticed.")
+        print(
+            "The export has no hashes: damage to its files that changes no answer goes unnoticed."
+        )
     for problem in found.problems:
         print(f"  {problem}")
     if found.problems:

@@ -120,8 +120,8 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
         )
         if len(vocab) < options.vocab_size:
             print(
-                f"These are fewer than --vocab_size={options.vocab_size}: no other pair of pieces "
-                f"occurs {options.min_frequency} times, and only more text would give more."
+                f"That is fewer than --vocab_size={options.vocab_size}: no other pair of pieces "
+                f"occurs {options.min_frequency} times. More text would give more pieces."
             )
         step = max(1, len(vocab) // _SHOWN_PIECES)
         print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))

@@ -104,7 +104,7 @@ def test_errors(values, message):
         ('{"vocab_size": 8, "position_embedding_type": "relative_key"}',
          "position_embedding_type is 'relative_key', expected"),
         ('{"vocab_size": 8, "is_decoder": "yes"}', "is_decoder must be true or false, got 'yes'"),
-        ('{"vocab_size": 8, "right_to_left": true}', "right_to_left is of a causal model: is_dec"),
+        ('{"vocab_size": 8, "right_to_left": true}', "right_to_left is for causal models: is_dec"),
         ('{"vocab_size": 8, "add_cross_attention": true}', "add_cross_attention is True, expected"),
     ],
 )  # fmt: skip

@@ -48,7 +48,7 @@ def test_as_recorded(run, capsys):
 def test_an_export_without_hashes(run, capsys):
     run((SOUND,), has_hashes=False)
     assert capsys.readouterr().out.endswith(
-        "It has no hashes of its files: damage that changes no answer goes unnoticed.\n"
+        "The export has no hashes: damage to its files that changes no answer goes unnoticed.\n"
         "Every answer is as recorded, and neither bert_tf nor Keras was needed.\n"
     )
 

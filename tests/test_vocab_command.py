@@ -46,8 +46,8 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     )
     assert re.fullmatch(expected, size)
     assert fewer == (
-        "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times, and only "
-        "more text would give more."
+        "That is fewer than --vocab_size=80: no other pair of pieces occurs 2 times. More text "
+        "would give more pieces."
     )
     shown = sample.removeprefix("Some of them: ").split(" ")
     assert len(shown) == 20 and set(shown) <= set(learned)

@@ -193,11 +193,7 @@ def flags_of_call(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Behind an unknown name, the one that may be meant.
-
-    >>> nearest("learnin_rate", ["learning_rate", "seed"])
-    ' (did you mean learning_rate?)'
-    """
+    """Behind an unknown name, the one that may be meant, as `` (did you mean seed?)``."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {near[0]}?)" if near else ""
 

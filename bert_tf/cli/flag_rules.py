@@ -74,7 +74,7 @@ def without(*others: str, says: str) -> Rule:
 
 
 def one_of(what: str, *others: str) -> Rule:
-    """The flag and the others all say the same: one of them is given."""
+    """The flag and the others set the same thing: only one of them may be given."""
     return without(*others, says=f"--{{flag}} and --{{other}} both {what}: give one of them.")
 
 
