@@ -34,8 +34,8 @@ def main(argv: list[str]) -> None:
     given = flag_fields.checked(RecordFlags, flags.FLAGS)
     if argv[1:] and not given.runner:
         raise ValueError(
-            f"This command has no flag {listed(argv[1:])} (--help lists its flags); those of Apache "
-            "Beam need --runner."
+            f"This command has no flag {listed(argv[1:])} (--help lists its flags); those of "
+            "Apache Beam need --runner."
         )
 
     from bert_tf.files import check_new

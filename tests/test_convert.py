@@ -11,7 +11,7 @@ from bert_tf import convert
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.modeling import BertSpanPredictor
-from tests.anew import run_anew, run_main
+from tests.anew import run_main
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 
@@ -103,27 +103,3 @@ def test_the_flag_for_pickles_reaches_the_reader(tmp_path, monkeypatch, allowed)
     with pytest.raises(ZeroDivisionError, match=f"^..gs://s., {allowed}.$"):
         run("--model=gs://s", f"--output={tmp_path}/t.keras", "--format=keras",
             *["--allow_pickle"] * allowed)  # fmt: skip
-
-
-@pytest.mark.parametrize("missing", ["model", "output", "format"])
-def test_missing_flags(missing):
-    given = {"model": "s", "output": "t", "format": "keras"}
-    del given[missing]
-    sentence = rf"^--{missing} is missing: convert needs --model, --output and --format\.$"
-    with pytest.raises(ValueError, match=sentence):
-        run(*(f"--{name}={value}" for name, value in given.items()))
-
-
-# === As a person runs it ===
-
-
-_command = functools.partial(run_anew, "convert")
-
-
-def test_a_format_that_there_is_not():
-    done = _command("--model=s", "--output=t", "--format=onnx")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "Error: flag --format=onnx: value should be one of <bert_tf|huggingface|google_tf1|keras>; "
-        "python -m bert_tf.convert --help lists the flags.\n"
-    )

@@ -121,15 +121,6 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     assert options == ExportOptions(max_seq_length=8, layers=(-1, 0), normalize=True)
 
 
-@pytest.mark.parametrize("missing", ["model", "output"])
-def test_missing_flags(missing):
-    given = {"model": "c", "output": "o/1"}
-    del given[missing]
-    sentence = rf"^--{missing} is missing: export needs --model and --output\.$"
-    with pytest.raises(ValueError, match=sentence):
-        run(*(f"--{name}={value}" for name, value in given.items()))
-
-
 @pytest.mark.parametrize(
     "output", ["exports/mine", "exports/v1", "exports/1.5", "exports/²", "exports/٣"]
 )

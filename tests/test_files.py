@@ -80,10 +80,7 @@ def test_the_size_of_a_file_and_of_all_below_a_directory(tmp_path):
     ("content", "sentence"),
     [
         (b"{", r"a\.json is not JSON: Expecting"),
-        (b"\xff\xfe\xfa", r"a\.json is not JSON: "),
-        (b"[" * 100_000, r"a\.json is not JSON that is read: it is nested deeper than 64 levels"),
         (b"{}" + b" " * (32 << 20), r"a\.json: expected a JSON file of at most 33,554,432 bytes\."),
-        (b"9" * 5000, r"a\.json is not JSON: Exceeds the limit"),
         (b"[1]", r"a\.json: expected a JSON object, got a list\."),
         (None, r"a\.json cannot be read: .*No such file"),
     ],

@@ -1,8 +1,7 @@
-"""The command in processes of its own: its errors, Ctrl-C, and kills at any write."""
+"""The command in processes of its own, killed at any write."""
 
 import pytest
 
-from tests.anew import run_anew
 from tests.finetuning.small_runs import arguments, assert_ends_as, finetune, write_inputs
 from tests.killing import kill_at_a_write
 
@@ -18,13 +17,6 @@ def finished(inputs, tmp_path_factory):
     done = finetune(inputs, model_dir)
     assert done.returncode == 0, done.stderr
     return model_dir
-
-
-def test_an_error_is_one_sentence():
-    done = run_anew("finetune", "--task=mrcp")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: --task=mrcp is unknown (did you mean mrpc?)")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -1,13 +1,9 @@
 """``python -m bert_tf.predict`` in a process of its own."""
 
-import functools
-
 import pytest
 
 from tests.anew import run_anew
 from tests.predicting.prediction_models import predict, write_classifier, write_texts
-
-run = functools.partial(run_anew, "predict")
 
 
 @pytest.mark.slow
@@ -15,13 +11,7 @@ def test_predictions_alone_on_standard_output(tmp_path):
     model_dir, table = tmp_path / "model", write_texts(tmp_path)
     write_classifier(model_dir)
     predict(model_dir, table, tmp_path / "out.tsv")
-    done = run(f"--model={model_dir}", f"--input={table}")
+    done = run_anew("predict", f"--model={model_dir}", f"--input={table}")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (tmp_path / "out.tsv").read_text()
     assert "Predicting: 6 examples in " in done.stderr
-
-
-def test_what_is_wrong_is_told_in_a_sentence(tmp_path):
-    done = run(f"--model={tmp_path}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "Error: --input is missing: predict needs --model and --input.\n"

@@ -8,7 +8,6 @@ from absl import flags
 from bert_tf import verify
 from bert_tf.saved_models import verification
 from bert_tf.saved_models.verification import Verification, VerifiedSignature
-from tests.anew import run_anew
 
 SOUND = VerifiedSignature("tokens", 2, 2.5e-7, ())
 WRONG = VerifiedSignature("serving_default", 3, 0.5, ("serving_default.0.json: bad", "x: worse"))
@@ -66,16 +65,3 @@ def test_another_answer(run, capsys):
         "  serving_default: x: worse\n"
         "FAILED: the answers are not as recorded.\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is the who"),
-        (["1", "--tolerance=-1"], "flag --tolerance=-1: -1.0 is not a non-negative number"),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_sentence(tmp_path, arguments, message):
-    done = run_anew("verify", *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"Error: {message}") and done.stderr.count("\n") == 1

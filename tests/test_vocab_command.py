@@ -1,6 +1,5 @@
 """``python -m bert_tf.vocab``: what it writes, prints and refuses."""
 
-import functools
 import gzip
 import os
 import re
@@ -115,21 +114,10 @@ def test_unpacked_copies_are_removed(unjudged, tmp_path, monkeypatch):
     assert not os.listdir(temporary)
 
 
-run = functools.partial(run_anew, "vocab")
-
-
-def test_missing_flags_are_told_in_a_sentence():
-    done = run("--output=x.txt")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "Error: --input is missing: vocab needs --input=FILES to learn from and --output=FILE to "
-        "write.\n"
-    )
-
-
 @pytest.mark.slow
 def test_the_command(text, tmp_path):
     output = str(tmp_path / "vocab.txt")
-    done = run(f"--input={text}", f"--output={output}", "--vocab_size=80", "--input_format=google")
+    given = [f"--input={text}", f"--output={output}", "--vocab_size=80", "--input_format=google"]
+    done = run_anew("vocab", *given)
     assert (done.returncode, done.stderr) == (0, "")
     assert load_vocabulary(output) == learn_vocabulary(SENTENCES, 80)

@@ -165,12 +165,12 @@ OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped"
 
 @pytest.fixture(scope="module")
 def ended(program):
-    """How each line of ``ENDS``, of ``OTHERS`` and each command's help ended."""
+    """How each line of ``ENDS``, ``OTHERS`` and ``REFUSED``, and each command's help ended."""
     takes = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
     lines = {number: [takes[given[1]], *given[0]] for number, given in enumerate(ENDS)}
     lines |= {words: [program, *words.split()] for words in OTHERS}
-    lines |= {name: [f"bert_tf.{name}", "--help"] for name in HELP}
-    lines["records"] = ["bert_tf.create_pretraining_data", "--input=a.txt"]
+    helps = [f"{name} --help" for name in HELP]
+    lines |= {line: f"bert_tf.{line}".split() for line in (*helps, *REFUSED)}
     return dict(zip(lines, run_in_forks(program.parent, *lines.values()), strict=True))
 
 
@@ -242,14 +242,14 @@ HELP = {
 
 @pytest.mark.parametrize("name", HELP)
 def test_help_teaches_and_loads_no_tensorflow(ended, name):
-    done = ended[name]
+    done = ended[f"{name} --help"]
     assert done.returncode == 0
     assert all(text in done.stdout for text in HELP[name])
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
 
 
 def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
-    done = ended["finetune"]
+    done = ended["finetune --help"]
     lines = done.stdout.splitlines()
     assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
@@ -268,13 +268,31 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
     assert {*FineTuningSettings.__dataclass_fields__, "debug", "do_train"} <= flags_shown
 
 
-def test_records_without_a_vocabulary(ended):
-    done = ended["records"]
+# Commands that are not whole, and the sentence that each ends with.
+REFUSED = {
+    "finetune --task=mrcp": "--task=mrcp is unknown (did you mean mrpc?)",
+    "predict --model=.": "--input is missing: predict needs --model and --input.",
+    "verify": "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is ",
+    "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
+    "vocab --output=v.txt": "--input is missing: vocab needs --input=FILES to learn from and ",
+    "create_pretraining_data --input=a.txt": "--vocab_file is missing: it has to name a file; "
+    "python -m bert_tf.vocab learns one.",
+    "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
+    "<bert_tf|huggingface|google_tf1|keras>; python -m bert_tf.convert --help lists the flags.",
+    "convert --output=t --format=keras": "--model is missing: convert needs --model, --output and ",
+    "convert --model=s --format=keras": "--output is missing: convert needs --model, --output and ",
+    "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
+    "export --output=o/1": "--model is missing: export needs --model and --output.",
+    "export --model=c": "--output is missing: export needs --model and --output.",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_missing_or_wrong_is_told_without_tensorflow(ended, line):
+    done = ended[line]
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "Error: --vocab_file is missing: it has to name a file; python -m bert_tf.vocab learns "
-        "one.\n"
-    )
+    assert done.stderr.startswith(f"Error: {REFUSED[line]}") and done.stderr.count("\n") == 1
+    assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras"}
 
 
 def test_another_command_runs_apart(tmp_path):
