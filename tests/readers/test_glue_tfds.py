@@ -7,7 +7,10 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.readers.glue import read_glue_tfds
 from tests.tfds_data import write_dataset
 
-tfds = pytest.importorskip("tensorflow_datasets")
+
+@pytest.fixture
+def tfds():
+    return pytest.importorskip("tensorflow_datasets")
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def prepare(tmp_path):
     return write
 
 
-def test_single_texts_in_the_order_of_their_ids(prepare):
+def test_single_texts_in_the_order_of_their_ids(tfds, prepare):
     features = {
         "sentence": tfds.features.Text(),
         "label": tfds.features.ClassLabel(names=["unacceptable", "acceptable"]),
@@ -36,7 +39,7 @@ def test_single_texts_in_the_order_of_their_ids(prepare):
         read_glue_tfds("cola", "train", data_dir=data_dir)
 
 
-def test_pairs_whose_classes_are_in_another_order(prepare):
+def test_pairs_whose_classes_are_in_another_order(tfds, prepare):
     features = {
         "premise": tfds.features.Text(),
         "hypothesis": tfds.features.Text(),
@@ -50,7 +53,7 @@ def test_pairs_whose_classes_are_in_another_order(prepare):
     assert examples.labels == ("contradiction", "entailment", "neutral")
 
 
-def test_scores_are_the_files(prepare):
+def test_scores_are_the_files(tfds, prepare):
     features = {
         "sentence1": tfds.features.Text(),
         "sentence2": tfds.features.Text(),
