@@ -115,7 +115,7 @@ def write_saved_model(model: Any, directory: str) -> None:
         names.append("token_type_ids")
     signature = {name: tf.TensorSpec(shape, "int32", name=name) for name in names}
 
-    @tf.function(input_signature=[signature])
+    @tf.function(input_signature=[signature], autograph=False)
     def serving(inputs: dict[str, Any]) -> dict[str, Any]:
         outputs = model(inputs, output_attentions=False, output_hidden_states=False)
         return dict(outputs.items())

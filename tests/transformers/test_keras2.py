@@ -3,6 +3,7 @@
 ``make_keras2_data.py`` says what each of the files is.
 """
 
+import functools
 import pathlib
 import shutil
 
@@ -39,6 +40,18 @@ def config(**changed):
     return successor.BertConfig(**{**SIZES, **changed}, num_labels=3)
 
 
+@functools.cache
+def _made(name, changed):
+    return getattr(successor, name)(config(**dict(changed)))
+
+
+def make(name="TFBertModel", **changed):
+    """A model that is built once; its weights are 0, so that all have to be read."""
+    model = _made(name, tuple(changed.items()))
+    model.set_weights([np.zeros(weight.shape, "float32") for weight in model.weights])
+    return model
+
+
 def recorded(file):
     with np.load(FILES / file.split("/")[0] / "outputs.npz") as arrays:
         return dict(arrays)
@@ -53,7 +66,7 @@ def batch_of(arrays, file):
 @pytest.mark.parametrize("file", READ)
 def test_load_weights_computes_what_the_model_on_disk_did(file):
     name, outputs = READ[file]
-    model = getattr(successor, name)(config())
+    model = make(name)
     model.load_weights(FILES / file)
     arrays = recorded(file)
     found = model(batch_of(arrays, file))
@@ -162,7 +175,7 @@ QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0
 
 
 @pytest.mark.parametrize(
-    "make",
+    "write",
     [
         lambda folder: rewrite(
             folder / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")}
@@ -171,9 +184,9 @@ QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0
     ],
     ids=["HDF5", "object checkpoint"],
 )
-def test_an_optimizer_s_copies_are_no_weights(tmp_path, make):
-    path = make(tmp_path)
-    model = successor.TFBertModel(config())
+def test_an_optimizer_s_copies_are_no_weights(tmp_path, write):
+    path = write(tmp_path)
+    model = make()
     model.load_weights(path)
     arrays = recorded("main_layer")
     found = model(batch_of(arrays, "main_layer")).last_hidden_state
@@ -248,11 +261,10 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_refusals(tmp_path, case):
-    make, changed, sentence = REFUSALS[case]
-    path = make(tmp_path)
-    model = successor.TFBertModel(config(**changed))
+    write, changed, sentence = REFUSALS[case]
+    path = write(tmp_path)
     with pytest.raises(ValueError) as refusal:
-        model.load_weights(path)
+        make(**changed).load_weights(path)
     assert str(refusal.value).startswith(sentence.format(path=path))
 
 

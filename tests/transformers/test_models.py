@@ -69,31 +69,26 @@ def test_tuples_where_they_are_asked_for(classifier):
 
 
 def test_a_loss_on_the_model_s_own_labels_is_fit_s_and_a_loss_of_the_logits_the_same():
+    rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
+    # Labels among the inputs and beside them; then beside them, for a loss of the logits.
+    own = [({**rows, "labels": labels}, None), (rows, labels)]
     histories = []
-    for own in (True, False):
+    for loss, batches in (
+        ({}, own),
+        ({"loss": keras.losses.SparseCategoricalCrossentropy(True)}, [(rows, labels)] * 2),
+    ):
         keras.utils.set_random_seed(1)
         model = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
-        loss = {} if own else {"loss": keras.losses.SparseCategoricalCrossentropy(True)}
         how = {"metrics": ["accuracy"], "run_eagerly": True}  # which is sooner than four graphs
         model.compile(optimizer=keras.optimizers.Adam(0.01), **how, **loss)
-        rows = {"input_ids": IDS, "attention_mask": MASK}
-        labels = np.array([2, 1])
-        if own:  # once among the inputs, once beside them
-            found = [model.fit({**rows, "labels": labels}, epochs=2, verbose=0)]
-            found.append(model.fit(rows, labels, epochs=2, verbose=0))
-        else:
-            found = [model.fit(rows, labels, epochs=2, verbose=0) for _ in range(2)]
-        histories.append([history.history for history in found])
-        histories[-1].append(model.evaluate(rows, labels, verbose=0))
-        assert histories[-1][0]["loss"][0] > histories[-1][1]["loss"][-1]
+        found = [model.fit(*batch, verbose=0).history for batch in batches]
+        found.append(model.evaluate(rows, labels, verbose=0, return_dict=True))
+        assert found[0]["loss"][0] > found[1]["loss"][0] > found[2]["loss"]
+        histories.append([{key: np.ravel(value) for key, value in one.items()} for one in found])
     for one, other in zip(*histories, strict=True):
-        items = zip(
-            one.values() if isinstance(one, dict) else one,
-            other.values() if isinstance(other, dict) else other,
-            strict=True,
-        )
-        for first, second in items:
-            np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
+        assert one.keys() == other.keys()
+        for name, values in one.items():
+            np.testing.assert_allclose(values, other[name], rtol=0, atol=1e-5)
 
 
 def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
