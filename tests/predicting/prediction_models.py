@@ -10,6 +10,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.weights import build_model
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.predicting import prediction, predictor
 from bert_tf.predicting.settings import PredictionSettings
@@ -23,8 +25,23 @@ TEXTS = ["good film", "the plot was so bad", "fine", "a poor plot and a bad film
 CLASSES = {"num_classes": 3}
 
 
+_built = {}
+
+
+def _build_once(config, spec):
+    """A model of random weights, built once and then reset."""
+    key = (config, spec.model_class, *sorted(spec.arguments.items()))
+    if key not in _built:
+        model = build_model(config, spec)
+        _built[key] = model, model.get_weights()
+    model, weights = _built[key]
+    model.set_weights(weights)
+    return model
+
+
 def write_model(*given, **more):
-    return small_runs.write_model(*given, config=CONFIG, **more)
+    with mock.patch.object(small_runs, "build_model", _build_once):
+        return small_runs.write_model(*given, config=CONFIG, **more)
 
 
 def text_task(kind):
@@ -58,6 +75,11 @@ def _load_once(checkpoint):
     if key not in _loaded:
         _loaded[key] = load(checkpoint)
     return _loaded[key]
+
+
+def loaded(folder):
+    """The model that predictors of a directory share."""
+    return _load_once(open_checkpoint(str(folder)))
 
 
 def models_loaded_once():

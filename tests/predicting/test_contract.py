@@ -1,5 +1,6 @@
 """Of every kind: files, calls and functions predict what the loaded model says in a plain loop."""
 
+import functools
 import json
 
 import numpy as np
@@ -7,10 +8,14 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import api
+from bert_tf import api, export
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.saved_models import precision
+from bert_tf.saved_models.served import Served
+from bert_tf.saved_models.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
 
-from .prediction_models import CLASSES, LABELS, TEXTS, predict, read_lines, write_model
+from .prediction_models import CLASSES, LABELS, TEXTS, loaded, predict, read_lines, write_model
 
 LENGTH = 8  # neither the default's 128 nor the positions' number
 LONG = [*TEXTS, " ".join(TEXTS), " ".join(TEXTS[::-1])]
@@ -127,22 +132,39 @@ def _about(value):
     return [_about(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def as_exported(folder, tmp_path):
+    return tf.saved_model.load(api.export(folder, tmp_path / "1", verbose=False).path).signatures
+
+
+def by_its_signatures(folder, tmp_path):
+    """What the command would export, without tracing it."""
+    options = export._options(open_checkpoint(str(folder)), export.ExportSettings(folder, "1"))
+    model = loaded(folder)
+    served = Served(
+        model, functools.partial(model, training=False), None, model.preprocessor.tokenizer,
+        precision.max_seq_length(model, options), options,
+    )  # fmt: skip
+    return {name: one.function for name, one in model_signatures(served).items()}
+
+
+@pytest.mark.parametrize(
+    "signatures", [by_its_signatures, pytest.param(as_exported, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("kind", "class_name", "output", "form"),
     [
         ("classification", "BertClassifier", "probabilities", "head_tail"),
-        pytest.param("regression", "BertRegressor", "value", "windows", marks=pytest.mark.slow),
+        ("regression", "BertRegressor", "value", "windows"),
     ],
 )
-def test_an_export_answers_as_they_do(kind, class_name, output, form, tmp_path):
-    write(tmp_path / "model", kind, class_name, {"long_text": form}, ["text"])
-    exported = api.export(tmp_path / "model", tmp_path / "exported" / "1", verbose=False)
-    served = tf.saved_model.load(exported.path).signatures["serving_default"]
-    records = api.predict(tmp_path / "model", LONG)
+def test_an_export_answers_as_they_do(kind, class_name, output, form, signatures, tmp_path):
+    folder = tmp_path / "model"
+    write(folder, kind, class_name, {"long_text": form}, ["text"])
+    records = api.predict(folder, LONG)
     expected = [record["prediction"] for record in records]
     if kind == "classification":
         expected = [[record["probabilities"][label] for label in LABELS] for record in records]
-    answers = served(text=tf.constant(LONG))
+    answers = signatures(folder, tmp_path)["serving_default"](text=tf.constant(LONG))
     np.testing.assert_allclose(answers[output], expected, atol=1e-5)
     lengths = np.array([len(text.split()) for text in LONG])
     is_cut = (lengths > LENGTH - 2) & (form != "windows")

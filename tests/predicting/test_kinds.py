@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import Predictor
+from bert_tf.predicting.inputs import read_inputs
 from bert_tf.readers.entities import find_entities
 from bert_tf.tasks.task_file import TaskFile
 
@@ -249,9 +251,9 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
     for name, thresholds in (("with", {"null": 0.5}), ("without", {})):
         task = TaskFile("squad", "squad", 16, {}, {"doc_stride": 4, "max_query_length": 8})
         write_model(tmp_path / name, "BertSpanPredictor", task=task, thresholds=thresholds)
-        predict(tmp_path / name, questions, tmp_path / f"{name}.tsv")
-    headers = [(tmp_path / f"{n}.tsv").read_text().splitlines()[0] for n in ("with", "without")]
-    assert headers == [f"id\tprediction\tscore\tstart\tend{odds}" for odds in ("\tnull_odds", "")]
+        predictor = Predictor(tmp_path / name)
+        columns = predictor.columns(read_inputs(predictor.task, str(questions)))
+        assert ("null_odds" in columns) == (name == "with")
     answered = TaskFile("squad", "squad", 16, {}, {**task.options, "with_null": False})
     write_model(tmp_path / "answered", "BertSpanPredictor", task=answered)
     with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):

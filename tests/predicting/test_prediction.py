@@ -17,7 +17,7 @@ from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
-from tests.finetuning.small_runs import save_weights
+from tests.finetuning import small_runs
 
 from . import prediction_models
 from .prediction_models import (
@@ -143,11 +143,13 @@ def test_several_classes_by_a_threshold_of_calibrated_or_raw_probabilities(table
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
     more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
     task = text_task("multilabel")
-    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
+    model = small_runs.write_model(
+        folder, "BertClassifier", CLASSES, task, labels=LABELS, **more
+    )  # of its own, which is changed
     raw = np.array([0.1, 0.2, 0.6])
     model.classifier.bias.assign(-np.log(1 / raw - 1))
     model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
-    save_weights(folder, model, 1)
+    small_runs.save_weights(folder, model, 1)
     calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
     for options, names, expected in (
         ({}, ["neutral", "pos"], calibrated),
