@@ -47,6 +47,7 @@ def make(model_class, config=SMALL, **arguments):
 
 @functools.cache
 def traced_tokenizer():
+    """A tokenizer whose graphs are traced once for all tests of a process."""
     tokenizer = copy.copy(BertTokenizer(VOCAB))
     for name in ("tokenize", "tokenize_with_offsets"):
         traced = tf.function(
@@ -77,7 +78,7 @@ def serve(model, max_seq_length=16, *, call=None, **options):
 
 def copied(model, **options):
     """A model served as ``export`` does it."""
-    return precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
+    return precision.serve(model, traced_tokenizer(), ExportOptions(**options))
 
 
 def trace(function, inputs):

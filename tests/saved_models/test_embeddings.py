@@ -163,7 +163,7 @@ def test_a_tasks_outputs():
 
 def test_an_endpoint_nests_what_the_signature_has_flat():
     encoder = make(BertEncoder, CONFIG, pooler=False)
-    outputs = endpoints(copied(encoder))["encoder"](INPUTS)
+    outputs = endpoints(serve(encoder))["encoder"](INPUTS)
     blocks = enumerate(outputs.pop("encoder_outputs"))
     flat = {**outputs, **{f"encoder_outputs_{number}": block for number, block in blocks}}
     assert_same(flat, by_the_hubs_names(encoder), atol=5e-6)
@@ -184,5 +184,5 @@ def test_arithmetic_in_bfloat16_leaves_the_endpoints_the_variables():
 
 
 def test_rounded_weights_are_not_trained():
-    rounded = copied(make(BertEncoder), weights="bfloat16")
+    rounded = serve(make(BertEncoder), weights="bfloat16")
     assert endpoints(rounded).keys() == {"encoder", "text_encoder"}

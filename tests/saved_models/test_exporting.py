@@ -26,7 +26,7 @@ from bert_tf.saved_models import (
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 
-from .conftest import SMALL, VOCAB, assert_same, make, serve
+from .conftest import SMALL, VOCAB, assert_same, make, serve, traced_tokenizer
 
 TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 30, "[MASK]"]
 
@@ -39,10 +39,10 @@ def trained():
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tokenizer, tmp_path_factory):
+def exported(trained, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "new" / "1")
     options = ExportOptions(max_seq_length=16)
-    return export(trained, folder, tokenizer=tokenizer, options=options, name="mine")
+    return export(trained, folder, tokenizer=traced_tokenizer(), options=options, name="mine")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import importlib.util
 import os
 import pathlib
@@ -62,6 +63,14 @@ def encoder():
     return BertEncoder(NARROW)
 
 
+@pytest.fixture(scope="module")
+def served_once(encoder):
+    """The encoder as ``export`` serves it, once with each precision and storage."""
+    return functools.cache(
+        lambda arithmetic, weights: served(encoder, precision=arithmetic, weights=weights)
+    )
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -72,10 +81,10 @@ def encoder():
     ],
     ids=lambda given: "-".join(given[:2]),
 )
-def case(request, encoder, tmp_path_factory):
+def case(request, served_once, tmp_path_factory):
     """A model as ``export`` serves it, and its encoder on ids as a SavedModel."""
     arithmetic, weights, least, most = request.param
-    copied = served(encoder, precision=arithmetic, weights=weights)
+    copied = served_once(arithmetic, weights)
     folder = tmp_path_factory.mktemp("case") / "1"
     tokens = trace(lambda **inputs: embeddings.encode_tokens(copied, **inputs), INPUTS)
     saved(folder, copied, {"tokens": tokens})
@@ -134,15 +143,17 @@ def test_matrices_of_bfloat16_are_constants_where_weights_are_stored_whole(case)
     assert constant_matrices(graph) == ([(*shape, dtype) for shape in MATRICES] if dtype else [])
 
 
-def test_matrices_that_make_a_graph_too_large_are_no_constants(encoder, monkeypatch):
+def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monkeypatch):
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
-    monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", size - 1)
-    quick = served(encoder, precision="bfloat16").quick
-    assert constant_matrices(on_ids(quick.encode).graph.as_graph_def()) == []
+    model = served_once("bfloat16", "float32").model
+    storage = StoredWeights(model, "float32")
+    for most, are_constant in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", most)
+        assert (precision._read_quickly(model, storage) != storage.read) == are_constant
 
 
-def test_serving_default_alone_is_quick_and_each_graph_is_written_once(encoder, tmp_path):
-    copied = served(encoder, precision="bfloat16")
+def test_serving_default_alone_is_quick_and_each_graph_is_written_once(served_once, tmp_path):
+    copied = served_once("bfloat16", "float32")
     traced = exporting.trace(signatures.model_signatures(copied))
     found = {
         name: constant_matrices(function.graph.as_graph_def()) for name, function in traced.items()

@@ -279,16 +279,16 @@ def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
     model = make(BertFeatureTagger, num_classes=len(IOB), variant="last", lstm_units=4)
     model.labels = IOB
     # A word of several pieces that begin words, and a sentence of several windows.
-    words = [["the", "[a]", "cats", "sat"], ["unable", "on", "the.", "mat", "!"] * 3]
-    rows = tagging_examples(tokenizer, words, max_seq_length=16)
+    words = [["the", "[a]", "cats"], ["unable", "on", "the.", "mat", "!", "dog"]]
+    rows = tagging_examples(tokenizer, words, max_seq_length=8)
     expected = [[""] * len(sentence) for sentence in words]
-    for batch in rows.evaluation_batches(1):
+    for batch in rows.evaluation_batches(4):
         best = model(batch).numpy().argmax(-1)
         for row, column in np.argwhere(batch["word_index"].numpy() >= 0):
             sentence, word = batch["example_index"][row], batch["word_index"][row, column]
             expected[sentence][word] = IOB[best[row, column]]
     width = max(map(len, words))
     padded = [[*sentence, *[""] * (width - len(sentence))] for sentence in words]
-    answer = ask(tag_words, serve(model), words=padded)
+    answer = ask(tag_words, serve(model, 8), words=padded)
     found = [[tag for tag in tags if tag] for tags in texts_of(answer["tags"])]
     assert found == expected and len({tag for tags in found for tag in tags}) > 1

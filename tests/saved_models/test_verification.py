@@ -166,10 +166,12 @@ def test_answers_that_are_not_numbers():
         ("{", "expected JSON .* got JSONDecodeError: Expec"),
         ("{}", ".* got KeyError: 'signature_name'"),
         ("[" * 10**5, ".* got RecursionError: maximum"),
-        (" " * 67_108_865, ".* got ValueError: more than 67,108,864 bytes"),
+        (" " * 4097, ".* got ValueError: more than 4,096 bytes"),
     ],
 )
-def test_a_sample_that_is_none(folder, content, message):
+def test_a_sample_that_is_none(folder, monkeypatch, content, message):
+    if content.isspace():
+        monkeypatch.setattr(replay, "_MOST_SAMPLE_BYTES", 4096)
     (folder / "assets.extra" / "samples" / "tokens.0.json").write_text(content)
     with pytest.raises(ValueError, match=rf"tokens\.0\.json is no recorded sample: {message}"):
         replay.replay(str(folder))
@@ -269,14 +271,14 @@ def test_another_interpreter(interpreter):
         ("sys.exit(3)", "ended with status 3 before .* its last words: nothing$"),
         (
             "import time; time.sleep(30)",
-            "^exports/1 did not answer its samples within 1 seconds and was stopped",
+            "^exports/1 did not answer its samples within 0.1 seconds and was stopped",
         ),
         (None, "/python cannot be started: expected a Python interpret"),
     ],
 )
 def test_an_interpreter_that_cannot(interpreter, tmp_path, monkeypatch, body, message):
     if body == "import time; time.sleep(30)":
-        monkeypatch.setattr(verification, "_LONGEST_S", 1)
+        monkeypatch.setattr(verification, "_LONGEST_S", 0.1)
     python = interpreter(body) if body else str(tmp_path / "python")
     with pytest.raises(ValueError, match=message):
         verification.verify("exports/1", python=python)
