@@ -29,18 +29,14 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
 def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
-    """Finds the class of each text or pair, or the classes where several may hold at once.
+    """Finds the class of each text or pair, (B,) string, or its classes where several may hold.
 
-    A class of several holds if its probability is at least ``model.thresholds["probability"]``,
-    which fine-tuning found on its dev set, or a half without it. ``text`` and ``text_pair`` are
-    (B,) string. Returns ``labels`` (B, C) string, every class's name in the order of their ids, and
-    ``probabilities`` (B, C) float32; ``truncated`` (B,) bool. Where one class holds, ``label`` (B,)
-    string, the most probable, and ``score`` (B,) float32, its probability. Where several may,
-    ``chosen_labels`` (B, C) string, those that hold, most probable first, "" where padded, and
-    ``counts`` (B,) int32.
+    Returns ``labels`` (B, C) string, all names, ``probabilities`` (B, C) and ``truncated`` (B,);
+    of one class ``label`` and ``score`` (B,), its probability; of several ``chosen_labels`` (B, C),
+    the most probable first, and ``counts`` (B,).
     """
     # (B, C)
-    logits, truncated = _outputs(served, *_given(text, text_pair))
+    logits, truncated = _outputs(served, text, text_pair)
     names = tf.constant(label_names(served))
     outputs = (_classes if served.model.multi_label else _class)(served, logits, names)
     return {
@@ -51,28 +47,19 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
 
 
 def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
-    """Finds the number of each text or pair, (B,) string.
-
-    Returns:
-        ``value`` (B,) float32, in the unit of the labels that the model was trained with;
-        ``truncated`` (B,) bool.
-    """
-    values, truncated = _outputs(served, *_given(text, text_pair))
+    """Finds the number of each text or pair, (B,) string: ``value`` and ``truncated`` (B,)."""
+    values, truncated = _outputs(served, text, text_pair)
     return {"value": tf.cast(values, tf.float32), "truncated": truncated}
 
 
 def classify_examples(served: Served, inputs: tf.Tensor) -> Outputs:
-    """Answers TensorFlow Serving's Classify: ``inputs`` (B,) string, each a ``tf.Example``.
-
-    Its features are ``text`` and, of a model of pairs, ``text_pair``, a string each. Returns
-    ``classes`` (B, C) string and ``scores`` (B, C) float32, in the order of the classes' ids.
-    """
+    """Answers TensorFlow Serving's Classify: (B,) serialized ``tf.Example`` -> (B, C) each."""
     outputs = classify(served, *_of_examples(served, inputs))
     return {"classes": outputs["labels"], "scores": outputs["probabilities"]}
 
 
 def regress_examples(served: Served, inputs: tf.Tensor) -> Outputs:
-    """Answers TensorFlow Serving's Regress, as `classify_examples`: ``outputs`` (B,) float32."""
+    """Answers TensorFlow Serving's Regress: (B,) serialized ``tf.Example`` -> (B,)."""
     return {"outputs": regress(served, *_of_examples(served, inputs))["value"]}
 
 
@@ -88,11 +75,7 @@ def _of_examples(served: Served, inputs: tf.Tensor) -> list[tf.Tensor]:
 
 
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
-    """Judges whether the second text, (B,) string, follows the first in some document.
-
-    Returns:
-        ``probability`` (B,) float32, that it follows; ``truncated`` (B,) bool.
-    """
+    """Judges whether the second text follows the first: ``probability``, ``truncated`` (B,)."""
     rows, truncated = text_rows(served, first, second)
 
     def head(inputs: Outputs) -> tf.Tensor:
@@ -106,14 +89,10 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
 
 
 def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
-    """Finds the choice, of (B, K) string, that fits each context, (B,) string.
+    """Finds the choice, of (B, K) string, that fits each context, (B,) string; "" is no choice.
 
-    Each choice is a row, [CLS] context [SEP] choice [SEP], of which the longer text is cut where it
-    is too long. SWAG's choices are its beginning and an ending each, with a blank between (Devlin
-    et al. 2019, section 4.4). "" is no choice, but fills up the row of a context that has fewer
-    than others. Returns ``choice`` (B,) int32, the most probable one's place, counted from 0, and
-    -1 where there is none; ``probabilities`` (B, K) float32, whose sum is 1, and 0 of ""s;
-    ``truncated`` (B,) bool, whether a row of the context's lost tokens.
+    Returns ``choice`` (B,), its place from 0 or -1, ``probabilities`` (B, K) and ``truncated``
+    (B,). Source: Devlin et al. 2019, section 4.4.
     """
     context, choices = check_equally_many(context, choices)
     shape = tf.shape(choices)
@@ -141,10 +120,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
 
 
 def label_names(served: Served) -> list[str]:
-    """The classes' names in the order of their ids: "0", "1" and so on where they have none.
-
-    A ``ValueError`` names one that is no text: half of a surrogate pair.
-    """
+    """The classes' names in the order of their ids: "0", "1" and so on where they have none."""
     labels = served.model.labels
     if not labels:
         return [str(number) for number in range(served.model.num_classes)]
@@ -159,17 +135,17 @@ def label_names(served: Served) -> list[str]:
     return list(labels)
 
 
-def _outputs(served: Served, *texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What the model gives for texts or pairs, (B, ...), and whether something was not read, (B,).
-
-    What is read of single texts that are too long, ``options.long_text`` says.
-    """
+def _outputs(
+    served: Served, text: tf.Tensor, text_pair: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The model's outputs for texts or pairs, (B, ...), and whether they were cut, (B,)."""
     form = served.options.long_text
-    if form == LONG_TEXTS[0] or len(texts) > 1:
+    if form == LONG_TEXTS[0] or text_pair is not None:
+        texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
         return on_rows(rows, served.call), truncated
     room = served.max_seq_length - _SPECIAL_TOKENS
-    ids = served.tokenizer.tokenize(texts[0])
+    ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
         rows, _ = segment_rows(served, [head_and_tail(ids, room)])
         return on_rows(rows, served.call), ids.row_lengths() > room
@@ -180,10 +156,6 @@ def _outputs(served: Served, *texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     rows = range_rows(served, ids.values, segments, sizes.values + _SPECIAL_TOKENS)
     outputs = mean_of_windows(on_rows(rows, served.call), counts)
     return outputs, ids.row_lengths() > most_tokens(room)
-
-
-def _given(text: tf.Tensor, text_pair: tf.Tensor | None) -> list[tf.Tensor]:
-    return [text] if text_pair is None else [text, text_pair]
 
 
 def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:

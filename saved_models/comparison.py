@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -20,17 +20,11 @@ from .signatures import model_signatures
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far an output is from the reference's.
-
-    Attributes:
-        largest: the largest absolute difference of two numbers.
-        mean: the mean of the absolute differences.
-        cosine: the least cosine of two vectors along the last axis; ``None`` if that axis holds no
-            vectors: one number, or a column.
-    """
+    """How far an output is from the reference's: the absolute differences of its numbers."""
 
     largest: float
     mean: float
+    # The least of two vectors along the last axis; None where that axis holds no vectors.
     cosine: float | None
 
 
@@ -41,11 +35,7 @@ _LEFT_OUT = "encoder_outputs_"
 
 
 def compare_signatures(reference: Served, samples: Iterable[Sample]) -> Differences:
-    """Asks a float32 model the samples of an export, and compares the answers.
-
-    The differences are by signature and output; a signature of two names is compared once, under
-    the first.
-    """
+    """Asks a float32 model an export's samples; each signature is compared by one of its names."""
     answers = {(sample.signature, sample.number): sample.outputs for sample in samples}
     found: dict[str, Mapping[str, Difference]] = {}
     compared = set()
@@ -78,11 +68,7 @@ def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
 
 
 def describe(difference: Difference) -> str:
-    """A difference in words.
-
-    >>> describe(Difference(largest=0.0123, mean=0.00045, cosine=0.999999))
-    'at most 0.012, 0.00045 on average, cosines of 0.99999 and more'
-    """
+    """A difference in words."""
     text = f"at most {difference.largest:.2g}, {difference.mean:.2g} on average"
     if difference.cosine is None:
         return text
@@ -97,24 +83,18 @@ def over_all(by_sample: Iterable[Mapping[str, Difference]]) -> dict[str, Differe
         for name, difference in found.items():
             if not name.startswith(_LEFT_OUT):
                 gathered.setdefault(name, []).append(difference)
-    return {name: _merged(parts) for name, parts in gathered.items()}
-
-
-def _merged(parts: Sequence[Difference]) -> Difference:
-    cosines = [part.cosine for part in parts if part.cosine is not None]
-    return Difference(
-        largest=max(part.largest for part in parts),
-        mean=statistics.fmean(part.mean for part in parts),
-        cosine=min(cosines, default=None),
-    )
+    return {
+        name: Difference(
+            largest=max(part.largest for part in parts),
+            mean=statistics.fmean(part.mean for part in parts),
+            cosine=min((p.cosine for p in parts if p.cosine is not None), default=None),
+        )
+        for name, parts in gathered.items()
+    }
 
 
 def differences(reference: Outputs, outputs: Outputs) -> dict[str, Difference]:
-    """Compares the answers of two exports, tensors or arrays by name, to one request.
-
-    Returned is the difference of each float output, except of one whose shape is another (there
-    were more entities, say).
-    """
+    """The difference of each float output of two answers to a request, where shapes are equal."""
     found = {}
     for name, value in reference.items():
         expected, got = (np.asarray(array) for array in (value, outputs[name]))

@@ -37,28 +37,24 @@ QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 
 def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
-    """Embeds texts, (B,) string, one vector each; the model's prefix of the role stands before.
+    """Embeds texts, (B,) string, behind the model's prefix of the role.
 
-    Means are over the real tokens, [CLS] and [SEP] included, in float32 whatever the model computes
-    in. With the option ``normalize`` all vectors but ``pooled_output`` have the Euclidean length 1:
-    that one is what next-sentence prediction or a classifier was trained to read, and stays as it
-    is. A model of sentence embeddings has ``sentence_embedding`` (B, D) besides, pooled and
-    scaled as it was trained, whatever the options.
-
-    Returns float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output``
-    (B, H), its state of [CLS]; ``pooled_output`` (B, H), where there is a pooler; where the option
-    ``layers`` names L of them, ``layer_mean_outputs`` and ``layer_cls_outputs`` (B, L, H), in the
-    order named. And ``truncated`` (B,) bool. A causal model, whose [CLS] sees no other token, has
-    ``last_output``, the state of the last one, and ``layer_last_outputs`` in their place.
+    Returns ``mean_output``, over [CLS] and [SEP] too, ``cls_output`` and ``pooled_output`` (B, H);
+    with the option ``layers`` ``layer_mean_outputs`` and ``layer_cls_outputs`` (B, L, H); of models
+    of sentence embeddings ``sentence_embedding`` (B, D); ``truncated`` (B,). A causal model, whose
+    [CLS] sees no other token, has ``last`` in place of ``cls``.
     """
-    check_layers(served)
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
     vectors = on_rows(rows, lambda inputs: _vectors(served, served.encode(inputs), inputs))
     return {**vectors, "truncated": truncated}
 
 
 def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Outputs:
-    """The vectors of some rows, from the encoder's outputs."""
+    """The vectors of some rows, from the encoder's outputs.
+
+    ``normalize`` leaves ``pooled_output`` as it is, which a head was trained to read, and
+    ``sentence_embedding``, which is scaled as it was in training.
+    """
 
     def pooled(states: tf.Tensor, pooling: str) -> tf.Tensor:
         vectors = pool(tf.cast(states, tf.float32), inputs[features.INPUT_MASK], pooling)
@@ -81,15 +77,10 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
 
 
 def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
-    """Compares texts with others: how similar they are, by the model's sentence embedding.
+    """Compares texts (B,), queries, with others, documents: ``similarity`` (B, M), ``truncated``.
 
-    The texts are queries, the others documents, where the model has prefixes for them.
-
-    ``text`` is (B,) string; ``others`` (B, M) string are each text's own, or (1, M) the same for
-    all. It is a matrix so that a server never joins the lists of two requests into one.
-
-    Returns ``similarity`` (B, M) float32, the cosines, -1 to 1; ``truncated`` (B,) bool, of the
-    text or of any of its others.
+    ``others`` are (B, M), each text's own, or (1, M), the same for all: a matrix, so that a server
+    never joins the lists of two requests into one.
     """
     check = tf.debugging.Assert(
         tf.reduce_any(tf.equal(tf.shape(others)[0], [1, tf.size(text)])),
@@ -143,16 +134,7 @@ def check_layers(served: Served) -> None:
 def encode_tokens(
     served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
 ) -> Outputs:
-    """Runs the encoder on ids; the outputs' names are those of TF Hub's flat signatures.
-
-    The inputs are ``features.ENCODER_FEATURES``, (B, S) int32.
-
-    Returns:
-        Float32: ``sequence_output`` (B, S, H); ``pooled_output`` (B, H) where there is a pooler;
-        ``default`` (B, H), the pooled output, or without a pooler the last block's state of the
-        first token (of a causal model, the last), which a pooler would read;
-        ``encoder_outputs_0`` and so on (B, S, H), every block's states, the lowest first.
-    """
+    """Runs the encoder on ids, (B, S) int32; ``flat_outputs`` has what it gives."""
     outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
     return flat_outputs(outputs, input_mask, served.model.config)
 
@@ -160,10 +142,7 @@ def encode_tokens(
 def vectors_of_tokens(
     served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
 ) -> Outputs:
-    """Runs the encoder on ids, (B, S) int32: ``sequence_output`` (B, S, H), and what ``embed`` has.
-
-    Without ``truncated``: that the client knows.
-    """
+    """Runs the encoder on ids, (B, S): ``sequence_output`` (B, S, H), and what ``embed`` has."""
     inputs = _by_key(input_word_ids, input_mask, input_type_ids)
     outputs = served.encode(inputs)
     states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
@@ -171,7 +150,11 @@ def vectors_of_tokens(
 
 
 def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:
-    """The outputs of a ``BertEncoder`` as ``encode_tokens`` names them."""
+    """The outputs of a ``BertEncoder`` in float32 by the names of TensorFlow Hub's flat signatures.
+
+    ``sequence_output`` (B, S, H); ``pooled_output`` (B, H); ``default`` (B, H), the pooled output
+    or what a pooler would read; ``encoder_outputs_0`` (B, S, H) and so on, the lowest block first.
+    """
     states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
     flat = {"default": pool(states, mask, config.summary_token), "sequence_output": states}
     if features.POOLED_OUTPUT in outputs:
@@ -188,12 +171,7 @@ def block_name(number: int) -> str:
 
 
 def call_on_tokens(served: Served, name: str, **inputs: tf.Tensor) -> Outputs:
-    """Runs a task's model on the features that it takes, (B, S) int32 each, or (B, K, S).
-
-    Returns:
-        The model's outputs, float32: ``start_logits`` and ``end_logits`` (B, S) of a
-        ``BertSpanPredictor``; of the others ``name``, in the model's own shape.
-    """
+    """Runs a task's model on its features, (B, S) or (B, K, S) int32: its outputs in float32."""
     outputs = served.call(inputs)
     by_name = outputs if isinstance(outputs, Mapping) else {name: outputs}
     return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
@@ -207,20 +185,12 @@ def _by_key(*ids: tf.Tensor) -> Outputs:
 
 
 def endpoints(served: Served) -> dict[str, Any]:
-    """The functions that a loaded export has as attributes, traced.
+    """The functions that a loaded export has as attributes: ids or texts to ``flat_outputs``.
 
-    ``encoder`` takes a dict of ``input_word_ids``, ``input_mask`` and ``input_type_ids``, (B, S)
-    int32, ``text_encoder`` texts, (B,) string, whose rows are as long as the longest. Each returns
-    a dict of float32: ``sequence_output`` (B, S, H); ``encoder_outputs``, a list of every block's
-    (B, S, H), the lowest first; ``pooled_output`` (B, H) where there is a pooler; ``default``
-    (B, H), the pooled output, or without a pooler the last block's state of the first token (of a
-    causal model, the last). ``text_encoder`` adds ``input_mask`` (B, S) int32, 1 = real.
-
-    All read the variables of a float32 storage, so that what is trained through one is seen by the
-    others; signatures that compute in bfloat16 read a copy, made when the export is loaded. These
-    two are at inference; ``encoder_training`` and ``text_encoder_training``, with dropout, are
-    there where the weights are stored in float32: what was rounded is no start for further
-    training.
+    There the blocks are a list, ``encoder_outputs``, and ``text_encoder`` adds ``input_mask``. The
+    endpoints for training, with dropout, need weights that are stored in float32: what was rounded
+    is no start. All read the variables, so that each sees what another has trained; signatures
+    that compute in bfloat16 read a copy, made when the export is loaded.
     """
     encoder = served.model.encoder
     inference: _Encode = served.encode

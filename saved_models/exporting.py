@@ -168,11 +168,7 @@ def export(
 
 
 def remove_export(path: str) -> None:
-    """Removes an export, or what there is of one, from where another is to be made.
-
-    Raises:
-        ValueError: the directory holds something that no export wrote.
-    """
+    """Removes an export, or what there is of one, from where another is to be made."""
     left = remove_written(path, _WRITTEN)
     if left:
         raise ValueError(
@@ -207,10 +203,7 @@ def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _computing_as_a_server() -> Iterator[None]:
-    """Switches off what ``distribution.set_precision`` may have set for this process alone.
-
-    A server would compute in float32 what is recorded here in bfloat16.
-    """
+    """Switches off what ``distribution.set_precision`` may have set, which no server would have."""
     before = tf.config.optimizer.get_experimental_options().get(_BFLOAT16_REWRITE, False)
     tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: False})
     try:
@@ -226,12 +219,7 @@ def save(
     weights: Mapping[str, tf.Variable],
     resources: Sequence[Any] = (),
 ) -> None:
-    """Saves functions, and the variables that they read, as a SavedModel in an existing directory.
-
-    ``signatures`` are concrete functions; ``attributes`` are ``tf.function``s with an input
-    signature, by their names in what is loaded; ``weights`` and ``resources`` are those of
-    ``Served``.
-    """
+    """Saves concrete functions, ``tf.function``s as attributes, and the variables they read."""
     # A bare module holds the variables: a Keras model in its place would write its layers too.
     root = tf.Module()
     traces = [*signatures.values()]

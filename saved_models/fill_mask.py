@@ -23,15 +23,9 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     """Guesses what each literal ``[MASK]`` in texts, (B,) string, stands for.
 
     The text around a mask is tokenised separately: ``un[MASK]able`` is the words "un" and "able"
-    with a mask between. All other brackets, ``[CLS]`` and ``[SEP]`` among them, are ordinary text,
-    and so is every ``[MASK]`` to the other heads. Bytes that are not UTF-8 are left out.
-
-    With M the most masks in a text, at least 1, and K ``top_k``, or the number of pieces if that is
-    less, it returns ``tokens`` (B, M, K) string, the most probable pieces, best first, "" where
-    padded; ``token_ids`` (B, M, K) int32, -1 where padded; ``scores`` (B, M, K) float32,
-    probabilities, 0 where padded; ``counts`` (B,) int32, how many masks were answered; ``filled``
-    (B,) string, the text with every best piece in place (without its ``##``); ``truncated`` (B,)
-    bool, whether the text's end, and any mask in it, was cut off.
+    with a mask between. Returns ``tokens``, ``token_ids`` and ``scores`` (B, M, K), the most
+    probable first; ``counts`` (B,), the masks that were answered; ``filled`` (B,), the text with
+    the best pieces in place; ``truncated`` (B,).
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")

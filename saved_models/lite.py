@@ -21,22 +21,14 @@ SIGNATURE = "tokens"
 
 
 def write_tokens(served: Served, path: str, quantize: str = "none") -> int:
-    """Writes a model's encoder as a TF Lite model of one signature, ``tokens``; returns its size.
+    """Writes a model's encoder in float32, for any batch and length; returns the file's size.
 
-    Batch and length are open: ``interpreter.get_signature_runner("tokens")`` takes ids of any. Its
-    arithmetic is float32 whatever the export's is. Strings have no place in it: the tokenizer's
-    operations are none of TF Lite's. ``quantize`` says how weights are stored: "none"; "float16";
-    or "int8", "dynamic range": the products of matrices are of int8 as well, each activation's
-    range measured as it comes.
-
-    Raises:
-        ValueError: there is no such quantisation, or something is at ``path``.
+    With "int8" the products of matrices are in int8 too ("dynamic range" quantisation).
     """
     if quantize not in QUANTIZATIONS:
         raise ValueError(f"quantize is {quantize!r}: expected one of {', '.join(QUANTIZATIONS)}.")
     check_new(path)
-    encoder = served.model.encoder
-    converted = _convert(copy_model(encoder, "float32"), quantize)
+    converted = _convert(copy_model(served.model.encoder, "float32"), quantize)
     write_bytes(path, converted)
     return len(converted)
 

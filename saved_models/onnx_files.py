@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
@@ -101,17 +100,11 @@ _ARITHMETIC = {
 
 @dataclasses.dataclass(frozen=True)
 class OnnxExport:
-    """An ONNX file that was written.
-
-    Attributes:
-        path: the directory.
-        signature: what it takes and answers, as the SavedModel's ``tokens`` does.
-        samples: what was asked of it, and what ONNX Runtime answered.
-        differences: by output, how far the samples' answers are from Keras' in float32.
-    """
+    """An ONNX file that was written into the directory ``path``."""
 
     path: str
     signature: Signature
+    # What was asked, what ONNX Runtime answered, and how far that is from Keras' float32.
     samples: tuple[Sample, ...]
     differences: Mapping[str, Difference]
 
@@ -138,16 +131,8 @@ def write_onnx(
     """Writes the files of the table above into a directory that is not whole yet.
 
     Outputs are those of the signature ``tokens``; encoders and pre-trained models answer
-    ``sequence_output`` (B, S, H) and the vectors of ``embeddings.embed``, so that the options
-    ``layers`` and ``normalize`` count; no other option does but ``max_seq_length``. Pre-trained
-    models answer what their heads say besides: ``masked_lm_logits`` (B, P, V) at the places of
-    another input, ``masked_lm_positions`` (B, P) int32, and ``next_sentence_logits`` (B, 2); of a
-    causal model's next-token head nothing.
-
-    Raises:
-        ValueError: a package is missing, ``precision`` is none of ``choices.ONNX_PRECISIONS``, the
-            vocabulary or an option does not fit the model, the model is too large for the format,
-            or its answers are not finite.
+    ``vectors_of_tokens``, and the latter ``masked_lm_logits`` (B, P, V) at another input,
+    ``masked_lm_positions`` (B, P), and ``next_sentence_logits`` (B, 2).
     """
     check_installed()
     if precision not in ONNX_PRECISIONS:
@@ -175,15 +160,7 @@ def write_onnx(
         with open(written, "rb") as file:
             write_bytes(path, file.read())
     runtime = replay.OnnxSignature(path)
-    samples = [
-        dataclasses.replace(
-            sample,
-            outputs={
-                key: value.numpy() for key, value in runtime(**_tensors(sample.inputs)).items()
-            },
-        )
-        for sample in expected
-    ]
+    samples = run_samples(SIGNATURE, runtime, signature)
     found = over_all(
         differences(dict(sample.outputs), dict(answer.outputs))
         for sample, answer in zip(expected, samples, strict=True)
@@ -273,10 +250,7 @@ def _convert(model: BertModel, signature: Signature, path: str) -> None:
 
 
 def _quantize(source: str, target: str, model: BertModel) -> str:
-    """Quantises the encoder's matrices; a task's logits stay float32, as in every precision.
-
-    The masked-LM head's are the encoder's too: most of it is the table of word embeddings.
-    """
+    """Quantises the matrices of the encoder and a masked-LM head, most of which is its table."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -303,10 +277,6 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _tensors(inputs: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    return {key: tf.constant(value) for key, value in inputs.items()}
 
 
 def _answers(served: Served) -> dict[str, Any]:

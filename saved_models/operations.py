@@ -55,11 +55,7 @@ OLDEST_SERVING = {name: version for version, names in _NAMES.items() for name in
 
 
 def check_operations(saved_model_dir: str) -> str:
-    """The oldest TensorFlow Serving, such as "2.12", that has every operation of a SavedModel.
-
-    Raises:
-        ValueError: an operation is not in the list.
-    """
+    """The oldest TensorFlow Serving, such as "2.12", that has every operation of a SavedModel."""
     path = os.path.join(saved_model_dir, "saved_model.pb")
     with tf.io.gfile.GFile(path, "rb") as file:
         model = saved_model_pb2.SavedModel.FromString(file.read())
@@ -84,10 +80,6 @@ def check_loadable(saved_model_dir: str) -> None:
     So nothing of a stranger's writes a file, opens a connection or runs code. What reads and writes
     checkpoints may be in the saver's functions alone, which the graph's own two nodes name, and
     which no signature, no other function and no object can reach.
-
-    Raises:
-        ValueError: ``saved_model.pb`` is damaged or too large, is of TensorFlow 1, or has another
-            operation.
     """
     path = os.path.join(saved_model_dir, "saved_model.pb")
     with tf.io.gfile.GFile(path, "rb") as file:

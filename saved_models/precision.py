@@ -51,14 +51,9 @@ Read = Callable[[keras.Variable, str], tf.Tensor]
 def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
     """Makes what the signatures of an export share.
 
-    The weights are copied out of any strategy and dtype policy. The tokenizer, the encoder and the
-    whole model are traced once each, for any batch and length, and the model calls the encoder's
-    trace: so a graph is in the SavedModel once, whatever number of signatures uses it. Only
-    ``serving_default`` has traces of its own, ``Served.quick``.
-
-    Raises:
-        ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` or
-            ``embedding_dims`` is out of its range.
+    The tokenizer, the encoder and the whole model are traced once each, and the model calls the
+    encoder's trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
+    Only ``serving_default`` has traces of its own, ``Served.quick``.
     """
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     length = max_seq_length(model, options)
@@ -81,10 +76,7 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
 
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
-    """The same model with the same weights in variables of its own, under no strategy.
-
-    ``dtype`` is its Keras dtype policy, such as ``"mixed_bfloat16"``.
-    """
+    """The same model with another dtype policy, in variables of its own, under no strategy."""
     copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
     _leave_cudnn(copied)
@@ -161,11 +153,7 @@ def _trace(
     reading: Reading,
     traced: Mapping[BertModel, Callable[..., Any]] | None = None,
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
-    """A model at inference as one graph for any batch and length.
-
-    ``reading`` says which variables are read by ``read``, in which dtype; ``traced`` has, by
-    models within this one, the functions to call in their place.
-    """
+    """A model as one graph; ``traced`` has, by models within it, what is called in their place."""
     specification = {
         key: tf.TensorSpec(tensor.shape, tensor.dtype, name=key)
         for key, tensor in model.input.items()
@@ -226,8 +214,8 @@ def _reading(read: Read, reading: Reading) -> keras.StatelessScope:
 def _read_quickly(model: BertModel, storage: "StoredWeights") -> Read:
     """Reads the matrices that an encoder multiplies by in bfloat16 as constants.
 
-    oneDNN packs a constant once and a variable in every request. In float32 it gains a tenth, which
-    is not worth the memory; and who has weights stored smaller asks for a small file.
+    oneDNN packs a constant once and a variable in every request. In float32 the gain is a tenth,
+    which is not worth the memory; and weights are stored smaller to make a small file.
     """
     encoder = model.encoder
     tables = {id(table) for table in embedding_tables(model)}
@@ -272,11 +260,7 @@ def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
 
 
 class StoredWeights:
-    """The variables of an export: a Keras model's, stored as one of ``choices.WEIGHTS``.
-
-    With "float32" they are the model's own, which is outside any strategy. ``by_path`` has them by
-    their paths, and int8's scales.
-    """
+    """A model's variables as an export stores them; ``by_path`` has them and int8's scales."""
 
     def __init__(self, model: BertModel, weights: str) -> None:
         self.is_exact = weights == "float32"
@@ -285,11 +269,12 @@ class StoredWeights:
             id(variable): _store(variable, weights, axis=1 if id(variable) in tables else 0)
             for variable in model.weights
         }
-        self.by_path = {
-            name: value
-            for variable in model.weights
-            for name, value in self._stored[id(variable)].by_path(variable.path)
-        }
+        self.by_path: dict[str, tf.Variable] = {}
+        for variable in model.weights:
+            stored = self._stored[id(variable)]
+            self.by_path[variable.path] = stored.values
+            if stored.scales is not None:
+                self.by_path[f"{variable.path}_scales"] = stored.scales
         self._converted: dict[tuple[int, str], _Converted] = {}
 
     def read(self, variable: keras.Variable, dtype: str) -> tf.Tensor:
@@ -325,12 +310,6 @@ class _Stored(NamedTuple):
     values: tf.Variable
     scales: tf.Variable | None
 
-    def by_path(self, path: str) -> Iterator[tuple[str, tf.Variable]]:
-        """What is stored of the variable at a path, by name."""
-        yield path, self.values
-        if self.scales is not None:
-            yield f"{path}_scales", self.scales
-
 
 def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:
     # A matrix of one column is no larger than a bias, and a regressor's has the scale of its
@@ -348,11 +327,7 @@ def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:
 
 
 def quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds a matrix to int8, symmetrically around 0.
-
-    ``axis`` is that along which numbers share a scale: 0, a scale for each column; 1, for each row.
-    Returned are (M, N) int8 and float32 scales, (1, N) or (M, 1); their product is near ``values``.
-    """
+    """Rounds a matrix to int8: (M, N), and float32 scales (1, N) for axis 0, (M, 1) for axis 1."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
     scales = np.where(largest > 0, largest / _LARGEST_INT8, 1.0).astype(np.float32)
     return np.rint(values / scales).astype(np.int8), scales

@@ -27,27 +27,14 @@ _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
-    """Finds the answer to each question in its context, (B,) string each.
+    """Finds the answer to each question in its context, (B,) string each; "" for no answer.
 
-    A context too long for one row is read in windows (``context_windows``), and no part of it is
-    skipped. Where ``model.thresholds`` has a ``null``, as of a model fine-tuned for SQuAD 2.0,
-    there is no answer where its score exceeds the best span's by more than that. A question of more
-    than ``question_length`` tokens is cut at its end. Source: Devlin et al. 2019, sections 4.2 and
-    4.3; google-research/bert ``run_squad.py``.
-
-    Returns ``answer`` (B,) string, the best span's text, without bytes that are not UTF-8, and ""
-    where there is none; ``byte_start`` and ``byte_end`` (B,) int64, its first byte in the request's
-    context and the byte after its last, -1 where there is none; ``start`` and ``end`` (B,) int64,
-    the same in characters, as Python counts them: ``context[start:end]`` is the answer (bytes that
-    are not UTF-8 are no characters); ``score`` (B,) float32, the sum of its two logits, and
-    ``null_score`` where there is none. ``null_score`` (B,) float32 is that of "no answer", the
-    least of all windows; ``truncated`` (B,) bool says if the question was cut.
-
-    Of the ``n_best`` spans, best first, no two with the same text: ``answers`` (B, K) string, ""
-    where padded; ``byte_starts``, ``byte_ends``, ``starts`` and ``ends`` (B, K) int64, -1 where
-    padded; ``scores`` and ``probabilities`` (B, K) float32, 0 where padded; ``counts`` (B,) int32.
-    The probabilities are a softmax over these spans and, with a ``null`` threshold, "no answer",
-    whose share is what they lack to 1.
+    Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the request's context,
+    ``start`` and ``end`` in characters, ``score``, the sum of its two logits, ``null_score``, the
+    least of all windows, and ``truncated``, whether the question was cut; of the ``n_best`` spans,
+    (B, K) each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). Where the model
+    has a ``null`` threshold, "no answer" shares in the probabilities. Source: Devlin et al. 2019,
+    sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
     """
     question, context = check_equally_many(question, context)
     most = question_length(served)

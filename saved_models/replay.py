@@ -33,7 +33,6 @@ _MOST_SAMPLE_BYTES = 64 << 20
 # What an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
 
-
 # Protocol buffers have no more.
 MOST_ONNX_BYTES = 2**31 - 1
 # What a process may have: for all exports, for each byte of one, for the threads of each core.
@@ -47,11 +46,7 @@ class ReplayError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A recorded question to a signature and its answer, with the file's name.
-
-    The inputs are columns by input, as in TensorFlow Serving's REST requests; the outputs values by
-    output, of a single output the values alone.
-    """
+    """A recorded question to a signature and its answer, as TensorFlow Serving's REST has them."""
 
     file: str
     signature: str
@@ -186,10 +181,7 @@ def read_samples(directory: str) -> list[Sample]:
 
 
 def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
-    """Asks a loaded signature: the outputs by name.
-
-    The inputs are those of a ``Sample``; a string that is not UTF-8 is ``{"b64": ...}``.
-    """
+    """Asks a loaded signature what a ``Sample`` does: the outputs by name."""
     specs = function.structured_input_signature[1]
     tensors = {}
     for name, spec in specs.items():
@@ -201,11 +193,7 @@ def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
 
 
 def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> Any:
-    """Compares answers by name with a ``Sample``'s: the largest difference of floats, and problems.
-
-    A float may differ by the tolerance, absolute; all else must be equal. The problems are
-    sentences.
-    """
+    """The largest difference of floats from a ``Sample``'s answers, and problems in sentences."""
     if not isinstance(recorded, dict):
         recorded = dict.fromkeys(outputs, recorded) if len(outputs) == 1 else {"": recorded}
     if set(recorded) != set(outputs):
@@ -281,11 +269,7 @@ def first_line(error: Exception) -> str:
 
 
 def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[str, Any]]:
-    """Asks an export every recorded question.
-
-    Returned are, by signature and sorted, its ``name``, how many ``samples`` it has, the
-    ``largest_difference`` of a float, and ``problems``, none where all is as recorded.
-    """
+    """Asks an export every recorded question: a row for each signature, sorted."""
     model = load(directory)
     rows: dict[str, dict[str, Any]] = {}
     for sample in read_samples(directory):
@@ -314,9 +298,8 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
 def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, Any]:
     """What ``verification`` reads: the answers of ``replay`` with what was needed for them.
 
-    They are the versions of ``tensorflow``, and of ``tensorflow_text`` or ``onnxruntime``; the
-    ``signatures``, as ``replay`` returns them; ``error``, the sentence of a ``ReplayError``, or
-    ""; and ``foreign``, those of ``FOREIGN`` that were loaded meanwhile.
+    ``error`` is the sentence of a ``ReplayError``, or ""; ``foreign`` are those of ``FOREIGN`` that
+    were loaded meanwhile.
     """
     before = set(sys.modules)
     found: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}

@@ -37,17 +37,11 @@ _FREE_PADDING = 256
 
 
 class Rows(NamedTuple):
-    """Rows that are yet to be packed: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+    """Rows that are yet to be packed: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
 
-    Attributes:
-        table: of all their tokens, from ``packing.token_table``.
-        segments: the ranges of A, and of B where there is one, (R,) int32 each.
-        lengths: (R,) int32, the tokens of each row, [CLS] and [SEP] among them.
-    """
-
-    table: tf.Tensor
-    segments: Sequence[Range]
-    lengths: tf.Tensor
+    table: tf.Tensor  # packing.token_table of all their tokens
+    segments: Sequence[Range]  # of A, and of B where there is one, (R,) int32 each
+    lengths: tf.Tensor  # (R,) int32, with [CLS] and [SEP]
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
@@ -79,22 +73,14 @@ def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
 
 
 def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Rows, tf.Tensor]:
-    """Fits one or two segments of ids, each [B, (tokens)] int32, into rows.
-
-    A pair loses tokens of its longer segment first. Returned are the rows, and ``truncated``
-    (B,) bool.
-    """
+    """Fits one or two segments of ids, each [B, (tokens)] int32, into rows; ``truncated`` (B,)."""
     return fitted_rows(served, *join_segments(segments))
 
 
 def fitted_rows(
     served: Served, ids: tf.Tensor, segments: Sequence[Range]
 ) -> tuple[Rows, tf.Tensor]:
-    """Fits segments that may share their tokens into rows.
-
-    The segments are, for A and perhaps B, starts and lengths of ranges of ``ids``, (R,) int32 each.
-    Returned are the rows, and ``truncated`` (R,) bool.
-    """
+    """Fits segments, ranges of ``ids`` that may share tokens, into rows; ``truncated`` (R,)."""
     fitted = fit_segments(segments, served.max_seq_length)
     return range_rows(served, ids, fitted.ranges, fitted.lengths), fitted.truncated
 
@@ -103,9 +89,7 @@ def range_rows(
     served: Served, ids: tf.Tensor, segments: Sequence[Range], lengths: tf.Tensor
 ) -> Rows:
     """Rows whose segments fit; the arguments are those of ``Rows``, but for the tokens."""
-    tokenizer = served.tokenizer
-    table = token_table(ids, tokenizer)
-    return Rows(table, segments, lengths)
+    return Rows(token_table(ids, served.tokenizer), segments, lengths)
 
 
 def on_rows(
@@ -115,12 +99,9 @@ def on_rows(
 ) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
-    So a block's memory is bounded, and rows are not computed at the length of the longest of all:
-    at least half of a block is real tokens, but for a block of little padding. The head takes the
-    encoder's inputs of some rows, each (N, S) int32 with S the longest one's length, and their
-    part of ``beside``, (R, S) each with S the longest length of all; it returns a nest of tensors
-    (N, ...) whose other sizes do not depend on S. Returned is the nest of its outputs, (R, ...) in
-    the rows' order.
+    So memory is bounded, and at least half of a block is real tokens, if it has much padding. The
+    head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of ``beside``,
+    (R, longest S); it returns a nest of tensors (N, ...) whose other sizes do not depend on S.
     """
     size = tf.size(rows.lengths)
     order = tf.argsort(rows.lengths, direction="DESCENDING")
@@ -148,10 +129,9 @@ def on_rows(
 
 
 def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns two columns of a request, (B, ...) each, once it is checked that B is the same.
+    """Two columns of a request, (B, ...) each, once it is checked that B is the same.
 
-    A column of one row would be repeated for every row of the other, and nobody would know. The
-    error, when it runs, is an ``InvalidArgumentError``.
+    A column of one row would be repeated for every row of the other, and nobody would know.
     """
     check = tf.debugging.assert_equal(
         tf.shape(first)[0],
@@ -163,9 +143,6 @@ def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def dense(rows: tf.RaggedTensor, values: tf.Tensor, padding: str | float) -> tf.Tensor:
-    """Puts P values into their rows, padded to the longest, and to a column at least.
-
-    ``rows`` [B, (P)] says which of the P values are in which row.
-    """
+    """Puts P values into their rows, [B, (P)], padded to the longest, and to a column at least."""
     width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)
     return rows.with_values(values).to_tensor(padding, shape=tf.stack([-1, width]))

@@ -70,17 +70,10 @@ _NOT_UTF8 = b"The caf\xe9 in \xffOslo is \xc3 open."
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A request and its answer.
-
-    Attributes:
-        signature: the name of the signature that was asked.
-        number: which of its samples, counted from 0.
-        inputs: by name, the batch first; strings are objects, ``bytes`` each.
-        outputs: by name, likewise.
-    """
+    """A request and its answer, arrays by name; strings are objects, ``bytes`` each."""
 
     signature: str
-    number: int
+    number: int  # among the signature's, from 0
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
 
@@ -90,10 +83,7 @@ class Sample:
         return len(next(iter(self.inputs.values())))
 
     def rest_request(self, rows: int | None = None) -> dict[str, Any]:
-        """The body of the request to TensorFlow Serving's REST interface, by columns.
-
-        ``rows``: only the first ones.
-        """
+        """The body of REST's request, by columns, of all rows or the first ``rows``."""
         inputs = {name: to_json(value[:rows]) for name, value in self.inputs.items()}
         return {"signature_name": self.signature, "inputs": inputs}
 
@@ -104,11 +94,7 @@ class Sample:
 
 
 def run_samples(name: str, function: Callable[..., Any], signature: Signature) -> list[Sample]:
-    """Asks a signature, or its loaded function, the signature's samples.
-
-    Raises:
-        ValueError: an answer has a number that is not finite.
-    """
+    """Asks a signature, or its loaded function, the signature's samples."""
     samples = []
     for number, columns in enumerate(signature.samples):
         inputs = {key: _to_array(values, signature.inputs[key]) for key, values in columns.items()}
@@ -134,11 +120,7 @@ def _to_array(values: list[Any], spec: tf.TensorSpec) -> np.ndarray:
 
 
 def to_json(array: np.ndarray) -> Any:
-    r"""An array as TensorFlow Serving's REST interface spells it: lists, by the array's rank.
-
-    Strings that are UTF-8 are text, others ``{"b64": ...}``; a float32 is written with as many
-    digits as tell it from its neighbours.
-    """
+    """An array as REST spells it: a float32 has as many digits as tell it from its neighbours."""
     if array.dtype != object and array.dtype.kind != "f":
         return array.tolist()
     nested = np.empty(array.shape, object)
@@ -240,11 +222,7 @@ def requests_of_words(served: Served) -> Requests:
 def requests_of_ids(
     served: Served, contract: Mapping[str, features.Feature] = features.ENCODER_FEATURES
 ) -> Requests:
-    """Requests of ids, by the features of a contract: a row and a shorter one; and a pair.
-
-    Of choices the rows are those of the choices of one example; every token but [CLS] and [SEP] is
-    a word.
-    """
+    """Requests of ids, by the features of a contract: a row and a shorter one; and a pair."""
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     # Anything from the vocabulary.

@@ -22,27 +22,15 @@ _SCORES_AT_ONCE = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Texts to be found.
-
-    Attributes:
-        texts: N of them.
-        vectors: (N, H) float32, their vectors at length 1.
-        nearest: K, how many are found for a text.
-    """
+    """N texts to be found."""
 
     texts: Sequence[str]
-    vectors: np.ndarray
-    nearest: int
+    vectors: np.ndarray  # (N, H) float32 of length 1
+    nearest: int  # K
 
 
 def check_size(count: int, width: int, nearest: int) -> None:
-    """Raises a ``ValueError`` where so many texts cannot be served, or so few cannot be found.
-
-    >>> check_size(3, 384, nearest=5)
-    Traceback (most recent call last):
-    ...
-    ValueError: The corpus has 3 texts, and 5 are to be found: expected as many or fewer.
-    """
+    """Raises a ``ValueError`` where so many texts cannot be served, or so few cannot be found."""
     if not 1 <= nearest <= count:
         raise ValueError(
             f"The corpus has {count:,} texts, and {nearest} are to be found: expected as many or "
@@ -67,10 +55,7 @@ class Index:
         self.texts = tf.Variable([*corpus.texts], trainable=False, name="corpus_texts")
 
     def find(self, vectors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Vectors (B, H) at length 1 to the cosines, (B, K) float32, and the numbers, int32.
-
-        The greatest cosine comes first, and of equal ones the text that comes first.
-        """
+        """Vectors (B, H) at length 1 to cosines, (B, K), the greatest first, and texts' numbers."""
         corpus, size = self.vectors.read_value(), tf.shape(vectors)[0]
         most = max(1, _SCORES_AT_ONCE // max(1, self.vectors.shape[0]))
 
@@ -82,18 +67,21 @@ class Index:
         scores, places = in_blocks(size, step)
         return scores, places
 
+    def answer(self, vectors: tf.Tensor) -> Outputs:
+        """Vectors (B, H) at length 1 to ``texts``, ``scores`` and ``places`` (B, K)."""
+        scores, places = self.find(vectors)
+        texts = tf.gather(self.texts.read_value(), places)
+        return {"texts": texts, "scores": scores, "places": places}
+
 
 def search(served: Served, text: tf.Tensor) -> Outputs:
     """Finds the corpus' texts that are nearest to each text, (B,) string.
 
-    Returns ``texts`` (B, K) string, the nearest first, ``scores`` (B, K) float32, their cosines,
-    -1 to 1, and ``places`` (B, K) int32, their numbers in the corpus, from 0. And ``truncated``
-    (B,) bool.
+    Returns, the nearest first, ``texts``, ``scores``, which are cosines, and ``places`` (B, K), the
+    numbers in the corpus from 0; ``truncated`` (B,).
     """
     index = served.index
     if index is None:
         raise ValueError("The model is served without a corpus: expected one to search.")
     vectors, truncated = sentence_vectors(served, text)
-    scores, places = index.find(vectors)
-    texts = tf.gather(index.texts.read_value(), places)
-    return {"texts": texts, "scores": scores, "places": places, "truncated": truncated}
+    return {**index.answer(vectors), "truncated": truncated}

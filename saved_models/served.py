@@ -113,26 +113,21 @@ class ExportOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A model as all signatures of one export share it.
+    """A model as all signatures of one export share it; each function is traced once.
 
     Attributes:
-        model: the copy that is exported, its ``labels``, ``thresholds`` and ``multi_label`` set.
-        call: features to the model's outputs, at inference; traced once.
-        encode: features to the encoder's outputs, at inference; traced once.
-        guess: states (P, H) to the logits of the masked-LM head, (P, V) float32; traced once. Of a
-            model without this head ``None``.
-        tokenizer: the one that the model was trained with, its graph traced once.
-        max_seq_length: the most tokens of a row.
-        options: how it is served.
-        weights: the model's variables as they are stored, by their paths, and int8's scales; to be
-            saved by these names, by which ``interchange.exports`` finds them.
+        model: the copy that is exported.
+        call: features to the model's outputs, at inference.
+        encode: features to the encoder's outputs, at inference.
+        guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
+        weights: the variables as they are stored, by the paths by which ``interchange.exports``
+            finds them, and int8's scales.
         resources: what the traces read besides variables; to be saved with the signatures.
-        vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to sentences' vectors
-            (N, D) float32; traced once.
-        index: of a model of embeddings, the corpus that it searches; see ``search.Index``.
-        quick: the same for ``serving_default``, where speed counts most: padding is left out
-            wherever a token is computed by itself, so that states of padding are 0, and in bfloat16
-            the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
+        vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
+        index: of a model of embeddings, the ``search.Index`` that it searches.
+        quick: the same for ``serving_default``, where speed counts most: states of padding are not
+            computed and are 0, and in bfloat16 the matrices of a small encoder are constants.
+            ``None`` in ``quick`` itself.
     """
 
     model: BertModel
@@ -162,14 +157,10 @@ class Served:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a server answers under one name.
+    """What a server answers under one name: ``summary`` says what, in a sentence.
 
-    Attributes:
-        function: takes the inputs by name, and returns the outputs by name: dense, the request's
-            batch first.
-        inputs: shape and dtype of each input, the batch open.
-        samples: requests, each the columns by input: strings as str or bytes, ids as lists.
-        summary: what it does, in a sentence.
+    The function's outputs are dense, the request's batch first; ``samples`` are requests, columns
+    by input.
     """
 
     function: Callable[..., Outputs]

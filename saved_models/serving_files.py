@@ -71,10 +71,9 @@ def write_warm_up(
 ) -> None:
     """Writes the requests that the server asks itself before it takes a version into service.
 
-    They are TFRecords of ``PredictionLog``: of each signature its first sample, of a few short
-    rows. Running a graph once is what the first client would wait for; the longest rows would delay
-    every start of a server. Samples without rows, or of more than a batch has, are left out: a
-    server that batches refuses them, and with a refused request the version.
+    They are TFRecords of ``PredictionLog``: each signature's first sample, of a few short rows, as
+    long ones would delay every start. A server that batches refuses a version over a sample
+    without rows, or of more than a batch has: these are left out.
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:
@@ -108,11 +107,7 @@ def model_config(name: str) -> str:
 
 
 def write_samples(folder: str, samples: Iterable[Sample], model_name: str | None) -> None:
-    """Writes samples into a new directory.
-
-    ``model_name`` is what the server calls the model; ``None``: it is for no server, and JSON is
-    all.
-    """
+    """Writes samples into a new directory; without a ``model_name``, for no server, JSON alone."""
     tf.io.gfile.makedirs(folder)
     for sample in samples:
         path = os.path.join(folder, f"{sample.signature}.{sample.number}")
@@ -147,7 +142,7 @@ def write_text(path: str, content: str) -> None:
 def predict_request(
     model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    r"""A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each."""
+    """A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each."""
     return _field(1, _model_spec(model_name, signature_name)) + _tensors(2, inputs)
 
 

@@ -65,10 +65,6 @@ def model_signatures(served: Served) -> Signatures:
 
     A pre-trained model without the masked-LM head, or a causal one, whose head fills no masks,
     answers embeddings by default. Two names of one function are one ``Signature`` object.
-
-    Raises:
-        ValueError: the model is none of these, an option names a layer that it lacks, or the name
-            of a class is no text.
     """
     for model_class, (heads, options) in _BY_CLASS.items():
         if isinstance(served.model, model_class):

@@ -35,10 +35,9 @@ _COMMON = 1e-3
 
 
 def static_table(model: BertModel, dims: int, counts: np.ndarray) -> np.ndarray:
-    """The pieces' vectors, (V, D) float32, from a model of embeddings with a preprocessor.
+    """The pieces' vectors, (V, D): principal components of the model's, weighted by rarity.
 
-    Each is the model's vector of the piece alone, its principal components, weighted by how rare it
-    is among the ``counts`` (V,); those of special tokens are 0.
+    ``counts`` (V,) say how often the corpus has each piece; special tokens have 0.
     """
     tokenizer = model.preprocessor.tokenizer
 
@@ -61,13 +60,12 @@ def static_table(model: BertModel, dims: int, counts: np.ndarray) -> np.ndarray:
 
 
 class Static(tf.Module):
-    """A table of vectors (V, D) and a tokenizer, as an export has them, and texts to be found."""
+    """A table of vectors (V, D) and a tokenizer, as an export has them."""
 
     def __init__(self, tokenizer: BertTokenizer, table: np.ndarray) -> None:
         super().__init__()
         self.tokenizer = traced_once(tokenizer)
         self.table = tf.Variable(table, trainable=False, name="static_vectors")
-        self.index: Index | None = None
 
     def directions(self, texts: tf.Tensor) -> tf.Tensor:
         """Texts, (B,) string, to vectors (B, D) of length 1; without a known piece 0."""
@@ -80,28 +78,20 @@ class Static(tf.Module):
         """``sentence_embedding`` (B, D)."""
         return {"sentence_embedding": self.directions(text)}
 
-    def search(self, text: tf.Tensor) -> Outputs:
-        """``texts``, ``scores`` and ``places`` (B, K) of the nearest texts, the nearest first."""
-        index = self.index
-        if index is None:
-            raise ValueError("There is no corpus: expected one to search.")
-        scores, places = index.find(self.directions(text))
-        texts = tf.gather(index.texts.read_value(), places)
-        return {"texts": texts, "scores": scores, "places": places}
-
 
 def export_static(static: Static, output_dir: str, corpus: Corpus, name: str) -> str:
-    """Exports it with a corpus, of its own vectors; gives the oldest TensorFlow Serving for it.
-
-    ``TABLE`` has ``vectors`` (V, D) and ``pieces`` (V,) for NumPy.
-    """
+    """Exports it with a corpus; ``TABLE`` has ``vectors`` (V, D) and ``pieces`` (V,) for NumPy."""
     check_new(output_dir)
-    static.index = index = Index(corpus)
+    index = Index(corpus)
+
+    def search(text: tf.Tensor) -> Outputs:
+        return index.answer(static.directions(text))
+
     inputs = {"text": tf.TensorSpec([None], tf.string)}
     samples: Sequence[Mapping[str, list[str]]] = ({"text": [*corpus.texts[:3]]},)
     embed = Signature(static.embed, inputs, (*samples,), "Embeds texts, a vector each.")
-    search = Signature(static.search, inputs, (*samples,), "Finds the nearest texts of the corpus.")
-    signatures = {"serving_default": embed, "embed": embed, "search": search}
+    finding = Signature(search, inputs, (*samples,), "Finds the nearest texts of the corpus.")
+    signatures = {"serving_default": embed, "embed": embed, "search": finding}
     traced = trace(signatures)
     with whole_directory(output_dir) as folder:
         weights = {"vectors": static.table, "corpus": index.vectors, "texts": index.texts}

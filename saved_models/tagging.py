@@ -16,17 +16,11 @@ from .served import Outputs, Served
 
 
 def find_entities(served: Served, text: tf.Tensor) -> Outputs:
-    """Finds the entities in texts, (B,) string.
+    """Finds the entities in texts, (B,) string, of any length.
 
-    Words are the tokenizer's: runs of letters and digits, and each punctuation mark. Each is tagged
-    at its first piece, as in training. A text that does not fit into a row is read in windows, as
-    in training and by ``predict``, so that nothing of it is lost.
-
-    With E the most entities of a text, at least 1, it returns ``entities`` (B, E) string, without
-    bytes that are not UTF-8, and ``types`` (B, E) string, "" where padded; ``byte_starts`` and
-    ``byte_ends`` (B, E) int64, the first byte of each in the request's text and the byte after its
-    last, -1 where padded; ``scores`` (B, E) float32, the mean probability of its words' labels, 0
-    where padded; ``counts`` (B,) int32; ``truncated`` (B,) bool, false.
+    Words are the tokenizer's, each tagged at its first piece. Returns ``entities``, ``types``,
+    ``byte_starts`` and ``byte_ends`` in the request's text, and ``scores`` (B, E), the mean
+    probability of the words' labels; ``counts`` and ``truncated`` (B,), which is false.
     """
     names = label_names(served)
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
@@ -62,13 +56,10 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def tag_words(served: Served, words: tf.Tensor) -> Outputs:
-    """Tags the words, (B, W) string, of texts that are split already, as those of CoNLL are.
+    """Tags the words, (B, W) string, of texts that are split already; "" is no word.
 
-    Each word is tokenised alone and tagged at its first piece, as in training; one that has no
-    piece, a control character for example, is [UNK]; "" is no word, wherever it is. Long texts are
-    read in windows. Returns ``tags`` (B, W) string, each word's most probable label, "" where it is
-    none; ``scores`` (B, W) float32, its probability, 0 likewise; ``counts`` (B,) int32, how many
-    words have a tag; ``truncated`` (B,) bool, false.
+    Each is tagged at its first piece; one without a piece, such as a control character, is [UNK].
+    Returns ``tags`` and ``scores`` (B, W), ``counts`` and ``truncated`` (B,), which is false.
     """
     tokenizer = served.tokenizer
     shape = tf.shape(words)
@@ -101,8 +92,7 @@ def _likeliest(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The most probable label of each word, (W,), and its probability.
 
-    ``ids`` are the texts' tokens, [B, (tokens)]; a word's first is ``first``, counted over all
-    texts, and its text ``text``, (W,) each.
+    ``first`` is a word's first token of ``ids`` [B, (tokens)], ``text`` its row, (W,) each.
     """
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
@@ -115,11 +105,8 @@ def _likeliest(
 
 
 def _on_tokens(served: Served, rows: Rows, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded.
-
-    ``words`` (W, 2) are the row and the column of each word's first token.
-    """
-    # As wide as the longest; of no rows the maximum is the least integer.
+    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded."""
+    # As wide as the longest; the maximum over no rows is the least integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
     beside = {}
     if isinstance(served.model, BertFeatureTagger):

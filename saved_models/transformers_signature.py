@@ -33,14 +33,7 @@ def inputs(served: Served) -> dict[str, tf.TensorSpec]:
 
 
 def answer(served: Served, **given: tf.Tensor) -> Outputs:
-    """Runs the model on ids.
-
-    Returns:
-        Float32: ``logits`` (B, C), of one number (B, 1), of choices (B, K), of tokens (B, S, C),
-        of masked words (B, S, V); with both heads of pre-training ``prediction_logits`` (B, S, V)
-        and ``seq_relationship_logits`` (B, 2); ``start_logits`` and ``end_logits`` (B, S);
-        without a head ``last_hidden_state`` (B, S, H) and ``pooler_output`` (B, H).
-    """
+    """Runs the model on ids, (B, S) or (B, K, S): float32 outputs by transformers' names."""
     ids = given["input_ids"]
     rows = {key: given.get(name, tf.zeros_like(ids)) for key, name in _NAMES.items()}
     model = served.model

@@ -183,13 +183,9 @@ def write_hashes(folder: str) -> None:
 
 
 def check_hashes(folder: str) -> bool:
-    """Checks an export's files against their hashes; other files are ignored.
+    """Checks an export's files against their hashes; tells whether there are any.
 
-    Returns:
-        Whether there are any hashes: a user who changes an export deletes them.
-
-    Raises:
-        ValueError: a file is missing or is not what was exported, or the file of hashes is damaged.
+    A user who changes an export deletes them.
     """
     path = os.path.join(folder, HASHES)
     if not tf.io.gfile.exists(path):

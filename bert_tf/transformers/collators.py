@@ -1,4 +1,4 @@
-"""Data collators: rows of a tokenizer to batches of one length."""
+"""Rows of a tokenizer to batches of one length: data collators, and ``prepare_tf_dataset``."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .encoding import as_tensor
+from .inputs import TENSORS
 from .tokenization import BertTokenizerFast
 
 Row = Mapping[str, Any]
@@ -73,14 +74,11 @@ class DataCollatorForTokenClassification(DataCollatorWithPadding):
         batch = super()._padded(others)
         if name in rows[0]:
             width = len(batch["input_ids"][0])
-            filling = self.label_pad_token_id
-            labels = [list(row[name]) for row in rows]
+            padding = [[self.label_pad_token_id] * (width - len(row[name])) for row in rows]
             right = self.tokenizer.padding_side == "right"
             batch["labels"] = [
-                [*row, *[filling] * (width - len(row))]
-                if right
-                else [*[filling] * (width - len(row)), *row]
-                for row in labels
+                [*row[name], *behind] if right else [*behind, *row[name]]
+                for row, behind in zip(rows, padding, strict=True)
             ]
         return batch
 
@@ -116,3 +114,47 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         masked = np.where(chosen & (kind < 0.8), self.tokenizer.mask_token_id, ids)
         masked = np.where(chosen & (kind >= 0.9), words, masked)
         return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _NOT_COUNTED)}
+
+
+def as_dataset(
+    dataset: Any,
+    labels: Sequence[str],
+    batch_size: int = 8,
+    shuffle: bool = True,
+    tokenizer: Any = None,
+    collate_fn: Any = None,
+    collate_fn_args: dict[str, Any] | None = None,
+    drop_remainder: bool | None = None,
+    prefetch: bool = True,
+) -> Any:
+    """A ``datasets.Dataset`` as a ``tf.data.Dataset`` of (inputs, labels).
+
+    Columns that the model does not take are dropped. A tokenizer pads each batch to its longest
+    row. As there, a last batch that is not full is dropped where rows are shuffled.
+    """
+    if not hasattr(dataset, "to_tf_dataset"):
+        raise TypeError(
+            f"prepare_tf_dataset was given a {type(dataset).__name__}: expected a "
+            "datasets.Dataset; for arrays, tf.data.Dataset.from_tensor_slices((inputs, labels))."
+        )
+    if collate_fn is None:
+        collate_fn = (
+            DefaultDataCollator("np")
+            if tokenizer is None
+            else DataCollatorWithPadding(tokenizer, return_tensors="np")
+        )
+    wanted = {*TENSORS, *labels, *(_LABELS if "labels" in labels else ())}
+    dataset = dataset.remove_columns([name for name in dataset.features if name not in wanted])
+    sample = collate_fn([dataset[0]], **(collate_fn_args or {}))
+    given = [name for name in sample if name in labels]
+    inputs = [name for name in sample if name not in given]
+    return dataset.to_tf_dataset(
+        columns=inputs[0] if len(inputs) == 1 else inputs,
+        label_cols=given[0] if len(given) == 1 else given or None,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        drop_remainder=shuffle if drop_remainder is None else drop_remainder,
+        collate_fn=collate_fn,
+        collate_fn_args=collate_fn_args or {},
+        prefetch=prefetch,
+    )

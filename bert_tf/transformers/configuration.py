@@ -60,11 +60,10 @@ class PretrainedConfig:
         ids = values.pop("label2id", None)
         self.num_labels = len(names) if names else 2 if count is None else count
         if names:
-            self.id2label = {int(index): str(name) for index, name in names.items()}
-            self.label2id = {name: index for index, name in self.id2label.items()}
+            self._name_classes(names)
         if ids:
             self.label2id = dict(ids)
-        if names and count is not None and count != len(names):
+        if names and count is not None:
             self.num_labels = count
         for name, value in values.items():
             setattr(self, name, value)
@@ -84,8 +83,11 @@ class PretrainedConfig:
     @num_labels.setter
     def num_labels(self, count: int) -> None:
         if len(getattr(self, "id2label", ())) != count:
-            self.id2label = {index: f"LABEL_{index}" for index in range(count)}
-            self.label2id = {name: index for index, name in self.id2label.items()}
+            self._name_classes({index: f"LABEL_{index}" for index in range(count)})
+
+    def _name_classes(self, names: Mapping[Any, Any]) -> None:
+        self.id2label = {int(index): str(name) for index, name in names.items()}
+        self.label2id = {name: index for index, name in self.id2label.items()}
 
     @property
     def use_return_dict(self) -> bool:
@@ -105,11 +107,9 @@ class PretrainedConfig:
         """Sets what is a setting already; gives the others back."""
         others = {}
         for name, value in values.items():
-            known = name == "num_labels" or hasattr(self, name)
             if name == "id2label":
-                self.id2label = {int(index): str(label) for index, label in value.items()}
-                self.label2id = {label: index for index, label in self.id2label.items()}
-            elif known:
+                self._name_classes(value)
+            elif hasattr(self, name):
                 setattr(self, name, value)
             else:
                 others[name] = value

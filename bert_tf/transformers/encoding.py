@@ -83,47 +83,44 @@ class BatchEncoding(collections.UserDict[str, Any]):
         self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
     ) -> int | None:
         """The token at a character; ``None`` where it is white space."""
-        row, place = _row_and_place(batch_or_char_index, char_index)
-        found: int | None = self._row(row).char_to_token(place, sequence_index)
-        return found
+        return self._asked("char_to_token", batch_or_char_index, char_index, sequence_index)
 
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> Any:
         """The first and the next character of a token; ``None`` of special ones."""
-        row, place = _row_and_place(batch_or_token_index, token_index)
-        found = self._row(row).token_to_chars(place)
+        found = self._asked("token_to_chars", batch_or_token_index, token_index)
         return None if found is None else CharSpan(*found[1])
 
     def token_to_word(
         self, batch_or_token_index: int, token_index: int | None = None
     ) -> int | None:
         """The word of a token."""
-        row, place = _row_and_place(batch_or_token_index, token_index)
-        found = self._row(row).token_to_word(place)
+        found = self._asked("token_to_word", batch_or_token_index, token_index)
         return None if found is None else int(found[1])
 
     def token_to_sequence(
         self, batch_or_token_index: int, token_index: int | None = None
     ) -> int | None:
         """The text of a token, 0 or 1."""
-        row, place = _row_and_place(batch_or_token_index, token_index)
-        found: int | None = self._row(row).token_to_sequence(place)
-        return found
+        return self._asked("token_to_sequence", batch_or_token_index, token_index)
 
     def word_to_tokens(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> Any:
         """The first and the next token of a word."""
-        row, place = _row_and_place(batch_or_word_index, word_index)
-        found = self._row(row).word_to_tokens(place, sequence_index)
+        found = self._asked("word_to_tokens", batch_or_word_index, word_index, sequence_index)
         return None if found is None else TokenSpan(*found)
 
     def word_to_chars(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> Any:
         """The first and the next character of a word."""
-        row, place = _row_and_place(batch_or_word_index, word_index)
-        found = self._row(row).word_to_chars(place, sequence_index)
+        found = self._asked("word_to_chars", batch_or_word_index, word_index, sequence_index)
         return None if found is None else CharSpan(*found)
+
+    def _asked(self, method: str, first: int, second: int | None, *more: int) -> Any:
+        """What ``tokenizers`` says of a place in a row; of one number in the first row."""
+        row, place = (0, first) if second is None else (first, second)
+        return getattr(self._row(row), method)(place, *more)
 
     def _row(self, index: int) -> Any:
         if not self._encodings:
@@ -131,10 +128,6 @@ class BatchEncoding(collections.UserDict[str, Any]):
                 "These rows were made without a tokenizer: the places of their tokens are unknown."
             )
         return self._encodings[index]
-
-
-def _row_and_place(first: int, second: int | None) -> tuple[int, int]:
-    return (0, first) if second is None else (first, second)
 
 
 def as_tensor(values: Any, kind: str) -> Any:

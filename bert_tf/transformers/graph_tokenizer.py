@@ -93,22 +93,19 @@ class TFBertTokenizer(keras.layers.Layer):
         if self.pad_to_multiple_of:
             # Rounded up; rows have no more than max_length.
             length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        found = {name: rows[key][:, :length] for name, key in _NAMES.items()}
-        if not self.return_token_type_ids:
-            del found["token_type_ids"]
-        if not self.return_attention_mask:
-            del found["attention_mask"]
-        return found
+        return {name: rows[_NAMES[name]][:, :length] for name in self._names()}
 
     def compute_output_spec(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
         """The shapes and dtypes, without running the layer."""
         length = self.max_length if self.padding == "max_length" else None
-        names = [
-            "input_ids",
-            *(["attention_mask"] if self.return_attention_mask else []),
-            *(["token_type_ids"] if self.return_token_type_ids else []),
-        ]
-        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in names}
+        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in self._names()}
+
+    def _names(self) -> list[str]:
+        left_out = {
+            "attention_mask": not self.return_attention_mask,
+            "token_type_ids": not self.return_token_type_ids,
+        }
+        return [name for name in _NAMES if not left_out.get(name)]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the vocabulary as a list."""

@@ -37,20 +37,14 @@ _LABELS = MappingProxyType({"labels": "logits"})
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A row of the table.
-
-    Attributes:
-        native: this library's class of the same weights.
-        output: the class of what a call gives.
-        loss: of the labels and the logits of each pair in ``label_logits``; they are summed.
-        label_logits: the names of labels, and of the logits that go with them.
-        arguments: of its constructor, besides the config, that are always the same.
-    """
+    """A row of the table: this library's class of the same weights, and its outputs' class."""
 
     native: type[BertModel]
     output: str
+    # Of the labels and the logits of each pair in label_logits; the pairs' losses are summed.
     loss: Callable[[Any, Any], Any] | None = None
     label_logits: Mapping[str, str] = dataclasses.field(default_factory=lambda: _LABELS)
+    # Of the constructor, besides the config.
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

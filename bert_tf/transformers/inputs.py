@@ -35,13 +35,8 @@ class Call(NamedTuple):
 def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: Any) -> Call:
     """What a call of the model ``name`` was given.
 
-    ``labels`` are the names of its labels. The first argument is a dict of tensors (what it has
-    besides is left out, as there), a list of tensors in the order of ``TENSORS``, or the ids; ids
-    may be lists of numbers. The next are in that order, too.
-
-    Raises:
-        TypeError: an argument that no model has.
-        ValueError: an argument of theirs that nothing here computes with.
+    The first argument is a dict of tensors, whose unknown names are left out, a list of tensors in
+    the order of ``TENSORS``, or the ids; the next arguments are in that order, too.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
     tensors: dict[str, Any] = {}
@@ -85,16 +80,14 @@ def _as_tensor(value: Any) -> Any:
 class CalledAsTheirs(keras.layers.Layer):
     """A layer that takes the arguments of theirs, and has this library's model in it.
 
-    Attributes:
-        config: its settings, which say what is given where a call does not.
-        native: this library's model of the same variables; ``None``: the class has its own call.
-        run: what a call gives, of its tensors, ``training`` and the outputs that are wanted.
-        label_logits: the names of labels among the inputs, and of the logits that go with them.
+    Without a ``native`` model, of the same variables, the class has a call of its own. ``run``
+    takes a call's tensors, ``training`` and the outputs that are wanted.
     """
 
     config: Any
     native: Any = None
     run: Callable[..., ModelOutput]
+    # By the names of labels among the inputs: those of the logits that go with them.
     label_logits: Mapping[str, str] = MappingProxyType({})
 
     def keep_native(self, model: Any) -> None:

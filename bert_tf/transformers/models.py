@@ -16,6 +16,7 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, names, weight_files
+from .collators import as_dataset
 from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedConfig
 from .fitting import LabelledModel
 from .heads import HEADS, LAYERS, Head, logits_of
@@ -23,7 +24,6 @@ from .hub_names import path_of
 from .inputs import CalledAsTheirs
 from .layers import TFBertMainLayer, TFDistilBertMainLayer
 from .outputs import OUTPUTS, ModelOutput
-from .preparing import as_dataset
 from .resizing import resize_embeddings
 
 #: By ``model_type``: the main layer's class, and its name in a model.
@@ -121,7 +121,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         return self.get_input_embeddings()
 
     def prepare_tf_dataset(self, dataset: Any, **options: Any) -> Any:
-        """A ``datasets.Dataset`` as batches; ``preparing.as_dataset`` has the options."""
+        """A ``datasets.Dataset`` as batches; ``collators.as_dataset`` has the options."""
         return as_dataset(dataset, [*self.label_logits], **options)
 
     # === In and out ===

@@ -29,13 +29,9 @@ from .hub_names import directory_of
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
 # Roles, and the pieces that they are by default.
 _ROLES: Mapping[str, str] = MappingProxyType(
-    {
-        **{"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]"},
-        "mask": "[MASK]",
-    }
+    {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
 )
-_TRUNCATIONS = {"longest_first": "longest_first", "only_first": "only_first"}
-_TRUNCATIONS["only_second"] = "only_second"
+_TRUNCATIONS = ("longest_first", "only_first", "only_second")
 _CLEANED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
     *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
@@ -65,9 +61,7 @@ class BertTokenizerFast:
     'the cats'
     """
 
-    model_input_names: ClassVar[tuple[str, ...]] = (
-        *("input_ids", "token_type_ids", "attention_mask"),
-    )
+    model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
     is_fast = True
 
     def __init__(
@@ -212,14 +206,12 @@ class BertTokenizerFast:
         if return_overflowing_tokens:
             samples = [at for at, row in enumerate(rows) for _ in (row, *row.overflowing)]
             rows = [part for row in rows for part in (row, *row.overflowing)]
-        names = self.model_input_names
         wants_types = return_token_type_ids
+        if wants_types is None:
+            wants_types = "token_type_ids" in self.model_input_names
         columns = {
             "input_ids": ("ids", True),
-            "token_type_ids": (
-                "type_ids",
-                "token_type_ids" in names if wants_types is None else wants_types,
-            ),
+            "token_type_ids": ("type_ids", wants_types),
             "attention_mask": ("attention_mask", return_attention_mask is not False),
             "special_tokens_mask": ("special_tokens_mask", return_special_tokens_mask),
             "offset_mapping": ("offsets", return_offsets_mapping),
@@ -501,7 +493,8 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
                 "str, a list of them, or with is_split_into_words=True lists of words."
             )
     if pair is None:
-        return one, [tuple(found) if _is_pair(found, is_split) else found for found in texts]
+        is_pair = [not isinstance(found, str) and not is_split for found in texts]
+        return one, [tuple(t) if pair else t for t, pair in zip(texts, is_pair, strict=True)]
     pairs = [pair] if one else list(pair)
     if len(texts) != len(pairs):
         raise ValueError(
@@ -509,10 +502,6 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
             "expected as many."
         )
     return one, list(zip(texts, pairs, strict=True))
-
-
-def _is_pair(found: Any, is_split: bool) -> bool:
-    return not isinstance(found, str) and not is_split
 
 
 def _as_list(values: Any) -> Any:

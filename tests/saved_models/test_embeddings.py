@@ -117,13 +117,6 @@ def test_float32_of_a_model_in_bfloat16():
     assert {value.dtype.name for value in outputs.values()} == {"float32"}
 
 
-def test_refuses_a_layer_that_is_not_there(encoder):
-    for layer in (2, -3):
-        sentence = f"layers has {layer}: expected 0, the lowest block, to 1, the last, or -1, the l"
-        with pytest.raises(ValueError, match=sentence + "ast, to -2"):
-            embed(serve(encoder, layers=(0, layer)), tf.constant(["a"]))
-
-
 # === Ids ===
 
 INPUTS = {

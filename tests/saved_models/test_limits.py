@@ -21,7 +21,7 @@ def refused(signature, sentence, **inputs):
 
 @pytest.fixture(scope="module")
 def classifier():
-    return make(BertClassifier, num_classes=2)
+    return make(BertClassifier, num_classes=3)
 
 
 def test_rows_and_bytes(classifier):

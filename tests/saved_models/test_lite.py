@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertClassifier, BertEncoder
+from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import lite
 
 from .conftest import CONFIG, make, serve
@@ -47,15 +47,17 @@ def test_any_batch_and_length_and_smaller_weights(tmp_path):
     assert sizes["float16"] < 0.65 * sizes["none"] and sizes["int8"] < 0.45 * sizes["none"]
 
 
-def test_float32_whatever_the_export_computes_in(tmp_path):
-    reference = make(BertClassifier, num_classes=3)
-    model = make(BertClassifier, num_classes=3, dtype="mixed_bfloat16")
-    path = str(tmp_path / "tokens.tflite")
-    lite.write_tokens(serve(model), path)
+def test_float32_whatever_the_export_computes_in(tmp_path, monkeypatch):
+    reference, converted = make(BertEncoder), []
+    monkeypatch.setattr(lite, "_convert", lambda *given: converted.append(given) or b"model")
+    path = tmp_path / "tokens.tflite"
+    size = lite.write_tokens(serve(make(BertEncoder, dtype="mixed_bfloat16")), str(path), "int8")
+    assert path.read_bytes() == b"model" and size == 5
+    ((encoder, quantize),) = converted
     inputs = {key: value % 20 for key, value in features_of(2, 5).items()}
-    outputs = tf.lite.Interpreter(path).get_signature_runner("tokens")(**inputs)
-    expected = reference.encoder(inputs)["pooled_output"]
-    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+    outputs, expected = encoder(inputs)["pooled_output"], reference(inputs)["pooled_output"]
+    assert quantize == "int8"
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 def test_refusals(tmp_path):

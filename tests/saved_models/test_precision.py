@@ -338,7 +338,7 @@ def test_reads_what_was_stored(weights, dtype):
 
 
 def test_what_is_stored_as_it_is_read_is_the_models_own():
-    model = BertPretrainer(SMALL)
+    model = make(BertPretrainer)
     storage = StoredWeights(model, "float32")
     model.weights[0].assign(tf.zeros_like(model.weights[0].value))
     assert not storage.read(model.weights[0], "float32").numpy().any()

@@ -50,7 +50,7 @@ def test_answers_are_those_of_fine_tuning(predictor, examples, with_threshold):
     found = examples.predict_answers(predictor, batch_size=3, n_best=5, max_answer_length=4)
     assert len(examples.windows.firsts) > len(QUESTIONS) and found.counts.min() == 0
     served = serve(predictor, 12, **OPTIONS)
-    for threshold in (None, 0.0, 1e7):
+    for threshold in (None, 0.0):
         with_threshold(threshold)
         outputs = ask(answer, served, question=QUESTIONS, context=CONTEXTS)
         answers = predictions(found, threshold is not None).answers(threshold or 0.0)
