@@ -69,8 +69,8 @@ def model_card(
         _TRUNCATED,
         cards.section(
             "In Python",
-            "Loading takes `tensorflow` and `tensorflow_text`, the latter imported for its "
-            "operations alone:",
+            "Loading needs `tensorflow`, and `tensorflow_text`, which is imported only for its "
+            "operations:",
             cards.code(_LOADED.format(arguments=_arguments(example)), "python"),
             "`model.encoder` takes a dict of `input_word_ids`, `input_mask` and `input_type_ids`, "
             "`model.text_encoder` strings; they return the encoder's outputs by TensorFlow Hub's "
@@ -81,8 +81,8 @@ def model_card(
             "In TensorFlow Serving",
             "DIR is the directory above this version's:",
             cards.code(_DOCKER.format(name=name)),
-            "with, behind it, `--enable_batching --enable_per_model_batching_parameters` for many "
-            "clients at once. Then:",
+            "Append `--enable_batching --enable_per_model_batching_parameters` for many clients at "
+            "once. Then ask it:",
             cards.code(f"curl {address} -d {shlex.quote(request)}"),
             cards.bullets(_BESIDE),
         ),
@@ -136,7 +136,7 @@ def _facts(served: Served, oldest_serving: str, differences: Differences) -> Ite
         )
         prefixes = (embedding.query_prefix, embedding.document_prefix)
         if any(prefixes):
-            yield "Stands before queries and before documents: " + cards.names(prefixes) + "."
+            yield "The prefixes of queries and of documents: " + cards.names(prefixes) + "."
     if served.index is not None:
         count = served.index.vectors.shape[0]
         yield f"Searches {count:,} texts, and finds the {served.index.nearest} nearest of them."

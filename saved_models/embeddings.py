@@ -225,7 +225,7 @@ def _endpoints(served: Served, encode: _Encode, suffix: str = "") -> dict[str, A
 
     def on_texts(text: tf.Tensor) -> dict[str, Any]:
         rows, _ = text_rows(served, text)
-        # Of no rows the maximum is the least integer.
+        # The maximum over no rows is the least integer.
         inputs = pack_from_table(
             rows.table, rows.segments, tf.maximum(tf.reduce_max(rows.lengths), 2)
         )

@@ -81,14 +81,14 @@ def _fits(options: ExportOptions, row: tuple[Any, ...]) -> bool:
 def sentence(options: ExportOptions) -> str:
     """The limits, for the model card; "" where there are none."""
     limits: Mapping[str, int | None] = {
-        "rows of a request": options.max_rows,
-        "bytes of a row's strings": options.max_bytes,
-        f"{MASK_TOKEN} of a text": options.max_masks,
+        "rows in a request": options.max_rows,
+        "bytes in a row's strings": options.max_bytes,
+        f"{MASK_TOKEN} in a text": options.max_masks,
     }
     stated = [f"{limit:,} {what}" for what, limit in limits.items() if limit is not None]
     if not stated:
         return ""
     return (
-        f"Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). Of requests "
-        "that the server joins into a batch, one beyond a limit fails them all."
+        f"Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). A request beyond "
+        "a limit fails all requests that the server has joined with it into a batch."
     )

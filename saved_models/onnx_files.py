@@ -205,7 +205,7 @@ def _of_vectors(served: Served, signature: Signature) -> Signature:
         function=functools.partial(_vectors_and_logits, served),
         inputs=inputs,
         samples=samples,
-        summary="Takes the ids of a tokenizer of the client's own, and returns the encoder's "
+        summary="Takes ids from the client's own tokenizer, and returns the encoder's "
         "last hidden states, vectors of the texts and the logits of heads that pre-trained it.",
     )
 
@@ -332,6 +332,6 @@ def _long_texts(options: ExportOptions) -> str:
     if options.long_text == LONG_TEXTS[0]:
         return ""
     return (
-        f"Of long texts it was trained to read `{options.long_text}`, as --long_text of "
-        "bert_tf.finetune says; below only the beginning is read."
+        f"It was trained with `--long_text={options.long_text}` of bert_tf.finetune; the code "
+        "below reads only the beginning of a long text."
     )

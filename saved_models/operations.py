@@ -127,10 +127,9 @@ def oldest_serving(operations: Iterable[str]) -> str:
     if unknown:
         them = "it" if len(unknown) == 1 else "them"
         raise ValueError(
-            f"The export uses {', '.join(unknown)}, of which is not known that TensorFlow Serving "
-            f"has {them}: compute {them} by operations of the list in "
-            f"bert_tf.saved_models.operations, or add {them} there with the oldest TensorFlow "
-            f"Serving that has {them}."
+            f"The export uses {', '.join(unknown)}, and whether TensorFlow Serving has {them} is "
+            "not known: use operations of the list in bert_tf.saved_models.operations instead, or "
+            f"add {them} there with the oldest TensorFlow Serving that has {them}."
         )
     versions = {OLDEST_SERVING[name] for name in operations}
     return max(versions, key=lambda version: tuple(map(int, version.split("."))))

@@ -88,7 +88,7 @@ class Sample:
         return {"signature_name": self.signature, "inputs": inputs}
 
     def rest_response(self) -> dict[str, Any]:
-        """The body of the answer, in which the server leaves out the name of an only output."""
+        """The body of the answer, without the name of a single output, as the server has it."""
         outputs = {name: to_json(value) for name, value in self.outputs.items()}
         return {"outputs": outputs if len(outputs) > 1 else next(iter(outputs.values()))}
 

@@ -48,8 +48,8 @@ _ALLOWED = """
 _INPUTS_OF_ONE_SIZE = "# Every input is one string a row, so any requests can share a batch.\n"
 _INPUTS_OF_SEVERAL_SIZES = """\
 #
-# So with batching on, requests that share a batch need equal sizes behind the batch, or all of them
-# fail (FAILED_PRECONDITION). That concerns {names}:
+# So with batching on, requests that share a batch need equal sizes in all other dimensions, or all
+# of them fail (FAILED_PRECONDITION). That concerns {names}:
 # their clients pad to one size. Inputs of one string a row share batches with any.
 """
 

@@ -140,7 +140,7 @@ def _on_ids(
         for key, feature in contract.items()
     }
     requests = functools.partial(samples.requests_of_ids, contract=contract)
-    summary = "Takes the ids of a tokenizer of the client's own, and returns " + returned
+    summary = "Takes ids from the client's own tokenizer, and returns " + returned
     return _Head(function, inputs, requests, summary)
 
 
@@ -148,7 +148,7 @@ def _task_on_ids(
     name: str = "logits", contract: Mapping[str, features.Feature] = features.ENCODER_FEATURES
 ) -> _Head:
     function = functools.partial(call_on_tokens, name=name)
-    return _on_ids(function, "what the model makes of them.", contract)
+    return _on_ids(function, "the model's outputs.", contract)
 
 
 def _theirs(served: Served) -> _Head:
@@ -163,12 +163,12 @@ def _theirs(served: Served) -> _Head:
 _TEXT = {"text": _STRINGS}
 _STATES = _on_ids(encode_tokens, "the encoder's hidden states.")
 _LOGITS = _task_on_ids()
-_EMBEDDING = _Head(embed, _TEXT, samples.requests_of_texts, "Embeds texts, a vector each.")
+_EMBEDDING = _Head(embed, _TEXT, samples.requests_of_texts, "Embeds texts, one vector each.")
 _EMBEDDING_DOCUMENTS = _Head(
     functools.partial(embed, role=DOCUMENT),
     _TEXT,
     samples.requests_of_texts,
-    "Embeds texts that may be found, whose prefix is another than that of what is searched for.",
+    "Embeds texts that are to be found, behind the prefix of documents; `embed` is for queries.",
 )
 _COMPARING = _Head(
     compare,
@@ -200,7 +200,7 @@ _WORDS = _Head(
     tag_words,
     {"words": _ROWS_OF_STRINGS},
     samples.requests_of_words,
-    'Tags each word of a text that is split already; "" is no word.',
+    'Tags each word of a text that is already split; "" is no word.',
 )
 _ANSWERS = _Head(
     answer,

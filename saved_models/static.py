@@ -89,7 +89,7 @@ def export_static(static: Static, output_dir: str, corpus: Corpus, name: str) ->
 
     inputs = {"text": tf.TensorSpec([None], tf.string)}
     samples: Sequence[Mapping[str, list[str]]] = ({"text": [*corpus.texts[:3]]},)
-    embed = Signature(static.embed, inputs, (*samples,), "Embeds texts, a vector each.")
+    embed = Signature(static.embed, inputs, (*samples,), "Embeds texts, one vector each.")
     finding = Signature(search, inputs, (*samples,), "Finds the nearest texts of the corpus.")
     signatures = {"serving_default": embed, "embed": embed, "search": finding}
     traced = trace(signatures)

@@ -56,7 +56,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def tag_words(served: Served, words: tf.Tensor) -> Outputs:
-    """Tags the words, (B, W) string, of texts that are split already; "" is no word.
+    """Tags the words, (B, W) string, of texts that are already split; "" is no word.
 
     Each is tagged at its first piece; one without a piece, such as a control character, is [UNK].
     Returns ``tags`` and ``scores`` (B, W), ``counts`` and ``truncated`` (B,), which is false.

@@ -32,9 +32,8 @@ _CHUNK = 2048
 class Inputs:
     """A file's examples: their number, and a sentence for each bad row.
 
-    ``chunks`` gives the examples, and in their places the bad rows (``BadRow``), in the order of
-    the file, some thousand at a time. Texts are read anew with each call and not kept, so that the
-    memory does not grow with the file.
+    ``chunks`` gives the examples and bad rows in order. Texts are read anew with each call, so that
+    the memory does not grow with the file.
     """
 
     count: int
@@ -43,7 +42,7 @@ class Inputs:
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> "Inputs":
-        """ExampleSet that were read before, all of them good."""
+        """Examples that were read before, all of them good."""
         return cls(len(items), [], lambda: iter([list(items)]))
 
     def good(self) -> Iterator[Any]:
@@ -61,13 +60,11 @@ def read_inputs(
 ) -> Inputs:
     """Reads and checks a file to predict; its labels are ignored.
 
-    ``text_columns`` replaces the columns that the model was trained with, ``id_column`` the
-    training table's where the file has it (else rows are counted from 0). ``skip_bad_rows`` lists
-    bad rows instead of an error at the first; rows without text are always listed.
+    The columns are by default the training's. Rows without text are always listed, and with
+    ``skip_bad_rows`` all bad rows are, instead of an error at the first.
     """
     kind, table = KINDS[task.kind], TableFile.of(source)
     path = table.path
-    task_class = kind.task_class
     form = own_form(task, table, text_columns)
     if form is not None:
         bad = BadRows(path, skip_bad_rows, answers_all=True)
@@ -89,7 +86,7 @@ def read_inputs(
     if "text_columns" in columns:
         return _texts(table, new_bad_rows, **columns)
     bad = new_bad_rows()
-    found = task_class.read_table(table, skip_bad_rows=bad, **columns, **{kind.label: None})
+    found = kind.task_class.read_table(table, skip_bad_rows=bad, **columns, **{kind.label: None})
     return _kept(found, bad, task)
 
 

@@ -59,18 +59,11 @@ def _given_to(function: Callable[..., Any], settings: PredictionSettings) -> dic
 
 
 def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicted:
-    """Predicts every example of a file and writes the predictions in its order.
+    """Predicts every example of a file and writes a record of each row, in its order.
 
-    Every row has its record: that of a row without text, or of a bad one that is not to be an
-    error, has no prediction, and says why (``error``; CoNLL's columns have ``_`` for its tags,
-    SQuAD's predictions an empty answer). The whole input is checked before the model is loaded.
-    Without an ``output`` a table goes to standard output, and all else that is printed to standard
-    error.
-
-    Raises:
-        ValueError: the model has no vocabulary, the columns are not known, the file has a bad row,
-            words cannot be written to the output as they are, or a flag does not fit.
-        OSError: a file cannot be read or written.
+    The record of a bad row, or of one without text, has no prediction, and says why. The whole
+    input is checked before the model is loaded. Without an ``output`` a table goes to standard
+    output, and all else that is printed to standard error.
     """
     output, explain, keeps_columns = settings.output, settings.explain, settings.keep_columns
     suffix = _suffix(predictor, settings)

@@ -348,7 +348,7 @@ class Predictor:
         return self._loaded().cut_embedding(self._embedding_dims)
 
     def _check_choice(self) -> None:
-        """Checks that what is asked of the classes' probabilities goes with the task."""
+        """Checks that ``top_k`` and ``reject_below`` fit the task."""
         if self.task_class.classes == "classes" and not self.task_class.multi_label:
             return
         for flag, value in (("top_k", self._top_k), ("reject_below", self._reject_below)):
@@ -385,7 +385,7 @@ def _is_example(data: Any) -> bool:
 
 
 def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
-    """What the directory says of the task, or what can be told from the model; then the flag."""
+    """The task: of the directory, or told from the model; ``max_seq_length`` wins over it."""
     path, model_class = checkpoint.path, checkpoint.model.model_class
     held = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
@@ -423,7 +423,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
 def _thresholds(
     checkpoint: Checkpoint, task: TaskFile, threshold: float | None, raw: bool
 ) -> Mapping[str, float]:
-    """The model's; or the flag."""
+    """The thresholds that decide: the model's, or the one that is given."""
     if threshold is None:
         return without_temperature(checkpoint.thresholds) if raw else checkpoint.thresholds
     if not math.isfinite(threshold):

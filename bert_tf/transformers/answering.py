@@ -467,7 +467,7 @@ def pipeline(
     name = model if isinstance(model, str) else getattr(model.config, "name_or_path", None)
     if isinstance(model, str):
         settings = {"revision": revision} | ({} if config is None else {"config": config})
-        model = getattr(auto, kind.auto_class).from_pretrained(model, **settings)
+        model = auto.MODELS[kind.auto_class].from_pretrained(model, **settings)
     if tokenizer is None and name is None:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str):

@@ -5,7 +5,8 @@ import os
 from typing import Any, ClassVar
 
 from .configuration import AutoConfig, PretrainedConfig
-from .models import MODELS
+from .models import MODELS as NATIVE
+from .names import NAMES
 from .tokenization import BertTokenizerFast, DistilBertTokenizerFast
 
 _PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
@@ -24,9 +25,9 @@ class _TFAutoModel:
     @classmethod
     def _class_of(cls, config: PretrainedConfig) -> Any:
         name = f"{_PREFIXES[config.model_type]}{cls.head}"
-        if name not in MODELS:
+        if name not in NATIVE:
             raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
-        return MODELS[name]
+        return NATIVE[name]
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
@@ -43,30 +44,19 @@ class _TFAutoModel:
         return cls._class_of(config)(config, **options)
 
 
-def _auto(name: str, head: str) -> Any:
+def _auto(name: str) -> Any:
+    head = _HEADS.get(name, name.removeprefix("TFAutoModel"))
     doc = f"``transformers.{name}``: a ``TFBert{head}`` or its like."
     return type(name, (_TFAutoModel,), {"head": head, "__doc__": doc, "__module__": __name__})
 
 
-TFAutoModel = _auto("TFAutoModel", "Model")
-TFAutoModelForPreTraining = _auto("TFAutoModelForPreTraining", "ForPreTraining")
-TFAutoModelForMaskedLM = _auto("TFAutoModelForMaskedLM", "ForMaskedLM")
-TFAutoModelWithLMHead = _auto("TFAutoModelWithLMHead", "ForMaskedLM")
-TFAutoModelForCausalLM = _auto("TFAutoModelForCausalLM", "LMHeadModel")
-TFAutoModelForNextSentencePrediction = _auto(
-    "TFAutoModelForNextSentencePrediction", "ForNextSentencePrediction"
-)
-TFAutoModelForSequenceClassification = _auto(
-    "TFAutoModelForSequenceClassification", "ForSequenceClassification"
-)
-TFAutoModelForMultipleChoice = _auto("TFAutoModelForMultipleChoice", "ForMultipleChoice")
-TFAutoModelForTokenClassification = _auto(
-    "TFAutoModelForTokenClassification", "ForTokenClassification"
-)
-TFAutoModelForQuestionAnswering = _auto("TFAutoModelForQuestionAnswering", "ForQuestionAnswering")
-
-
-TFAutoModelForTextEncoding = TFAutoModel
+# Of the classes that are not named after their head.
+_HEADS = {
+    **dict.fromkeys(("TFAutoModel", "TFAutoModelForTextEncoding"), "Model"),
+    **{"TFAutoModelWithLMHead": "ForMaskedLM", "TFAutoModelForCausalLM": "LMHeadModel"},
+}
+#: The classes by their names.
+MODELS = {name: _auto(name) for name in NAMES if name.startswith("TFAuto")}
 
 
 class AutoTokenizer:

@@ -129,10 +129,14 @@ def test_texts_with_character_spans(tagger, tmp_path):
 # === Multiple choice ===
 
 
-def test_choices_without_text_keep_their_places(tmp_path):
-    columns = {"context_column": "c", "choice_columns": ["0", "1"], "label_column": "l"}
+def write_chooser(folder, choices):
+    columns = {"context_column": "c", "choice_columns": choices, "label_column": "l"}
     task = TaskFile("multiple_choice", "own", 16, columns)
-    write_model(tmp_path / "model", "BertMultipleChoice", task=task)
+    write_model(folder, "BertMultipleChoice", task=task)
+
+
+def test_choices_without_text_keep_their_places(tmp_path):
+    write_chooser(tmp_path / "model", ["0", "1"])
     source, output = tmp_path / "in.tsv", tmp_path / "out.tsv"
     for rows, predicted in ((["so\tgood\t", "so\tgood\tbad"], [False, True]), ([], [])):
         source.write_text("\n".join(["c\t0\t1", *rows]) + "\n")
@@ -143,9 +147,7 @@ def test_choices_without_text_keep_their_places(tmp_path):
 
 
 def test_the_table_has_a_column_for_each_choice_of_any_row(tmp_path):
-    columns = {"context_column": "c", "choice_columns": ["o"], "label_column": "l"}
-    task = TaskFile("multiple_choice", "own", 16, columns)
-    write_model(tmp_path / "model", "BertMultipleChoice", task=task)
+    write_chooser(tmp_path / "model", ["o"])
     source, output = tmp_path / "in.jsonl", tmp_path / "out.tsv"
     rows = [{"c": "so", "o": ["good", "bad", "so"][:count]} for count in (2, 3)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -169,10 +171,14 @@ def questions(tmp_path):
     return path
 
 
+def write_answerer(folder, thresholds=None, **options):
+    options = {"doc_stride": 4, "max_query_length": 8, **options}
+    task = TaskFile("squad", "squad", 16, {}, options)
+    return write_model(folder, "BertSpanPredictor", task=task, thresholds=thresholds or {})
+
+
 def test_questions(questions, tmp_path):
-    options = {"doc_stride": 4, "max_query_length": 8, "n_best_size": 20, "max_answer_length": 4}
-    task = TaskFile("squad", "squad", 16, {}, {**options, "with_null": True})
-    write_model(tmp_path / "model", "BertSpanPredictor", task=task)
+    write_answerer(tmp_path / "model", n_best_size=20, max_answer_length=4, with_null=True)
     table = tmp_path / "questions.tsv"
     table.write_text("q\tc\n" + "".join(f"the film\t{text}\n" for text in TEXTS))
     predict(tmp_path / "model", questions, tmp_path / "out.json")
@@ -193,9 +199,7 @@ def test_questions(questions, tmp_path):
 
 
 def test_questions_without_text_keep_their_places(questions, tmp_path):
-    options = {"doc_stride": 4, "max_query_length": 8, "with_null": True}
-    task = TaskFile("squad", "squad", 16, {}, options)
-    write_model(tmp_path / "model", "BertSpanPredictor", task=task)
+    write_answerer(tmp_path / "model", with_null=True)
     document = json.loads(questions.read_text())
     paragraphs = document["data"][0]["paragraphs"]
     paragraphs[1]["qas"][0]["question"] = " "
@@ -214,9 +218,8 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
 
 
 def test_an_answer_has_its_probability_and_its_characters(tmp_path):
-    options = {"doc_stride": 4, "max_query_length": 8, "n_best_size": 50, "with_null": True}
-    task = TaskFile("squad", "squad", 16, {}, {**options, "max_answer_length": 9})
-    model = write_model(tmp_path / "model", "BertSpanPredictor", task=task)
+    options = {"n_best_size": 50, "with_null": True, "max_answer_length": 9}
+    model = write_answerer(tmp_path / "model", **options)
     source = tmp_path / "in.jsonl"
     contexts = ["\U0001f600 the pl\u00f6t was g\u00f6\u00f6d", "so \u00e9 fine"]
     source.write_text(
@@ -249,13 +252,11 @@ def test_an_answer_has_its_probability_and_its_characters(tmp_path):
 
 def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
     for name, thresholds in (("with", {"null": 0.5}), ("without", {})):
-        task = TaskFile("squad", "squad", 16, {}, {"doc_stride": 4, "max_query_length": 8})
-        write_model(tmp_path / name, "BertSpanPredictor", task=task, thresholds=thresholds)
+        write_answerer(tmp_path / name, thresholds)
         predictor = Predictor(tmp_path / name)
         columns = predictor.columns(read_inputs(predictor.task, str(questions)))
         assert ("null_odds" in columns) == (name == "with")
-    answered = TaskFile("squad", "squad", 16, {}, {**task.options, "with_null": False})
-    write_model(tmp_path / "answered", "BertSpanPredictor", task=answered)
+    write_answerer(tmp_path / "answered", with_null=False)
     with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):
         predict(tmp_path / "answered", questions, tmp_path / "out.json", threshold=1.0)
 

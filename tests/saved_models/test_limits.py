@@ -74,7 +74,7 @@ def test_the_cards_sentence():
     assert limits.sentence(ExportOptions()) == ""
     sentence = limits.sentence(ExportOptions(max_rows=32, max_bytes=20_000, max_masks=5))
     assert sentence.startswith(
-        "Takes at most 32 rows of a request, 20,000 bytes of a row's strings, 5 [MASK] of a "
+        "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, 5 [MASK] in a "
         "text, and refuses more (INVALID_ARGUMENT)."
     )
 

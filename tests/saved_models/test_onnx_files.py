@@ -225,7 +225,7 @@ def test_heads_with_loops_groups_and_two_outputs(class_name, arguments, tmp_path
 def test_the_card_says_what_of_long_texts_is_read():
     assert onnx_files._long_texts(ExportOptions()) == ""
     assert onnx_files._long_texts(ExportOptions(long_text="windows")).startswith(
-        "Of long texts it was trained to read `windows`, as --long_text"
+        "It was trained with `--long_text=windows` of bert_tf.finetune; the"
     )
 
 

@@ -43,11 +43,11 @@ def test_an_operation_outside_the_list(tmp_path, where):
     with pytest.raises(ValueError) as caught:
         operations.check_operations(folder)
     assert str(caught.value) == (
-        "The export uses TFText>RoundRobinTrim, of which is not known that TensorFlow Serving has "
-        "it: compute it by operations of the list in bert_tf.saved_models.operations, or add it "
+        "The export uses TFText>RoundRobinTrim, and whether TensorFlow Serving has it is not "
+        "known: use operations of the list in bert_tf.saved_models.operations instead, or add it "
         "there with the oldest TensorFlow Serving that has it."
     )
-    with pytest.raises(ValueError, match="The export uses EagerPyFunc, PyFunc, of which .* them:"):
+    with pytest.raises(ValueError, match="The export uses EagerPyFunc, PyFunc, and .* has them is"):
         operations.oldest_serving(["PyFunc", "Add", "EagerPyFunc"])
 
 

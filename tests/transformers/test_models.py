@@ -20,6 +20,7 @@ SIZES = {
 IDS = np.array([[2, 7, 9, 3], [2, 11, 3, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
 TYPES = np.array([[0, 0, 1, 1], [0, 0, 0, 0]])
+ROWS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +32,11 @@ def classifier():
 CALLS = {
     "by place": lambda model: model(IDS, MASK, TYPES),
     "a list": lambda model: model([tf.constant(IDS), tf.constant(MASK), tf.constant(TYPES)]),
-    "a dict": lambda model: model(
-        {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES, "idx": [0, 1]}
-    ),
+    "a dict": lambda model: model({**ROWS, "idx": [0, 1]}),
     "keywords": lambda model: model(
         input_ids=tf.constant(IDS, tf.int64), attention_mask=MASK, token_type_ids=TYPES.tolist()
     ),
-    "a tokenizer's": lambda model: model(
-        successor.BatchEncoding(
-            {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}, tensor_type="tf"
-        )
-    ),
+    "a tokenizer's": lambda model: model(successor.BatchEncoding(ROWS, tensor_type="tf")),
 }
 
 
@@ -179,16 +174,7 @@ def test_a_larger_vocabulary_keeps_its_rows_and_trains():
 def test_a_saved_model_has_the_signature_of_theirs(tmp_path, classifier):
     classifier.save_pretrained(tmp_path, saved_model=True)
     served = tf.saved_model.load(tmp_path / "saved_model" / "1").signatures["serving_default"]
-    found = served(
-        **{
-            name: tf.constant(value, tf.int32)
-            for name, value in (
-                ("input_ids", IDS),
-                ("attention_mask", MASK),
-                ("token_type_ids", TYPES),
-            )
-        }
-    )
+    found = served(**{name: tf.constant(rows, tf.int32) for name, rows in ROWS.items()})
     assert list(found) == ["logits"]
     expected = classifier(IDS, MASK, TYPES).logits.numpy()
     np.testing.assert_allclose(found["logits"].numpy(), expected, rtol=0, atol=1e-6)
