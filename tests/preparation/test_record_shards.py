@@ -123,9 +123,9 @@ def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
 @pytest.mark.parametrize(
     ("output", "flags", "sentence"),
     [
-        ("out", ["--runner=DirectRunner"], "--runner is for files that workers write each on"),
+        ("out", ["--runner=DirectRunner"], "With --runner each worker writes files of its own: g"),
         ("out@2", ["--runner=DataflowRunner"], "--runner=DataflowRunner needs --cache_dir: a fol"),
-        ("out", ["--max_seq_lenght=5"], "--max_seq_lenght=5: no flag of this command, whose"),
+        ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help l"),
     ],
 )
 def test_what_is_refused(world, tmp_path, output, flags, sentence):
