@@ -5,7 +5,13 @@ import operator
 import pytest
 
 from bert_tf.finetuning.held_out import hold_out, split_folds
-from bert_tf.readers.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bert_tf.readers.examples import (
+    ChoiceExample,
+    QuestionExample,
+    SimilarityExample,
+    TaggedExample,
+    TextExample,
+)
 
 
 def texts(count):
@@ -75,6 +81,24 @@ def test_what_belongs_together_stays_together(make, field, what):
     assert not set(map(key, kept)) & set(map(key, held_out))
 
 
+@pytest.mark.parametrize(
+    "texts_of",
+    [
+        lambda n: (f"question {n % 7}", f"answer {n}"),
+        lambda n: (f"question {n}", f"answer {n % 7}", "wrong"),
+        lambda n: (f"text {n}", f"text {n + 7}"),  # of each seven the next is known by the last
+    ],
+)
+def test_pairs_that_share_a_text_stay_together(texts_of):
+    items = [SimilarityExample(str(n), texts_of(n), None) for n in range(70)]
+    kept, held_out, _ = hold_out(items, 0.3, seed=3)
+    assert (len(kept), len(held_out)) == (50, 20)
+    assert not {int(item.id) % 7 for item in kept} & {int(item.id) % 7 for item in held_out}
+    backwards = hold_out(items[::-1], 0.3, seed=3)[1]
+    assert backwards[::-1] == held_out
+    assert len(set(split_folds(items, 7, seed=0)[:7])) == 7
+
+
 def test_sentences_of_few_documents_are_parted():
     items = [TaggedExample(str(n), (f"word{n}",), ("O",), n % 2) for n in range(40)]
     _, held_out, what = hold_out(items, 0.1, seed=0)
@@ -133,6 +157,10 @@ def test_folds_keep_together_what_belongs_together():
     [
         (texts(1), "one example"),
         (3 * texts(1), "3 examples of one article, context or text, which stay together"),
+        (
+            [SimilarityExample(str(n), ("question", f"answer {n}"), None) for n in range(4)],
+            "4 examples of one article, context or text, which stay together",
+        ),
     ],
 )
 def test_nothing_can_be_held_out(items, what):
