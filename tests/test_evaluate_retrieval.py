@@ -91,6 +91,13 @@ def test_reads_titles_and_leaves_out_what_nothing_is_relevant_to(folder):
     assert read_retrieval(str(folder)).documents == found.documents
 
 
+def test_of_a_pair_that_is_judged_twice_the_last_score_counts(folder):
+    with (folder / "qrels" / "test.tsv").open("a") as file:
+        file.write("q0\td0\t0\nq1\td1\t0\nq2\td1\t3\nq2\td0\t4\n")
+    found = read_retrieval(str(folder))
+    assert [*found.queries] == ["q0", "q2"] and found.relevant == [{2: 1.0}, {0: 4.0, 1: 3.0}]
+
+
 def test_the_scores_are_those_of_a_plain_loop(folder, path, model, capsys):
     results = evaluate_retrieval.evaluate(
         RetrievalSettings(path, str(folder), output=str(folder / "out.json"), batch_size=3)

@@ -6,6 +6,8 @@
 | corpus.jsonl      | ``_id``, ``text`` and perhaps ``title`` of each document                   |
 | qrels/SPLIT.tsv   | ``query-id``, ``corpus-id`` and ``score`` of what is judged; 0: irrelevant |
 
+Of a pair that is judged twice the last score counts, as where BEIR reads it.
+
 Source: Thakur et al. 2021, "BEIR"; the first two may be gzip too (``.jsonl.gz``).
 """
 
@@ -47,14 +49,16 @@ def read_retrieval(folder: str, split: str = "test") -> RetrievalSet:
             if name not in known:
                 raise BadRowError(f"expected a {what} of {folder}, got the id {name!r}")
         relevance = number(score, "column 'score'")
+        own = found.setdefault(query, {})
+        own.pop(places[document], None)
         if relevance > 0:
-            found.setdefault(query, {})[places[document]] = relevance
+            own[places[document]] = relevance
         return relevance
 
     bad.collect(read_columns(path, ["query-id", "corpus-id", "score"], bad), judge)
-    if not found:
+    names = [name for name in queries if found.get(name)]
+    if not names:
         raise ValueError(f"{path}: expected a score above 0, and every one is 0.")
-    names = [name for name in queries if name in found]
     return RetrievalSet({n: queries[n] for n in names}, documents, [found[n] for n in names])
 
 
