@@ -27,6 +27,7 @@ from .embedding import at_length_1
 from .evaluation import Evaluation, Thresholds, worst_mistakes
 from .prediction_outputs import Record
 from .similarity_losses import similarity_loss
+from .target_scale import number_fault
 from .task import Items, Task
 from .task_file import TaskFile
 
@@ -82,6 +83,8 @@ class SimilarityTask(Task):
                 )
         return {"pooler": False}
 
+    _find_fault = staticmethod(number_fault)
+
     def _loss(self) -> Any:
         """By default that of what the pairs have."""
         of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
@@ -106,7 +109,7 @@ class SimilarityTask(Task):
         # What is the same text is so whatever stands before it.
         labels = _numbered(items)[1]
         if self._has_scores:
-            labels = np.array([item.label for item in items], np.float32)
+            labels = np.array([item.label for item in items], np.float64)
             least, most = labels.min(), labels.max()
             # Cosines are learned as 0 to 1, whatever the scores' units.
             labels = (labels - least) / max(most - least, np.finfo(np.float32).tiny)

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.untrusted import one_line, quote
+
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class TargetScale(NamedTuple):
     """The scale of the numbers to learn: a regressor is trained on ``(number - mean) / std``.
@@ -59,3 +63,16 @@ class TargetScale(NamedTuple):
             return rows, tf.cast((wide - self.mean) / self.std, tf.float32)
 
         return batches.map(scale)
+
+
+def number_fault(item: Any) -> str | None:
+    """Why the label of an example is no number to learn in float32; ``None``: it is one, or none.
+
+    >>> import types
+    >>> number_fault(types.SimpleNamespace(id="7", label=-1e39))
+    'the example 7 has the label -1e+39: expected a number from -3.4e+38 to 3.4e+38'
+    """
+    if item.label is None or abs(item.label) <= _LARGEST:
+        return None
+    what = f"the example {one_line(item.id)} has the label {quote(item.label)}"
+    return f"{what}: expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g}"

@@ -30,7 +30,6 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.readers.glue import write_glue_submission
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
-from bert_tf.untrusted import one_line, quote
 
 from .distillation import class_divergence, classes_divergence, number_difference
 from .evaluation import (
@@ -43,7 +42,7 @@ from .evaluation import (
 )
 from .inference import Inference
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
-from .target_scale import TargetScale
+from .target_scale import TargetScale, number_fault
 from .task import Items, Task, TrainingOptions
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
@@ -57,7 +56,6 @@ _TOO_LONG = {
 }
 # A regressor whose predictions differ less than this share of the labels' differences says nothing.
 _LEAST_SPREAD = 0.01
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class _TextTask(Task):
@@ -373,12 +371,7 @@ class NumberTask(_TextTask):
             std = float(numbers.std()) if differ else 1.0
             self.target_scale = TargetScale(float(numbers.mean()), std)
 
-    def _find_fault(self, item: Any) -> str | None:
-        """Every label is a number that the model can give."""
-        if abs(item.label) <= _LARGEST:
-            return None
-        what = f"the example {one_line(item.id)} has the label {quote(item.label)}"
-        return f"{what}: expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g}"
+    _find_fault = staticmethod(number_fault)
 
     def _targets(self, items: Items) -> np.ndarray:
         """(N,) float32."""

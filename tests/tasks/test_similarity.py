@@ -1,5 +1,6 @@
 """Models of embeddings: the losses' twins, and scores as of a plain search."""
 
+import dataclasses
 import functools
 
 import keras
@@ -245,6 +246,15 @@ def test_a_constant_model_is_named():
         assert task.evaluate(inference(flat), "dev").constant is True
 
 
+@pytest.mark.parametrize("scores", [(3e38, -3e38, 0.0), (2.0, 1.0, 1.5)])
+def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
+    texts = pairs(3).items
+    items = [dataclasses.replace(i, label=s) for i, s in zip(texts, scores, strict=True)]
+    examples = SimilarityTask("m", examples_of(items), {}, {}).training_examples(TOKENIZER, 32)
+    (rows, labels), _ = examples.whole_batch()
+    assert labels.numpy()[rows["example_index"].numpy().argsort()].tolist() == [1.0, 0.0, 0.5]
+
+
 @pytest.mark.parametrize(
     ("scored", "options", "sentence"),
     [
@@ -259,3 +269,9 @@ def test_what_is_refused(scored, options, sentence):
         SimilarityTask(
             "made up", pairs(4, scored=scored), {}, {}, training=TrainingOptions(**options)
         )
+
+
+def test_a_score_that_no_float32_is_is_refused():
+    items = [*pairs(2, scored=True).items, SimilarityExample("much", ("a0", "a1"), -1e39)]
+    with pytest.raises(ValueError, match=r"^m, dev: the example much has the label -1e.39: expect"):
+        SimilarityTask("m", None, {"dev": examples_of(items)}, {})
