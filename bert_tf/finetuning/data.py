@@ -201,6 +201,11 @@ def make_task(
 ) -> Task:
     """The task that the settings describe, on what was read; of embeddings, of such ones."""
     kind = settings.kind
+    if settings.few_shot and len(sets.train.items) < 2:
+        raise ValueError(
+            "One text is left to train on, and --few_shot learns from pairs of texts: give more "
+            "texts, a --dev_file, or --dev_fraction=0."
+        )
     task: Task = kind.task_class(
         settings.glue or settings.task,
         *(sets.train, sets.dev, sets.test),

@@ -6,7 +6,7 @@ A rule is as ``cli.flag_rules`` says: what is wrong, in a sentence, or "".
 import itertools
 from collections.abc import Sequence
 
-from bert_tf.choices import LONG_TEXTS
+from bert_tf.choices import LONG_TEXTS, SIMILARITY_LOSSES
 from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within, without
 from bert_tf.metrics.formulas import CLASS_METRICS
@@ -103,6 +103,18 @@ def of_texts_alone(name: str, values: Values, given: Given) -> str:
 
 # === Training ===
 
+
+def _compares_pairs(values: Values) -> bool:
+    """A triple has a wrong text of its own, and the error of a cosine is that of one pair."""
+    kind, loss = KINDS[TASKS[values["task"]]], values["similarity_loss"]
+    return kind.embeds and loss != SIMILARITY_LOSSES[1] and len(values["text_columns"] or ()) < 3
+
+
+HAS_OTHERS = refuses(
+    lambda size, values: size == 1 and _compares_pairs(values),
+    "--{flag}={value}: a pair of --task={task} is compared with the others of its step, and alone "
+    "teaches nothing: expected 2 or more.",
+)
 WHOLE = refuses(
     lambda number, _: not (number >= 1 and number % 1 == 0),
     "--{flag}={value:g}: expected a whole number of 1 or more.",

@@ -238,7 +238,7 @@ class FineTuningSettings:
         "Examples in a step, over all devices.",
         least=1,
         heading="Training",
-        rules=[divided_by("gradient_accumulation_steps")],
+        rules=[divided_by("gradient_accumulation_steps"), rules.HAS_OTHERS],
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,

@@ -85,6 +85,19 @@ class SimilarityTask(Task):
 
     _find_fault = staticmethod(number_fault)
 
+    def _nothing_to_learn(self) -> str:
+        """Scores without an order, or no text that is wrong for any anchor."""
+        items = self.training_items()
+        scores = {item.label for item in items}
+        if self._has_scores:
+            return f"Every pair has the score {scores.pop():.6g}" if len(scores) == 1 else ""
+        right: dict[str, set[str]] = {item.texts[0]: {item.texts[0]} for item in items}
+        for item in items:
+            right[item.texts[0]].add(item.texts[1])
+        others = {text for item in items for text in item.texts[1:]}
+        has_wrong = any(not others <= own for own in right.values())
+        return "" if has_wrong else "Every text is a right one for every anchor"
+
     def _loss(self) -> Any:
         """By default that of what the pairs have."""
         of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]

@@ -323,10 +323,19 @@ class Task(abc.ABC):
                 f"The answers to {examples.num_lost:,} of the training questions have no token, "
                 "as an accent alone: they are trained as if there were none."
             )
-        if self.target_scale != TargetScale():
+        if equal := self._nothing_to_learn():
+            lines.append(
+                f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
+                "file whole?"
+            )
+        elif self.target_scale != TargetScale():
             mean, std = self.target_scale
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
+
+    def _nothing_to_learn(self) -> str:
+        """What is the same in all training examples, so that no model is better than another."""
+        return ""
 
     def _too_long(self) -> str:
         """What is said of examples that are too long, with {count} and {length}."""

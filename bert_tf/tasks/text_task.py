@@ -373,6 +373,10 @@ class NumberTask(_TextTask):
 
     _find_fault = staticmethod(number_fault)
 
+    def _nothing_to_learn(self) -> str:
+        found = {item.label for item in self.training_items()}
+        return f"Every example has the number {found.pop():.6g}" if len(found) == 1 else ""
+
     def _targets(self, items: Items) -> np.ndarray:
         """(N,) float32."""
         return np.array([item.label for item in items], np.float32)

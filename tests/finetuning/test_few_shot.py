@@ -7,6 +7,7 @@ import pytest
 
 import bert_tf
 from bert_tf import api
+from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.run import export_options, run
 from bert_tf.interchange.recognition import open_checkpoint
@@ -138,6 +139,15 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
 def test_flags_that_are_refused(few, inputs, tmp_path, flags, sentence):
     with pytest.raises(ValueError, match=sentence):
         settings(inputs, tmp_path / "run", **{**few, **flags})
+
+
+def test_one_text_makes_no_pairs(inputs, tmp_path):
+    path = write_table(tmp_path / "few.tsv", [("good", "pos"), ("bad", "neg")])
+    given = {"few_shot": True, "train_file": path, "dev_file": None}
+    with pytest.raises(ValueError, match="^One text is left to train on, and --few_shot learns fr"):
+        read_task(settings(inputs, tmp_path, **given))
+    task, _ = read_task(settings(inputs, tmp_path, **given, dev_fraction=0))
+    assert len(task.training_items()) == 2
 
 
 def test_the_defaults_are_its_own(few, inputs, tmp_path):

@@ -16,7 +16,7 @@ from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.training import checkpoints
 
 from .small_runs import TINY, results_of, sentences, settings, write_table
-from .small_tasks import examples_of, text_task
+from .small_tasks import TOKENIZER, examples_of, text_task
 
 
 def regression(inputs, folder):
@@ -78,7 +78,10 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
 )
 def test_the_scale_of_numbers(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
-    found = text_task("own", examples_of(items), {}, {}, kind="regression").target_scale
+    task = text_task("own", examples_of(items), {}, {}, kind="regression")
+    said = " ".join(task.training_lines(task.training_examples(TOKENIZER, 16)))
+    assert ("there is nothing to learn" in said) == (len({*numbers}) == 1)
+    found = task.target_scale
     np.testing.assert_allclose(found, scale, rtol=1e-6, atol=1e-40)
     items = [TextExample("a", "good", None, 1e39)]  # which no float32 is
     with pytest.raises(ValueError, match="own, train: the example a has the label 1e.39: expected"):

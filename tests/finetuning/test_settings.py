@@ -23,6 +23,7 @@ SHORT = {
     "OWN": "--train_file=a.csv --text_columns=a --label_column=b C",
     "MRPC": "--task=mrpc --data_dir=glue C",
     "SQUAD": "--task=squad C --train_file",
+    "PAIRS": "--task=similarity --train_file=a.csv --text_columns=a,b C",
     "C": "--init_checkpoint=c",
 }
 
@@ -68,6 +69,10 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
         ("TEXTS", {"teacher": None, "init_layers": None}),
         ("SQUAD=a.json --init_layers=0,11", {"init_layers": [0, 11]}),
         ("MRPC --teacher=t", {"distillation_weight": 0.5, "distillation_temperature": 2.0}),
+        # What is compared with nothing else of its step.
+        ("PAIRS --train_batch_size=2", {"train_batch_size": 2, "label_column": None}),
+        ("PAIRS --train_batch_size=1 --text_columns=a,b,c", {"train_batch_size": 1}),
+        ("PAIRS --train_batch_size=1 --similarity_loss=cosine", {"train_batch_size": 1}),
     ],
 )
 def test_what_flags_give(flags, expected):
@@ -161,6 +166,8 @@ def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
         ("TEXTS --max_steps=5 --num_train_epochs=2", "--max_steps and --num_train_epochs both set"),
         ("TEXTS --max_steps=5 --sweep=paper", "--max_steps and --sweep both set the schedule"),
         ("TEXTS --train_batch_size=8 --gradient_accumulation_steps=3", "=8 is not a multiple of -"),
+        ("PAIRS --train_batch_size=1", "^--train_batch_size=1: a pair of --task=similarity is com"),
+        ("PAIRS --label_column=s --grid=train_batch_size=1,8", "size=1: a pair .* 2 or more.$"),
         ("TEXTS --init_layers=", "--init_layers=: expected numbers of blocks, counted from 0"),
         ("TEXTS --init_layers=0,last", "--init_layers=0,last: expected numbers of blocks"),
         ("TEXTS --init_layers=5,0", "--init_layers=5,0: expected each block once, ascending"),

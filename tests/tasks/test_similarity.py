@@ -271,6 +271,27 @@ def test_what_is_refused(scored, options, sentence):
         )
 
 
+@pytest.mark.parametrize(
+    ("rows", "scores", "sentence"),
+    [
+        (["a0 b0", "a1 b1"], [3.0, 3.0], "Every pair has the score 3: there is nothing to learn"),
+        (["a0 b0", "a1 b1"], [3.0, 4.0], None),
+        (["a0 b0", "a0 b1"], None, "Every text is a right one for every anchor: there is nothing"),
+        (["a0 b0", "a1 b0"], None, "Every text is a right one for every anchor: there is nothing"),
+        (["a0 b0", "a0 b1", "a1 b1"], None, None),
+        (["a0 b0 c0", "a0 b1 c1"], None, None),
+    ],
+)
+def test_data_without_anything_to_learn_are_told(rows, scores, sentence):
+    items = [
+        SimilarityExample("", tuple(row.split()), score)
+        for row, score in zip(rows, scores or [None] * len(rows), strict=True)
+    ]
+    task = SimilarityTask("m", examples_of(items), {}, {})
+    _, *said = task.training_lines(task.training_examples(TOKENIZER, 32))
+    assert len(said) == (sentence is not None) and all(s.startswith(sentence) for s in said)
+
+
 def test_a_score_that_no_float32_is_is_refused():
     items = [*pairs(2, scored=True).items, SimilarityExample("much", ("a0", "a1"), -1e39)]
     with pytest.raises(ValueError, match=r"^m, dev: the example much has the label -1e.39: expect"):
