@@ -73,12 +73,13 @@ def test_scores_equal_scikit_learn():
 
 
 def test_few_documents_and_none_that_is_relevant():
-    judged = judge_rankings(np.array([[1, -1], [0, 1]]), [{0: 1.0, 5: 2.0}, {1: 1.0}])
+    relevant = [{0: 1.0, 5: 2.0}, {1: 1.0}, {0: 1.0, 5: 2.0}]
+    judged = judge_rankings(np.array([[1, -1], [0, 1], [0, -1]]), relevant)
     assert judged.scores(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
         {
-            "ndcg@10": (0 + 1 / math.log2(3)) / 2,
-            "mrr@10": 0.25,
-            "map": 0.25,
-            "recall@10": 0.5,
+            "ndcg@10": (0 + 1 / math.log2(3) + 1 / (2 + 1 / math.log2(3))) / 3,
+            "mrr@10": (0 + 1 / 2 + 1) / 3,
+            "map": (0 + 1 / 2 + 1 / 2) / 3,  # of what is not found at all, too
+            "recall@10": (0 + 1 + 1 / 2) / 3,
         }
     )
