@@ -198,7 +198,7 @@ def test_a_reranker_of_other_predictions_is_refused(folder, path, model, tmp_pat
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t0\n", "expected a score above 0"),
         ("queries.jsonl", '{"_id": "q0"}\n', r"queries\.jsonl, line 1: expected the key 'text'"),
         ("corpus.jsonl", '{"_id": "a", "text": "x"}\n' * 2,
-         r"corpus\.jsonl, line 2: expected a unique id, got 'a' again"),
+         r"corpus\.jsonl, line 2: expected a unique id, got 'a' again; correct the row\.$"),
         ("corpus.jsonl", '{"_id": "a", "text": " "}\n', r"line 1: expected text in 'text', got"),
     ],
 )  # fmt: skip

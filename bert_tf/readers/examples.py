@@ -135,13 +135,20 @@ class BadRow(NamedTuple):
 class BadRows:
     """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
 
+    ``skip`` is ``None`` where who reads the file has no flag to skip them.
+
     Where every row of the file is answered (``answers_all``), a row without text is listed, and
     never an error, and there may be no row. Without an ``id_column`` rows are numbered. ``skipped``
     is a sentence for each bad row so far, and ``rows`` has them.
     """
 
     def __init__(
-        self, path: str, skip: bool, *, answers_all: bool = False, id_column: str | None = None
+        self,
+        path: str,
+        skip: bool | None,
+        *,
+        answers_all: bool = False,
+        id_column: str | None = None,
     ) -> None:
         self.path = path
         self.id_column = id_column
@@ -171,10 +178,9 @@ class BadRows:
         """
         has_answer = self._answers_all and isinstance(reason, NoTextError) and self._id
         if not (self._skip or has_answer):
-            raise ValueError(
-                f"{self._at(place)}: {reason}; correct the row, or leave out bad rows by "
-                "--skip_bad_rows (in Python skip_bad_rows=True)."
-            )
+            flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
+            instead = "" if self._skip is None else flag
+            raise ValueError(f"{self._at(place)}: {reason}; correct the row{instead}.")
         self.skip(place, reason)
 
     def skip(self, place: Place, reason: object) -> None:

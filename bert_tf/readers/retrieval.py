@@ -41,7 +41,7 @@ def read_retrieval(folder: str, split: str = "test") -> RetrievalSet:
     documents, queries = _read_texts(corpus), _read_texts(asked)
     places = {name: place for place, name in enumerate(documents)}
     found: dict[str, dict[int, float]] = {}
-    bad = BadRows(path, skip=False)
+    bad = BadRows(path, skip=None)
 
     def judge(row: Row) -> float:
         query, document, score = (value.strip() for value in row.values)
@@ -76,7 +76,7 @@ def _read_texts(path: str) -> dict[str, str]:
     """The texts of a file by their ids, with their titles before them."""
     columns: Iterable[str] = next(iter(read_rows(path)), {})
     title = "title" if "title" in columns else None
-    bad, found = BadRows(path, skip=False), dict[str, str]()
+    bad, found = BadRows(path, skip=None), dict[str, str]()
 
     def take(row: Row) -> None:
         name = row_id(row.values[0], row.number)

@@ -151,12 +151,10 @@ def _read(path: str, kind: str | None) -> Predictions:
         )
     answer = "tags" if kind and "words_column" in KINDS[kind].texts else "prediction"
     columns = ["id", "expected", answer, "words" if answer == "tags" else None]
-    rows = [row.values for _, row in read_columns(path, columns, BadRows(path, skip=False))]
+    rows = [row.values for _, row in read_columns(path, columns, BadRows(path, skip=None))]
     texts = [" ".join(map(str, words)) if isinstance(words, list) else "" for *_, words in rows]
     with contextlib.suppress(ValueError):  # a table of one's own need not have it
-        texts = [
-            str(row.values[0]) for _, row in read_columns(path, ["text"], BadRows(path, False))
-        ]
+        texts = [str(row.values[0]) for _, row in read_columns(path, ["text"], BadRows(path, None))]
     if not rows:
         raise ValueError(f"{path} has no rows: expected at least one prediction.")
     ids, expected, predicted, _ = (list(column) for column in zip(*rows, strict=True))

@@ -23,6 +23,8 @@ def test_the_first_bad_row_is_an_error():
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bad.collect([(6, 2), (7, 5), (8, 9)], halve)
+    with pytest.raises(ValueError, match=r"^a.tsv, line 7: .*, got 5; correct the row\.$"):
+        BadRows("a.tsv", skip=None).collect([(7, 5)], halve)
 
 
 def test_bad_rows_are_skipped_and_listed():
