@@ -40,7 +40,7 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, needs, required
+from bert_tf.cli.flag_rules import Given, Values, needs, required, without
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
@@ -63,10 +63,13 @@ _OPTIONS = (
 # The most texts of a corpus that static vectors are judged on, and the runs that a time is the
 # mean of.
 _MOST_JUDGED, _TIMES = 1000, 20
+# What a table of static vectors has no place for: it has a size and numbers of its own.
+_NOT_OF_STATIC = (*(name for name in _OPTIONS if name != "max_seq_length"), "tflite")
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
-_NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {
-    *("max_seq_length", "layers", "normalize", "embedding_dims")
-}
+_NOT_OF_ONNX = (
+    *(name for name in _NOT_OF_STATIC if name not in ("layers", "normalize", "embedding_dims")),
+    "corpus",
+)
 
 
 def _of_spans(what: str) -> Any:
@@ -85,18 +88,6 @@ def _is_version(name: str, values: Values, given: Given) -> str:
         f"--{name}={values[name]} does not end in a number, which TensorFlow Serving finds a "
         f"version by: name {output}/1."
     )
-
-
-def _fits_ids(name: str, values: Values, given: Given) -> str:
-    if not values[name]:
-        return ""
-    for field in dataclasses.fields(ExportSettings):
-        if field.name in _NOT_OF_ONNX and values[field.name] != field.default:
-            return (
-                f"--{field.name} means nothing with --{name}, whose file takes ids and has its own "
-                "precision: leave one of the two out."
-            )
-    return ""
 
 
 def _is_name(name: str, values: Values, given: Given) -> str:
@@ -191,7 +182,13 @@ class ExportSettings:
         ONNX_PRECISIONS,
         "Write an ONNX file that takes ids instead of a SavedModel. int8: matrix products in int8, "
         "by ONNX Runtime's dynamic quantisation.",
-        rules=[_fits_ids],
+        rules=[
+            without(
+                *_NOT_OF_ONNX,
+                says="--{other} means nothing with --{flag}, whose file takes ids and has its own "
+                "precision: leave one of the two out.",
+            )
+        ],
     )
     corpus: str | None = flag_fields.string(
         None,
@@ -201,6 +198,8 @@ class ExportSettings:
     corpus_column: str = flag_fields.string(
         "text", "The column of a --corpus that is a table.", rules=[needs("corpus")]
     )
+    delimiter: str | None = flag_fields.delimiter("a --corpus that is a", rules=[needs("corpus")])
+    encoding: str = flag_fields.encoding("a --corpus that is text", rules=[needs("corpus")])
     nearest: int = flag_fields.integer(
         10, "--corpus: how many texts are found.", least=1, rules=[needs("corpus")]
     )
@@ -210,7 +209,14 @@ class ExportSettings:
         "of the vocabulary instead of the model: a text's vector is the mean of its pieces', in a "
         "hundredth of the time. How much of the model's similarities is kept is printed.",
         least=1,
-        rules=[needs("corpus")],
+        rules=[
+            needs("corpus"),
+            without(
+                *_NOT_OF_STATIC,
+                says="--{other} means nothing with --{flag}, which exports a table of float32 "
+                "vectors of length 1 instead of the model: leave one of the two out.",
+            ),
+        ],
     )
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
@@ -259,6 +265,7 @@ def run(
             print(sentence)
     else:
         checkpoint = checkpoint_of(model)
+        settings = dataclasses.replace(settings, model=checkpoint.path)  # for errors
         options = _options(checkpoint, settings)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     if settings.onnx:
@@ -321,25 +328,39 @@ def _corpus(
     from bert_tf.saved_models.search import Corpus, check_size
     from bert_tf.tasks.embedding import open_embedder
 
-    texts = _corpus_texts(settings.corpus, settings.corpus_column)
+    texts = _corpus_texts(settings)
     check_size(len(texts), options.embedding_dims or model.embedding_size, settings.nearest)
-    embedder = open_embedder(model, options.max_seq_length, embedding_dims=options.embedding_dims)
+    embedder = open_embedder(
+        model,
+        options.max_seq_length,
+        embedding_dims=options.embedding_dims,
+        name=settings.model,
+    )
     return Corpus(texts, embedder.directions(texts, "Corpus"), settings.nearest)
 
 
-def _corpus_texts(path: str, column: str) -> list[str]:
-    """The different texts of a ``--corpus``."""
+def _corpus_texts(settings: ExportSettings) -> list[str]:
+    """The different texts of a ``--corpus``; blank lines of a .txt are none."""
     from bert_tf.readers.examples import BadRows, filled_text
     from bert_tf.readers.records import LINES, LINES_COLUMN
-    from bert_tf.readers.tables import TableFile, read_columns
+    from bert_tf.readers.tables import TableFile, check_delimiter, read_columns
 
+    path = str(settings.corpus)
     is_lines = path.removesuffix(".gz").endswith(".txt")
-    column = LINES_COLUMN if is_lines else column
-    table = TableFile(path, suffix=LINES if is_lines else None)
-    bad = BadRows(path, skip=False)
-    found = bad.collect(
-        read_columns(table, [column], bad), lambda row: filled_text(row.values[0], repr(column))
-    )
+    column = LINES_COLUMN if is_lines else settings.corpus_column
+    delimiter = check_delimiter(settings.delimiter)
+    table = TableFile(path, settings.encoding, delimiter, LINES if is_lines else None)
+    bad = BadRows(path, skip=None)
+    rows = read_columns(table, [column], bad)
+    if is_lines:
+        rows = ((place, row) for place, row in rows if row.values[0].strip())
+    try:
+        found = bad.collect(rows, lambda row: filled_text(row.values[0], repr(column)))
+    except ValueError as error:
+        if is_lines or repr(column) not in str(error):
+            raise
+        # The column may be the default, which nobody named.
+        raise ValueError(f"--corpus_column={column}: {error}") from error
     return list(dict.fromkeys(found))
 
 
@@ -352,40 +373,49 @@ def _export_static(
     import numpy as np
     import tensorflow as tf
 
+    from bert_tf.files import move_new, scratch_directory
     from bert_tf.metrics.formulas import spearman_correlation
     from bert_tf.saved_models.search import Corpus
     from bert_tf.saved_models.static import TABLE, Static, export_static, static_table
     from bert_tf.tasks.embedding import open_embedder
 
     dims, size = settings.static_dims or 0, model.embedding_size
-    embedder = open_embedder(model, options.max_seq_length)
+    embedder = open_embedder(model, options.max_seq_length, name=settings.model)
     if dims > size:
         raise ValueError(f"--static_dims={dims}: expected {size} at most, as vectors have so many.")
-    texts = _corpus_texts(str(settings.corpus), settings.corpus_column)
+    texts = _corpus_texts(settings)
     tokenizer = model.preprocessor.tokenizer
     pieces = tokenizer.tokenize(tf.constant(texts)).flat_values.numpy()
     table = static_table(model, dims, np.bincount(pieces, minlength=tokenizer.vocab_size))
     static = Static(tokenizer, table)
     vectors = static.directions(tf.constant(texts)).numpy()
-    oldest = export_static(static, output, Corpus(texts, vectors, settings.nearest), settings.name)
+    corpus = Corpus(texts, vectors, settings.nearest)
     judged = texts[:: -(-len(texts) // _MOST_JUDGED)]
-    embedder.directions(judged[:1], "The first text")  # which is mostly tracing
-    began = time.perf_counter()
-    theirs = embedder.directions(judged, "The model's vectors")
-    seconds = [time.perf_counter() - began]
-    embed = tf.saved_model.load(output).signatures["embed"]
-    ours = embed(text=tf.constant(judged))["sentence_embedding"].numpy()
-    for batch in (judged, judged[:1]):
+    # It takes its place when all is measured: the same command goes again after an interrupt.
+    with scratch_directory(output) as folder:
+        made = os.path.join(folder, "1")
+        oldest = export_static(static, made, corpus, settings.name)
+        embedder.directions(judged[:1], "The first text")  # which is mostly tracing
         began = time.perf_counter()
-        for _ in range(_TIMES):
-            embed(text=tf.constant(batch))
-        seconds.append((time.perf_counter() - began) / _TIMES)
-    above = np.triu_indices(len(judged), 1)
-    kept = spearman_correlation(*((found @ found.T)[above] for found in (theirs, ours)))
+        theirs = embedder.directions(judged, "The model's vectors")
+        seconds = [time.perf_counter() - began]
+        embed = tf.saved_model.load(made).signatures["embed"]
+        ours = embed(text=tf.constant(judged))["sentence_embedding"].numpy()
+        for batch in (judged, judged[:1]):
+            began = time.perf_counter()
+            for _ in range(_TIMES):
+                embed(text=tf.constant(batch))
+            seconds.append((time.perf_counter() - began) / _TIMES)
+        move_new(made, output)
+    kept = "is not compared with the model's: that takes three texts."
+    if len(judged) > 2:  # two have one similarity, which is in no order
+        above = np.triu_indices(len(judged), 1)
+        share = spearman_correlation(*((found @ found.T)[above] for found in (theirs, ours)))
+        kept = f"is the model's to {share:.3f} (Spearman)."
     print(
         f"Static: {dims} numbers for each of {len(table):,} pieces ({TABLE} has them for NumPy).\n"
-        f"The order of the similarities of {len(judged):,} texts is the model's to {kept:.3f} "
-        f"(Spearman).\nOne text takes {seconds[2] * 1000:.2f} ms; {len(judged) / seconds[1]:,.0f} "
+        f"The order of the similarities of {len(judged):,} texts {kept}\n"
+        f"One text takes {seconds[2] * 1000:.2f} ms; {len(judged) / seconds[1]:,.0f} "
         f"texts a second, the model's {len(judged) / seconds[0]:,.0f}.\n{output}: embed, search; "
         f"TensorFlow Serving {oldest} and later run it."
     )

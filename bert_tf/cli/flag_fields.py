@@ -141,6 +141,17 @@ def number(
     return _field(define, default, help, heading, [*rules, _IS_NUMBER])
 
 
+def delimiter(of: str, *, rules: Rules = ()) -> Any:
+    """The field of what separates the columns of a table."""
+    form = ".csv or .tsv: one character, such as ';', or tab."
+    return string(None, f"What separates the columns of {of} {form}", rules=rules)
+
+
+def encoding(of: str, *, rules: Rules = ()) -> Any:
+    """The field of a table's encoding."""
+    return string("utf-8", f"The encoding of {of}.", rules=rules)
+
+
 def define_flags(
     settings: type,
     values: flags.FlagValues,

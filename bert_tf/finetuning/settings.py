@@ -153,15 +153,9 @@ class FineTuningSettings:
         "squad: the column with the article's title; whole articles are held out.",
         rules=[rules.for_kinds],
     )
-    delimiter: str | None = flag_fields.string(
-        None,
-        "What separates the columns of your own .csv or .tsv: one character, such as ';', or tab.",
-        rules=[rules.for_tasks(*KINDS)],
-    )
-    encoding: str = flag_fields.string(
-        "utf-8",
-        "The encoding of your own .csv, .tsv or .jsonl, and of ner's files (CoNLL-2002's own are "
-        "latin-1).",
+    delimiter: str | None = flag_fields.delimiter("your own", rules=[rules.for_tasks(*KINDS)])
+    encoding: str = flag_fields.encoding(
+        "your own .csv, .tsv or .jsonl, and of ner's files (CoNLL-2002's own are latin-1)",
         rules=[rules.for_tasks(*KINDS, *CONLL_TASKS)],
     )
     character_spans: bool = flag_fields.switch(

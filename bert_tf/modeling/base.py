@@ -245,7 +245,7 @@ class BertModel(keras.Model):
                 found, expected = "it gives no vectors of texts", "a model of embeddings"
             raise ValueError(
                 f"--embedding_dims={dims} is how many numbers to keep of the vectors of "
-                f"{self.name}, and {found}: expected {expected}."
+                f"the model, and {found}: expected {expected}."
             )
         return dataclasses.replace(embedding, dims=dims)
 

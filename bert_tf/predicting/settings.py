@@ -51,12 +51,8 @@ class PredictionSettings:
         "What --input is, in place of what the end of its name says; lines: a text on each line, "
         "and no line of names.",
     )
-    delimiter: str | None = flag_fields.string(
-        None, "What separates the columns of a .csv or .tsv: one character, such as ';', or tab."
-    )
-    encoding: str = flag_fields.string(
-        "utf-8", "The encoding of a .csv, .tsv or .jsonl, and of a file in CoNLL's columns."
-    )
+    delimiter: str | None = flag_fields.delimiter("a")
+    encoding: str = flag_fields.encoding("a .csv, .tsv or .jsonl, and of a file in CoNLL's columns")
     keep_columns: bool = flag_fields.switch(
         False,
         "Also write the input's columns, before the predictions and instead of the ids. Columns "

@@ -204,9 +204,8 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
         found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
         named = "tab" if found == "\t" else repr(found)
         gaps = (
-            f" (the file seems to use {_GAPS[found]}: finetune and predict take "
-            f"--delimiter={named}; or "
-            "save it as .csv with commas or as .tsv with tabs)"
+            f" (the file seems to use {_GAPS[found]}: finetune, predict and export take "
+            f"--delimiter={named}; or save it as .csv with commas or as .tsv with tabs)"
             if found
             else ""
         )

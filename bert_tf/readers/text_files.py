@@ -157,8 +157,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                 raise ValueError(
                     f"{path}, line {line}: expected text in {encoding}, got "
                     f"{'UTF-16' if utf16 else f'the byte 0x{block[error.start]:02x}'}; save the "
-                    "file as UTF-8, or name its encoding: finetune and predict take --encoding, "
-                    "such as cp1252 (Windows) or latin-1."
+                    "file as UTF-8, or name its encoding: finetune, predict and export take "
+                    "--encoding, such as cp1252 (Windows) or latin-1."
                 ) from error
             _check_encoding(path, block, encoding)
             if not before:

@@ -67,17 +67,18 @@ def open_embedder(
     batch_size: int = 64,
     allow_pickle: bool = False,
     embedding_dims: int | None = None,
+    name: str = "",
 ) -> Embedder:
     """Loads a model of embeddings, to be run under the strategy whose scope this is.
 
-    Its vectors are cut to ``embedding_dims`` numbers.
+    Its vectors are cut to ``embedding_dims`` numbers. ``name`` is what errors call a model.
 
     Raises:
         ValueError: the model gives no vectors of texts, or shorter ones, has no vocabulary, or
             fewer positions than ``max_seq_length``.
     """
     model = path if isinstance(path, BertModel) else load(path, allow_pickle=allow_pickle)
-    name = model.name if isinstance(path, BertModel) else path
+    name = name or (model.name if isinstance(path, BertModel) else path)
     embedding, positions = model.sentence_embedding, model.config.max_position_embeddings
     if embedding is None:
         raise ValueError(

@@ -283,6 +283,9 @@ REFUSED = {
     "convert --model=s --format=keras": "--output is missing: convert needs --model, --output and ",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
+    "export --model=c --output=o/1 --corpus=c.csv --static_dims=8 --weights=int8": "--weights "
+    "means nothing with --static_dims, which exports a table of float32 vectors of length 1 ",
+    "export --model=c --output=o/1 --encoding=cp1252": "--encoding is for --corpus, which is not ",
     "export --model=c": "--output is missing: export needs --model and --output.",
 }
 

@@ -230,7 +230,7 @@ def test_an_export_has_the_layer_and_the_prefixes():
     served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert "embed_documents" not in model_signatures(served)
     with pytest.raises(
-        ValueError, match=r"--embedding_dims=6 is how .*, and they have 5: expected"
+        ValueError, match=r"--embedding_dims=6 is how .* of the model, and they have 5: ex"
     ):
         precision.serve(model, model.preprocessor.tokenizer, ExportOptions(embedding_dims=6))
 

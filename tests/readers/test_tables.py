@@ -178,7 +178,7 @@ def test_lines_that_are_no_object(read, line, reason):
 
 
 GUESS = (
-    "got none; the columns are {} (the file seems to use {}: finetune and predict take "
+    "got none; the columns are {} (the file seems to use {}: finetune, predict and export take "
     "--delimiter=';'; or save"
 )
 

@@ -226,8 +226,8 @@ def test_encodings(tmp_path):
     message = (
         f"{path}, line 3: expected text in utf-8, got the byte 0xf1; save the file as UTF-8, or "
     )
-    message += "name its encoding: finetune and predict take --encoding, such as cp1252 (Windows) "
-    message += "or latin-1."
+    message += "name its encoding: finetune, predict and export take --encoding, such as cp1252 "
+    message += "(Windows) or latin-1."
     with pytest.raises(ValueError, match=re.escape(message)):
         lines_of(path, "a\nb\nseñor\n".encode("latin-1"))
     with pytest.raises(ValueError, match="Unknown encoding 'utf-9': expected a name such as utf-8"):

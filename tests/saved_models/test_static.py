@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from unittest import mock
 
 import keras
 import numpy as np
@@ -13,6 +14,8 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.saved_models import operations, replay, verification
+from bert_tf.tasks.embedding import Embedder
+from tests.anew import run_main
 from tests.finetuning.small_tasks import CONFIG, TOKENIZER, VOCAB, random_text
 
 DIMS = 12
@@ -36,7 +39,11 @@ def texts():
 def export_static(model, texts, folder, dims):
     """Exports a model in memory; the export's directory."""
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
-    flags = {"corpus": str(folder / "corpus.txt"), "nearest": 4, "static_dims": dims}
+    flags = {
+        "corpus": str(folder / "corpus.txt"),
+        "nearest": min(4, len(texts)),
+        "static_dims": dims,
+    }
     output = str(folder / "export" / "1")
     export.run(export.ExportSettings("in memory", output, **flags), model)
     return output
@@ -119,3 +126,23 @@ def test_what_is_left_is_printed(printing, model, texts, tmp_path):
     assert 0.1 < kept < 1 and "texts a second, the model's" in said
     with pytest.raises(ValueError, match="--static_dims=17: expected 16 at most"):
         export_static(model, texts, tmp_path, 17)
+
+
+def test_an_interrupt_leaves_nothing_and_two_texts_have_no_order(
+    model, texts, tmp_path, monkeypatch, capsys
+):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Embedder, "directions", mock.Mock(side_effect=KeyboardInterrupt))
+        export_static(model, texts[:2], tmp_path / "stopped", DIMS)
+    assert list((tmp_path / "stopped" / "export").iterdir()) == []
+    export_static(model, texts[:2], tmp_path, DIMS)
+    said = capsys.readouterr().out
+    assert "similarities of 2 texts is not compared with the model's: that takes three" in said
+
+
+def test_flags_that_a_table_has_no_place_for():
+    given = ["--model=c", "--output=e/1", "--corpus=c.txt", "--static_dims=4"]
+    for flag in ("--embedding_dims=4", "--weights=int8", "--precision=bfloat16", "--max_rows=3",
+                 "--tflite=int8", "--normalize", "--layers=-1", "--pair"):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{flag.split('=')[0]} means nothing with --static_"):
+            run_main(export, *given, flag)
