@@ -32,6 +32,7 @@ from bert_tf.pretraining import settings as pretraining_settings
 
 if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
+    from bert_tf.readers.records import Rows
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.onnx_files import OnnxExport
 
@@ -155,7 +156,7 @@ class FineTuned:
         results: Mapping[str, Any],
         directory: str | None,
         settings: fine_tuning_settings.FineTuningSettings,
-        tables: Mapping[str, Sequence[Mapping[str, Any]]],
+        tables: "Mapping[str, Rows]",
     ) -> None:
         self.model = model
         self.results = results
@@ -287,14 +288,12 @@ def fine_tune(
         return FineTuned(load(settings.model_dir), results, directory, settings, tables)
 
 
-def _give_data(
-    given: dict[str, Any], data: Mapping[str, Any]
-) -> dict[str, Sequence[Mapping[str, Any]]]:
+def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
     """Sets the flags that name data; gives the rows that are in memory, by their names."""
     from bert_tf.tasks.kinds import KINDS
     from bert_tf.tasks.python_data import is_data, label_of, rows_of
 
-    tables: dict[str, Sequence[Mapping[str, Any]]] = {}
+    tables: dict[str, Rows] = {}
     for argument, value in data.items():
         if value is None:
             continue
@@ -312,9 +311,10 @@ def _give_data(
         rows, texts = rows_of(value, kind, given.get("text_columns"), label, argument)
         given |= {_DATA[argument]: f"<{argument}>", "text_columns": texts}
         label = label_of(kind, label)
-        if not kind.label_is_optional or any(label in row for row in rows):
+        good = [row for row in rows if isinstance(row, Mapping)]
+        if not kind.label_is_optional or any(label in row for row in good):
             given["label_column"] = label
-        if argument == "test" and rows[0].get(label) is not None:
+        if argument == "test" and good and good[0].get(label) is not None:
             given.setdefault("test_has_labels", True)
         tables[f"<{argument}>"] = rows
     return tables
@@ -354,9 +354,8 @@ def predict(
     if explains:
         del given["explain"]
     is_memory = not isinstance(data, str | os.PathLike)
-    given |= {"model": "memory", "input": "memory" if is_memory else data, "output": output}
-    parsed = flag_fields.flags_of_call(predicting_settings.define_flags, given)
-    settings = predicting_settings.settings_from_flags(parsed)
+    given |= {"output": output, **({} if is_memory else {"input": data})}
+    settings = predicting_settings.settings_of_call(**given)
     if settings.explain is not None and output is None:
         raise ValueError(
             f"explain={settings.explain!r} is written next to predictions: name an output, too, or "
@@ -403,7 +402,7 @@ def export(
         What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``; with ``onnx``
         its ``path``, ``signature``, ``differences``.
     """
-    is_path = isinstance(model, str | os.PathLike)
+    is_path = model is None or isinstance(model, str | os.PathLike)
     given |= {"model": model if is_path else "memory", "output": output}
     parsed = flag_fields.flags_of_call(export_command.define_flags, given)
     with _as_it_was(verbose):

@@ -104,12 +104,12 @@ def checkpoint(path: str) -> str:
 
 def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that no file marks as a checkpoint."""
-    path = of_model(path).rstrip("/") or "/"
+    given, path = path, of_model(path).rstrip("/") or "/"
     local = local_path(path)
     if local is None or marks.is_marked(local):
         return
     if not os.path.exists(local):
-        raise ValueError(checkpoint(path))
+        raise ValueError(checkpoint(given))  # tiny/ is not tiny
     raise ValueError(marks.unknown(path, os.listdir(local) if os.path.isdir(local) else None))
 
 

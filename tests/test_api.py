@@ -123,8 +123,17 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train_file": "a.csv"}, ValueError, "train and train_file are the same: give one"),
         ({"train": []}, ValueError, "train is empty: expected at least one example"),
         ({"train": 7}, ValueError, "train is a int: expected a path, a list of examples,"),
-        ({"train": ["a", 3]}, ValueError, r"train\[1\] is 3: expected a text, a tuple"),
-        ({"train": [("a", "b", "c", "d")]}, ValueError, "4 items: expected .text, label. or"),
+        ({"train": [("a", "x"), 3]}, ValueError,
+         "^<train>, row 1: expected a text, a tuple of texts and a label, or a mapping, got 3; co"),
+        ({"train": [("a", "b", "c", "d")]}, ValueError,
+         r"row 0: expected .text, label. or .text_a, text_b, label., got \('a', 'b', 'c', 'd'\);"),
+        ({"train": [("a", "b"), ("c", "d", "e")], "task": "similarity"}, ValueError,
+         r"row 1: expected .text_a, text_b, label., got \('c', 'd', 'e'\) .for 3 texts give "),
+        ({"train": [("a", "b", "c")], "task": "similarity"}, ValueError,
+         "row 0: .*for 3 texts give text_columns=ANCHOR,POSITIVE,NEGATIVE.; correct the row"),
+        ({"train": [("a", b"\xff")]}, ValueError, r"<train>, row 0: expected UTF-8 text, got b'.x"),
+        ({"train": {"text": "a", "label": None}}, ValueError, r"train\['text'\] is 'a': expected "),
+        ({"train": [{"review": "a"}], "text_columns": "words"}, ValueError, "call them words, or"),
         ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is known to be"),
         ({"train": {"text": ["a"], "label": []}}, ValueError, "differ in length: text 1, label 0"),
         ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected text in column 'text', got"),
@@ -182,7 +191,7 @@ def test_data_of_words_and_choices_and_what_is_missing():
     # A list of words is a sentence; a tuple is the words, and their tags.
     tagging, words = KINDS["tagging"], ["in", "Paris"]
     expected = ([{"words": words}], ["words"])
-    assert rows_of([words], tagging, None, None, "data", labelled=False) == expected
+    assert rows_of([words], tagging, None, None, "data", is_label=str.isdigit) == expected
     assert rows_of([(tuple(words), ("O", "B-LOC"))], tagging, None, None, "train")[0] == rows
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")], "n": [1, 2]})
@@ -192,6 +201,26 @@ def test_data_of_words_and_choices_and_what_is_missing():
     twice = pandas.DataFrame([["a", 1.0, 2.0]], columns=["text", "label", "label"])
     with pytest.raises(ValueError, match="^train: expected each column once, got label more than"):
         rows_of(twice, KINDS["regression"], None, None, "train")
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "item", "expected"),
+    [
+        ("classification", ["t"], ("a", "yes"), {"t": "a", "label": "yes"}),
+        ("classification", ["t"], ("a", 1), {"t": "a", "label": 1}),
+        ("classification", ["t"], ("a", "b"), "expected (t), got ('a', 'b')"),
+        ("classification", None, ("a", "b"), {"text_a": "a", "text_b": "b"}),
+        ("classification", None, ("a", "b", "c"), {"text_a": "a", "text_b": "b", "label": "c"}),
+        ("similarity", ["q", "a"], "so", "expected (q, a), got 'so'"),
+        ("similarity", ["q", "a"], ("a", "b", "c"), "expected (q, a), got ('a', 'b', 'c') (for 3"),
+        ("similarity", "a,p,n", ("x", "y", "z"), {"a": "x", "p": "y", "n": "z"}),
+        ("squad", None, ("a", "b", "c"), {"question": "a", "context": "b", "answers": "c"}),
+    ],
+)  # fmt: skip
+def test_a_text_too_many_to_predict_is_no_label(kind, columns, item, expected):
+    given = [item], KINDS[kind], columns, None, "data"
+    ((row,), _) = rows_of(*given, is_label=lambda text: text in ("yes", "no"))
+    assert str(row).startswith(expected) if isinstance(expected, str) else row == expected
 
 
 # === That they do what the commands do ===
@@ -259,7 +288,9 @@ def test_callbacks_are_called_as_fit_calls_them(tuned):
     assert [rate for *_, rate in steps] == pytest.approx(rates, abs=1e-9)
 
 
-def test_predictions_of_nothing(tmp_path):
+def test_predictions_and_exports_of_nothing(tmp_path):
+    with pytest.raises(ValueError, match="^model is missing: export needs model and output"):
+        api.export(None, tmp_path / "1")
     with pytest.raises(ValueError, match="data=None: expected a path, or rows such as a list of"):
         api.predict(str(tmp_path), None)
 

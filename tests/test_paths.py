@@ -30,6 +30,7 @@ COMMANDS = {
     "extract_features --output=run --model=no --input=there.csv": CHECKPOINT,
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
+    "export --output=run/1 --model=tiny/": "There is no checkpoint at tiny/: expected a directory",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=./": NONE,
     "predict --model=. --input=there.csv": NONE,

@@ -195,6 +195,7 @@ def flags_of_call(
         if isinstance(value, tuple | set | frozenset):
             value = list(value)
         try:
+            value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's
             values[name].parse(os.fspath(value) if isinstance(value, os.PathLike) else value)
         except (flags.Error, TypeError, ValueError) as error:
             what = str(error).removeprefix(f"flag --{name}={value}: ").rstrip(".")

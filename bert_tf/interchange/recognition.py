@@ -45,6 +45,11 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     ``config.json`` beside it. Reading a tensor raises ``ValueError`` where the file is damaged, or
     a value is infinite or no number: no model computes with such a weight.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(
+            f"The model is a {type(path).__name__}: expected a path, hf://OWNER/NAME of the "
+            "Hugging Face hub, or a model of bert_tf."
+        )
     return _open(os.fspath(path), allow_pickle, None)
 
 

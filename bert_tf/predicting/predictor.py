@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,19 @@ from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import BadRow, ExampleSet
-from bert_tf.readers.records import giving
+from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.results.explanation import MOST, Explanation, explain_texts, values_of
 from bert_tf.results.run_directory import is_unfinished
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, Kind
 from bert_tf.tasks.prediction_outputs import Record, check_words, with_columns
-from bert_tf.tasks.python_data import rows_of
+from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
 
 from .inputs import Inputs, check_has_columns, read_inputs
+from .settings import settings_of_call
 
 #: What rows in memory are called, where the path of a table is expected.
 DATA = "<data>"
@@ -102,25 +103,36 @@ class Predictor:
         batch_size: int = 64,
         allow_pickle: bool = False,
     ) -> None:
+        settings = settings_of_call(
+            threshold=threshold,
+            top_k=top_k,
+            reject_below=reject_below,
+            raw_probabilities=raw_probabilities,
+            max_seq_length=max_seq_length,
+            embedding_dims=embedding_dims,
+            batch_size=batch_size,
+            allow_pickle=allow_pickle,
+        )
         model = getattr(model, "model", model)  # of a FineTuned
         self._model = model if isinstance(model, BertModel) else None
         self._checkpoint = (
-            open_checkpoint(model, allow_pickle)
+            open_checkpoint(model, settings.allow_pickle)
             if self._model is None
             else checkpoint_of(self._model)
         )
-        task = _task(self._checkpoint, max_seq_length)
+        task = _task(self._checkpoint, settings.max_seq_length)
         self.task_class = KINDS[task.kind].task_class
-        self._thresholds = _thresholds(self._checkpoint, task, threshold, raw_probabilities)
+        self._thresholds = _thresholds(
+            self._checkpoint, task, settings.threshold, settings.raw_probabilities
+        )
         options = self.task_class.with_thresholds(task.options, self._thresholds)
         self.task = dataclasses.replace(task, options=options)
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
-        self._batch_size, self._embedding_dims = batch_size, embedding_dims
-        self._top_k, self._reject_below = top_k, reject_below
+        self._settings = settings
         self._check_choice()
-        if embedding_dims is not None and not self.kind.embeds:
+        if settings.embedding_dims is not None and not self.kind.embeds:
             raise ValueError(
                 f"--embedding_dims is for sentence embeddings, and {self.path} is of "
                 f"{self.task.kind}: leave it out."
@@ -170,6 +182,8 @@ class Predictor:
         For a model that reads pairs of texts, as a reranker does: the scores are those of
         ``relevance``, whose errors these are.
         """
+        if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+            raise ValueError(f"texts is a {type(texts).__name__}: expected a list of texts.")
         scores = self.relevance([(query, text) for text in texts])
         order = np.argsort(-scores, kind="stable").tolist()
         return [(place, float(scores[place])) for place in order]
@@ -209,11 +223,11 @@ class Predictor:
 
     def rows_of(
         self, data: Any, text_columns: Sequence[str] | None = None
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    ) -> tuple[list[Given], list[str]]:
         """The rows of examples in memory, and which columns have the texts."""
         columns = text_columns or self._text_columns
         data = [data] if _is_example(data) else data
-        return rows_of(data, self.kind, columns, None, "data", labelled=False)
+        return rows_of(data, self.kind, columns, None, "data", is_label=self._is_label)
 
     def table_records(
         self,
@@ -284,7 +298,7 @@ class Predictor:
         """A record of each row, in order."""
         model, done = self._loaded(), 0
         tokenizer = model.preprocessor.tokenizer
-        inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
+        inference = Inference(model, tokenizer, self.task.max_seq_length, self._settings.batch_size)
         for items in inputs.chunks():
             yield from map(self._choose, self._records(inference, items))
             done += sum(not isinstance(item, BadRow) for item in items)
@@ -314,6 +328,14 @@ class Predictor:
             column = self.task.columns.get(name, [])
             found += [column] if isinstance(column, str) else column
         return found or None
+
+    def _is_label(self, text: str) -> bool:
+        """Whether a text is a label, as tables to train on have it."""
+        if not self.labels:
+            return is_number(text)
+        separator = self.task.columns.get("separator")
+        names = text.split(separator) if separator else [text]
+        return {name.strip() for name in names} <= {*self.labels}
 
     def _loaded(self) -> BertModel:
         """The model, loaded once, with its preprocessor."""
@@ -345,14 +367,14 @@ class Predictor:
     @property
     def _embedding(self) -> SentenceEmbedding | None:
         """What a text's vector is, where the model is one of embeddings."""
-        return self._loaded().cut_embedding(self._embedding_dims)
+        return self._loaded().cut_embedding(self._settings.embedding_dims)
 
     def _check_choice(self) -> None:
         """Checks that ``top_k`` and ``reject_below`` fit the task."""
         if self.task_class.classes == "classes" and not self.task_class.multi_label:
             return
-        for flag, value in (("top_k", self._top_k), ("reject_below", self._reject_below)):
-            if value is not None:
+        for flag in ("top_k", "reject_below"):
+            if getattr(self._settings, flag) is not None:
                 raise ValueError(
                     f"--{flag} is for one class each, and {self.path} is of {self.task.kind}: "
                     "leave it out."
@@ -361,16 +383,17 @@ class Predictor:
     def _choose(self, record: Record) -> Record:
         """A record with as many classes as were asked for, and without what is too improbable."""
         found = record.get("probabilities")
-        if not found or (self._top_k, self._reject_below) == (None, None):
+        top_k, reject_below = self._settings.top_k, self._settings.reject_below
+        if not found or (top_k, reject_below) == (None, None):
             return record
         # A record of columns alone has no numbers.
         ranked = sorted(found, key=lambda name: -(found[name] or 0.0))
         chosen = dict(record)
-        if self._reject_below is not None and (found[ranked[0]] or 0.0) < self._reject_below:
+        if reject_below is not None and (found[ranked[0]] or 0.0) < reject_below:
             chosen["prediction"] = None
-        if self._top_k is not None:
+        if top_k is not None:
             del chosen["probabilities"]
-            for place, name in enumerate(ranked[: self._top_k], start=1):
+            for place, name in enumerate(ranked[:top_k], start=1):
                 suffix = f"_{place}" if place > 1 else ""
                 if place > 1:
                     chosen[f"prediction{suffix}"] = name

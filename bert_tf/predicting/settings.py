@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -107,6 +108,12 @@ class PredictionSettings:
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as other commands define some of the same."""
     flag_fields.define_flags(PredictionSettings, values)
+
+
+def settings_of_call(**given: Any) -> PredictionSettings:
+    """The settings of a call from Python, which has a model and data of its own."""
+    named = {"model": "memory", "input": "memory", **given}
+    return settings_from_flags(flag_fields.flags_of_call(define_flags, named))
 
 
 def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> PredictionSettings:

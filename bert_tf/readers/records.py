@@ -18,9 +18,10 @@ from bert_tf.untrusted import listed, parse_json, reason
 from .examples import BadRowError, Place, shown
 from .text_files import read_json_document, read_lines
 
-Rows = Sequence[Mapping[str, Any]]
-# A row's place, and the row or what is wrong with it.
-Record = tuple[Place, Mapping[str, Any] | BadRowError]
+# A row, or what is wrong with it.
+Given = Mapping[str, Any] | BadRowError
+Rows = Sequence[Given]
+Record = tuple[Place, Given]  # and the row's place
 _BATCH_ROWS = 1024
 
 
@@ -36,8 +37,8 @@ def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
             yield line, BadRowError(f"expected a JSON object, got {shown(text)} ({what})")
 
 
-def _checked(row: Any) -> Mapping[str, Any] | BadRowError:
-    if isinstance(row, Mapping):
+def _checked(row: Any) -> Given:
+    if isinstance(row, Mapping | BadRowError):
         return row
     return BadRowError(f"expected a JSON object, got {shown(row)}")
 

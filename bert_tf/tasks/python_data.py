@@ -12,11 +12,11 @@
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.readers.records import check_columns_differ
-from bert_tf.untrusted import quote
+from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
+from bert_tf.readers.records import Given, check_columns_differ
 
 from .kinds import Kind
 
@@ -30,31 +30,40 @@ def rows_of(
     label_column: str | None,
     what: str,
     *,
-    labelled: bool = True,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of some data, and which columns have the texts.
+    is_label: Callable[[str], bool] | None = None,
+) -> tuple[list[Given], list[str]]:
+    """The rows of some data, and which columns have the texts; in place of a bad row its error.
 
     ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
-    names where they are ``None``; ``what`` is the argument, for errors. Without labels a list of
-    words is a sentence.
+    names where they are ``None``; ``what`` is the argument, for errors. Data to predict have an
+    ``is_label``, whether a text behind an example's texts is its label, and no text too many; there
+    a list of words is a sentence.
     """
     label = label_of(kind, label_column)
+    if isinstance(text_columns, str):
+        text_columns = text_columns.split(",")
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
-    rows = []
-    for place, item in enumerate(_items(data, kind, what)):
+    rows: list[Given] = []
+    for item in _items(data, kind, what):
         if kind.reads_words:
-            if not labelled and isinstance(item, list) and all(isinstance(w, str) for w in item):
+            if is_label and isinstance(item, list) and all(isinstance(w, str) for w in item):
                 item = (item,)
         elif _is_pair_and_label(item):
             item = (*item[0], item[1])
-        rows.append(_row(item, names, label, what, place))
+        try:
+            rows.append(_row(item, names, label, kind, is_label))
+        except BadRowError as error:
+            rows.append(error)
     if not rows:
         raise ValueError(f"{what} is empty: expected at least one example.")
-    texts = next((list(found) for found in names if {*found} <= rows[0].keys()), None)
+    first = next((row for row in rows if isinstance(row, Mapping)), None)
+    if first is None:
+        return rows, list(names[0])
+    texts = next((list(found) for found in names if {*found} <= first.keys()), None)
     if texts is None:
         forms = " or ".join(", ".join(found) for found in names)
         raise ValueError(
-            f"{what} has the columns {', '.join(map(str, rows[0]))}, and none is known to be the "
+            f"{what} has the columns {', '.join(map(str, first))}, and none is known to be the "
             f"text: call them {forms}, or pass text_columns."
         )
     return rows, texts
@@ -63,6 +72,15 @@ def rows_of(
 def label_of(kind: Kind, label_column: str | None) -> str:
     """What the column of labels is called."""
     return label_column or kind.default_label or _LABEL
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a label that is a number."""
+    try:
+        number(text, "the label")
+    except BadRowError:
+        return False
+    return True
 
 
 def is_data(value: Any) -> bool:
@@ -82,6 +100,11 @@ def _items(data: Any, kind: Kind, what: str) -> Iterator[Any]:
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas'
         return iter(data.to_dict("records"))
     if isinstance(data, Mapping):
+        for name, column in data.items():
+            if isinstance(column, str) or not isinstance(column, Iterable):
+                raise ValueError(
+                    f"{what}[{name!r}] is {shown(column)}: expected a column's values."
+                )
         names, columns = list(data), [list(column) for column in data.values()]
         if len({len(column) for column in columns}) > 1:
             sizes = ", ".join(f"{name} {len(c)}" for name, c in zip(names, columns, strict=True))
@@ -109,25 +132,38 @@ def _elements(dataset: Any, kind: Kind) -> Iterator[Any]:
 
 
 def _row(
-    item: Any, names: Sequence[tuple[str, ...]], label: str, what: str, place: int
+    item: Any,
+    names: Sequence[tuple[str, ...]],
+    label: str,
+    kind: Kind,
+    is_label: Callable[[str], bool] | None,
 ) -> dict[str, Any]:
-    if isinstance(item, str | bytes):
-        item = (item,)
     if isinstance(item, Mapping):
         return {str(name): _value(value) for name, value in item.items()}
-    if not isinstance(item, Sequence):
-        raise ValueError(
-            f"{what}[{place}] is {quote(item)}: expected a text, a tuple of texts and a label, or "
-            "a mapping."
+    items: Any = (item,) if isinstance(item, str | bytes) else item
+    if not isinstance(items, Sequence):
+        error = NoTextError if _value(item) is None else BadRowError
+        raise error(
+            f"expected a text, a tuple of texts{'' if is_label else ' and a label'}, or a mapping, "
+            f"got {shown(item)}"
         )
-    if len(item) == 2 and isinstance(item[0], Mapping):
-        return {**_row(item[0], names, label, what, place), label: _value(item[1])}
+    if len(items) == 2 and isinstance(items[0], Mapping):
+        return {**_row(items[0], names, label, kind, is_label), label: _value(items[1])}
+    values = [_value(value) for value in items]
+    check = is_label or (is_number if kind.label_is_optional else None)
     for texts in names:
-        if len(texts) <= len(item) <= len(texts) + 1:
-            # A text and a label, not two texts: the shorter names come first.
-            return dict(zip((*texts, label), map(_value, item), strict=False))
-    forms = " or ".join(f"({', '.join((*texts, label))})" for texts in names)
-    raise ValueError(f"{what}[{place}] has {len(item)} items: expected {forms}.")
+        # A text and a label, not two texts: the shorter names come first.
+        if not 0 <= len(values) - len(texts) <= 1:
+            continue
+        last = values[-1] if len(texts) < len(values) <= kind.num_texts[1] else None
+        if not (check and isinstance(last, str)) or check(last):  # else it is another text
+            return dict(zip((*texts, label), values, strict=False))
+    forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
+    told = ""
+    if kind.label_is_optional and len(values) == kind.num_texts[1]:
+        columns = kind.text_form.split(" or ")[-1]
+        told = f" (for {len(values)} texts give text_columns={columns})"
+    raise BadRowError(f"expected {forms}, got {shown(item)}{told}")
 
 
 def _is_pair_and_label(item: Any) -> bool:
@@ -141,7 +177,7 @@ def _value(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{quote(value)} is not UTF-8 text: decode it first.") from error
+            raise BadRowError(f"expected UTF-8 text, got {shown(value)}") from error
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, str | int | float | None):

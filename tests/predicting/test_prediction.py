@@ -272,7 +272,8 @@ def test_refusals(classifier, table, tmp_path):
         ({"max_seq_length": 33}, "--max_seq_length=33: expected 5 to 32, the positions that"),
         ({"max_seq_length": 4}, "--max_seq_length=4: expected 5 to 32"),
         ({"threshold": 0.5}, "--threshold=0.5 means nothing to classification: it is for multilab"),
-        ({"threshold": float("nan")}, "--threshold=nan: expected a finite number."),
+        ({"threshold": float("nan")}, "--threshold=nan: expected a number."),
+        ({"threshold": float("inf")}, "--threshold=inf: expected a finite number."),
         (
             {"text_columns": list("ab")},
             "--text_columns=a,b: the model was trained on single texts (text): name one column.",

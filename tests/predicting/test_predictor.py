@@ -1,5 +1,6 @@
 """``bert_tf.Predictor``: what a call gives is what ``predict`` writes of the same rows."""
 
+import numpy as np
 import pytest
 
 import bert_tf
@@ -23,15 +24,42 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     assert list(kept) == ["text", "n", "note", "prediction", "probabilities"]
     bad = predictor(["so", ""])[1]
     assert bad["prediction"] is None and bad["error"].startswith("<data>, row 1: expected text in")
+    assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
+        expected[0],
+        *(
+            {**bad, "id": str(row), "error": f"<data>, row {row}: expected a text, a tuple of "
+             f"texts, or a mapping, got {what}."}
+            for row, what in ((1, None), (2, 3))
+        ),
+    ]  # fmt: skip
+    (none,) = predictor([None])
+    assert none["error"].startswith("<data>, row 0: expected a text")
+    assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
 
 
 def test_it_is_traced_once(classifier):
-    predictor = bert_tf.Predictor(bert_tf.load(classifier[0]), top_k=2)
+    predictor = bert_tf.Predictor(bert_tf.load(classifier[0]), top_k=np.int64(2))
     for data in (TEXTS[0], TEXTS, TEXTS[:3], "so " * 9):
         predictor(data)
     (step,) = predictor._loaded()._traced_steps.values()
     assert predictor(TEXTS[0])["prediction"] in LABELS
     assert [*predictor._loaded()._traced_steps.values()] == [step]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "sentence"),
+    [
+        ("tiny", {"batch_size": 0}, "batch_size=0 cannot be: 0 is not a positive integer"),
+        ("tiny", {"batch_size": "x"}, "batch_size='x' cannot be: invalid literal for int"),
+        ("tiny", {"top_k": np.int64(0)}, "top_k=.* cannot be: 0 is not a positive integer"),
+        ("tiny", {"reject_below": 2.0}, "--reject_below=2.0: expected a number above 0 and not"),
+        ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be"),
+        (None, {}, "The model is a NoneType: expected a path, hf://OWNER/NAME of the Hugging Face"),
+    ],
+)  # fmt: skip
+def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        bert_tf.Predictor(model, **given)
 
 
 def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
@@ -40,9 +68,15 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
         (7, "data is a int: expected a path, a list of examples,"),
+        (["so", 3], "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad"),
+        ([("good", "film")], r"<data>, row 0: expected \(text\), got \('good', 'film'\); correct"),
+        ({"text": 3}, r"data\['text'\] is 3: expected a column's values"),
     ):
         with pytest.raises(ValueError, match=sentence):
             predictor(data)
+    for texts, what in (("dog", "str"), (b"dog", "bytes"), ({"a": 1}, "dict"), (None, "NoneType")):
+        with pytest.raises(ValueError, match=f"texts is a {what}: expected a list of texts"):
+            predictor.rank("cat", texts)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
     for option, value in (("top_k", 1), ("reject_below", 0.5)):
