@@ -100,8 +100,11 @@ def write(model: Any, directory: str, saved_model: bool = False) -> None:
         checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
     hugging_face.write(checkpoint, directory)
     file = os.path.join(directory, hugging_face.CONFIG)
-    values = config.to_dict()
-    values["architectures"] = read_json_object(file)["architectures"]
+    written = read_json_object(file)
+    # The source's numbers may have been rounded, which these are not: theirs would round them.
+    config.dtype = written["dtype"]
+    values = {**config.to_dict(), "architectures": written["architectures"]}
+    values.pop("torch_dtype", None)  # the older name of it
     write_json(file, values)
     if saved_model:
         write_saved_model(model, os.path.join(directory, "saved_model", "1"))

@@ -1,5 +1,6 @@
 """The models by transformers' names: how they are called, trained, saved, and what they refuse."""
 
+import json
 import pathlib
 
 import keras
@@ -152,6 +153,14 @@ def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, c
         tmp_path, hidden_dropout_prob=0.1
     )
     assert tuple(tokens(IDS).logits.shape) == (2, 4, 2)
+
+
+def test_a_directory_says_the_type_of_its_own_weights_and_not_of_those_it_was_made_of(tmp_path):
+    rounded = {"dtype": "bfloat16", "torch_dtype": "float16"}
+    model = TFBertModel(BertConfig(**SIZES, **rounded))
+    model.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert values["dtype"] == "float32" == model.config.dtype and "torch_dtype" not in values
 
 
 def test_a_larger_vocabulary_keeps_its_rows_and_trains():
