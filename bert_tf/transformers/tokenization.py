@@ -479,14 +479,15 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
     """Whether it is one text, and the list of texts or pairs."""
     if text is None:
         raise ValueError("The tokenizer was given no text.")
-    several = (list, tuple) if not hasattr(text, "tolist") else type(text)
-    one = not isinstance(text, several)
+    # Of NumPy or pandas: an array becomes a list, and what is one text a str.
+    text, pair = (given.tolist() if hasattr(given, "tolist") else given for given in (text, pair))
+    one = not isinstance(text, list | tuple)
     if not one and is_split:
         one = len(text) > 0 and isinstance(text[0], str)
-    if hasattr(text, "tolist"):
-        text = text.tolist()
     texts = [text] if one else list(text)
-    for found in texts:
+    # One second text is no list of its letters.
+    pairs = [pair] if one or isinstance(pair, str) else list(pair or ())
+    for found in texts if pair is None else (*texts, *pairs):
         if not isinstance(found, str | list | tuple):
             raise ValueError(
                 f"The tokenizer was given {type(found).__name__} in place of a text: expected a "
@@ -495,7 +496,6 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
     if pair is None:
         is_pair = [not isinstance(found, str) and not is_split for found in texts]
         return one, [tuple(t) if pair else t for t, pair in zip(texts, is_pair, strict=True)]
-    pairs = [pair] if one else list(pair)
     if len(texts) != len(pairs):
         raise ValueError(
             f"The tokenizer was given {len(texts)} first texts and {len(pairs)} second ones: "

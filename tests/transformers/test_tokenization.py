@@ -33,6 +33,15 @@ def test_rows_of_pairs_padded_and_cut(file):
     assert tokenizer.decode(cut["input_ids"], skip_special_tokens=True) == "the cat"
 
 
+def test_a_text_of_numpys_is_one_text_and_an_array_a_list_of_them(file):
+    tokenizer = BertTokenizerFast(file)
+    for one in (np.str_("the cat"), np.array("the cat")):
+        assert tokenizer(one)["input_ids"] == [2, 5, 6, 3]
+        assert tokenizer.tokenize(one) == ["the", "cat"]
+        assert tokenizer.encode("a", one) == [2, 13, 3, 5, 6, 3]
+    assert tokenizer(np.array(["the cat", "a"]))["input_ids"] == [[2, 5, 6, 3], [2, 13, 3]]
+
+
 def test_a_distilberts_rows_have_types_only_where_they_are_asked_for(file):
     tokenizer = DistilBertTokenizerFast(file)
     assert list(tokenizer("the cat")) == ["input_ids", "attention_mask"]
@@ -66,6 +75,8 @@ def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
         ({"padding": "longst"}, "padding is 'longst': expected True, False"),
         ({"truncation": "first", "max_length": 3}, "truncation is 'first': expected True"),
         ({"text_pair": ["a"]}, "2 first texts and 1 second ones"),
+        ({"text_pair": "on"}, "2 first texts and 1 second ones"),  # not the letters
+        ({"text_pair": ["a", None]}, "was given NoneType in place of a text"),
     ],
 )
 def test_refusals(file, options, sentence):
