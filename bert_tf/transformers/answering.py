@@ -7,6 +7,7 @@ Letters: B batch, S sequence, C classes, M masks of a row, V vocabulary, H hidde
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,6 +48,8 @@ class Pipeline:
 
     #: The class of ``auto`` that loads a model by its name.
     auto_class = "TFAutoModel"
+    #: The option that says how long a row may be.
+    length_option = "max_length"
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         self.model = model
@@ -55,13 +58,13 @@ class Pipeline:
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
-        one = isinstance(inputs, str | Mapping)
+        one = _is_one(inputs)
         found = self.answers([inputs] if one else inputs, **{**self.options, **options})
         return found[0] if one else found
 
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
         """The answers to texts, in order."""
-        asked, found = (self.ask(text, **options) for text in texts), []
+        asked, found = (self._asked(text, options) for text in texts), []
         while part := list(itertools.islice(asked, _TEXTS_AT_ONCE)):
             numbers = iter(self._numbers([one.rows for one in part], batch_size))
             found += [one.answer([next(numbers) for _ in one.rows["input_ids"]]) for one in part]
@@ -70,6 +73,22 @@ class Pipeline:
     def ask(self, text: Any, **options: Any) -> Asked:
         """What the model is to be run on for a text; options without a name are the tokenizer's."""
         raise NotImplementedError
+
+    def _asked(self, text: Any, options: Mapping[str, Any]) -> Asked:
+        """What ``ask`` gives, whose rows are no longer than the model has positions."""
+        asked = self.ask(text, **options)
+        longest, most = max(map(len, asked.rows["input_ids"])), self._positions
+        if longest > most:
+            raise ValueError(
+                f"The text {text!r:.60} is {longest} tokens, and the model has {most} positions: "
+                f"give {self.length_option}={most}, which cuts it."
+            )
+        return asked
+
+    @property
+    def _positions(self) -> int:
+        positions: int = self.model.config.max_position_embeddings
+        return positions
 
     @staticmethod
     def read(model: Any, rows: Mapping[str, Any]) -> Any:
@@ -97,6 +116,23 @@ class Pipeline:
         return [found[place] for place in range(len(lengths))]
 
 
+def _is_one(inputs: Any) -> bool:
+    """Whether it is one text or example; what is no list of them is one that ``ask`` refuses."""
+    goes_over = hasattr(inputs, "__iter__") or hasattr(inputs, "__getitem__")
+    return isinstance(inputs, str | Mapping) or not goes_over
+
+
+def _with_texts(example: Any, *names: str) -> Any:
+    """An example that is a dict with texts by these names."""
+    texts = example if isinstance(example, Mapping) else {}
+    if any(not isinstance(texts.get(name), str) for name in names):
+        raise ValueError(
+            f"The pipeline was given {example!r:.100}: expected a dict whose texts are named "
+            f"{' and '.join(map(repr, names))}."
+        )
+    return example
+
+
 def _outputs(model: Any, rows: Mapping[str, Any]) -> Any:
     return model({name: rows[name] for name in TENSORS if name in rows})
 
@@ -109,7 +145,7 @@ class TextClassificationPipeline(Pipeline):
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answers; of one text a list, as there, but where ``top_k`` makes it one."""
         found = super().__call__(inputs, **options)
-        one = isinstance(inputs, str | Mapping)
+        one = _is_one(inputs)
         return [found] if one and "top_k" not in {**self.options, **options} else found
 
     def ask(
@@ -121,8 +157,15 @@ class TextClassificationPipeline(Pipeline):
         **options: Any,
     ) -> Asked:
         """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all."""
-        pair = isinstance(text, Mapping)
-        texts = ([text["text"]], [text["text_pair"]]) if pair else ([text],)
+        texts = [[text]]
+        if isinstance(text, Mapping):
+            pair = _with_texts(text, "text").get("text_pair")
+            texts = [[text["text"]]] if pair is None else [[text["text"]], [pair]]
+        if function_to_apply not in (None, *_FUNCTIONS):
+            raise ValueError(
+                f"function_to_apply is {function_to_apply!r}: expected one of "
+                f"{', '.join(_FUNCTIONS)}."
+            )
         config = self.model.config
 
         def answer(rows: list[np.ndarray]) -> Any:
@@ -185,6 +228,8 @@ class TokenClassificationPipeline(Pipeline):
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = classes.probabilities(logits[0]).numpy()
             words = self._words(row, strategy)
+            if not words:
+                return []
             scores = np.array([_OF_WORD[strategy](probabilities[word]) for word in words])
             best, shares = scores.argmax(-1), scores.max(-1, initial=0.0)
             if strategy == "none":
@@ -283,6 +328,8 @@ class FillMaskPipeline(Pipeline):
                 f"No {self.tokenizer.mask_token} in {text!r}: expected one or more to fill."
             )
         wanted = [targets] if isinstance(targets, str) else targets
+        if wanted is not None and not len(wanted):
+            raise ValueError("targets is empty: expected one or more tokens, or None for all.")
         one = len(masks) == 1
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
@@ -314,19 +361,24 @@ class QuestionAnsweringPipeline(Pipeline):
     """The words of a context that answer a question."""
 
     auto_class = "TFAutoModelForQuestionAnswering"
+    length_option = "max_seq_len"
 
     def __call__(
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
     ) -> Any:
         """Answers of ``question`` and ``context``, texts or lists, or of dicts of both."""
-        if question is not None:
-            several = not isinstance(question, str)
-            questions = list(question) if several else [question]
-            contexts = [context] * len(questions) if isinstance(context, str) else list(context)
+        if question is not None or context is not None:
+            questions = [question] if _is_one(question) else list(question)
+            contexts = [context] * len(questions) if _is_one(context) else list(context)
+            if len(questions) != len(contexts):
+                raise ValueError(
+                    f"The pipeline was given {len(questions)} questions and {len(contexts)} "
+                    "contexts: expected as many, or one context."
+                )
             inputs = [
                 {"question": q, "context": c} for q, c in zip(questions, contexts, strict=True)
             ]
-        examples = [inputs] if isinstance(inputs, Mapping) else inputs
+        examples = [inputs] if _is_one(inputs) else inputs
         found = self.answers(examples, **{**self.options, **options})
         return found[0] if len(found) == 1 else found
 
@@ -353,7 +405,9 @@ class QuestionAnsweringPipeline(Pipeline):
         any window that holds it has it; ``pipelines.answers`` sums logits, and asks the window that
         gives a token the most context.
         """
-        most = max_seq_len or min(self.tokenizer.model_max_length, 384)
+        if not _with_texts(text, "question", "context")["question"]:
+            raise ValueError(f"The question on {text['context']!r:.60} is empty: expected a text.")
+        most = max_seq_len or min(self.tokenizer.model_max_length, self._positions, 384)
         windows = self.tokenizer(
             [text["question"]],
             [text["context"]],
@@ -464,13 +518,19 @@ def pipeline(
             f"pipeline({task!r}) was given no model: expected one, its directory or its name."
         )
     kind = PIPELINES[task]
-    name = model if isinstance(model, str) else getattr(model.config, "name_or_path", None)
-    if isinstance(model, str):
+    by_name = isinstance(model, str | os.PathLike)
+    if not by_name and not hasattr(model, "config"):
+        raise ValueError(
+            f"pipeline({task!r}) was given {type(model).__name__} as its model: expected a model "
+            "of bert_tf.transformers, its directory or its name."
+        )
+    name = os.fspath(model) if by_name else getattr(model.config, "name_or_path", None)
+    if by_name:
         settings = {"revision": revision} | ({} if config is None else {"config": config})
         model = auto.MODELS[kind.auto_class].from_pretrained(model, **settings)
     if tokenizer is None and name is None:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
-    if tokenizer is None or isinstance(tokenizer, str):
+    if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
         tokenizer = auto.AutoTokenizer.from_pretrained(str(tokenizer or name))
     options = {key: value for key, value in options.items() if key not in _WITHOUT_MEANING}
     return kind(model, tokenizer, **options)

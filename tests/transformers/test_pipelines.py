@@ -6,7 +6,14 @@ import functools
 import numpy as np
 import pytest
 
-from bert_tf.transformers import BertConfig, BertTokenizerFast, TFBertForMaskedLM, pipeline
+from bert_tf.transformers import (
+    BertConfig,
+    BertTokenizerFast,
+    TFBertForMaskedLM,
+    TFBertForQuestionAnswering,
+    TFBertForTokenClassification,
+    pipeline,
+)
 from tests.transformers import models, running
 
 TEXTS = [
@@ -97,6 +104,11 @@ def test_texts_in_batches_are_answered_as_each_alone(ours, name):
         assert _greatest_difference(answer(case.texts, batch_size=size), alone) < 2e-6
 
 
+def test_a_text_that_is_named_may_be_alone(ours):
+    answer = ours(CASES["classes"])
+    assert answer({"text": TEXTS[0]}) == answer(TEXTS[0])
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.in_peer])
 def test_answers_are_those_of_transformers(folders, ours, name):
@@ -110,15 +122,20 @@ def test_answers_are_those_of_transformers(folders, ours, name):
     assert _greatest_difference(ours(case)(case.texts), expected) < 1e-5
 
 
-def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_weights(tmp_path):
-    vocabulary = [*models.SPECIAL, "so", "no"]
+@pytest.fixture
+def small(tmp_path):
+    """A config and a tokenizer of two words."""
     file = tmp_path / "vocab.txt"
-    file.write_text("\n".join(vocabulary) + "\n")
-    config = BertConfig(
-        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
-    )
+    file.write_text("\n".join([*models.SPECIAL, "so", "no"]) + "\n")
+    sizes = {"vocab_size": 7, "max_position_embeddings": 16, "intermediate_size": 8}
+    config = BertConfig(**sizes, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    return config, BertTokenizerFast(str(file))
+
+
+def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_weights(small):
+    config, tokenizer = small
     model = TFBertForMaskedLM(config)
-    unmask = pipeline("fill-mask", model, tokenizer=BertTokenizerFast(str(file)), top_k=1)
+    unmask = pipeline("fill-mask", model, tokenizer=tokenizer, top_k=1)
     for wanted in (5, 6):
         model.mlm.output_bias.assign(np.eye(7)[wanted] * 50)
         assert unmask("so [MASK]")[0]["token"] == wanted
@@ -126,3 +143,70 @@ def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_w
     model.resize_token_embeddings(8)
     model.mlm.output_bias.assign(np.eye(8)[7] * 50)
     assert unmask("so [MASK]")[0]["token_str"] == "oh"
+
+
+def test_a_text_without_words_has_no_entities_beside_one_that_has(small, tmp_path):
+    config, tokenizer = small
+    TFBertForTokenClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    tag = pipeline("ner", tmp_path, ignore_labels=())
+    for way in ("none", "simple", "max"):
+        blank, words = tag(["  ", "so"], aggregation_strategy=way)
+        assert blank == [] and len(words) == 1
+    assert tag("") == []
+
+
+def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
+    config, tokenizer = small
+    answer = pipeline("question-answering", TFBertForQuestionAnswering(config), tokenizer=tokenizer)
+    found = answer(question=np.str_("so"), context="no " * 30)
+    assert found == answer({"question": "so", "context": "no " * 30})
+
+
+_DICT = r"expected a dict whose texts are named "
+_OF_BOTH = rf"{_DICT}'question' and 'context'\.$"
+REFUSED = {
+    "function": (
+        *("text-classification", "so", {"function_to_apply": "foo"}),
+        r"^function_to_apply is 'foo': expected one of none, sigmoid, softmax\.$",
+    ),
+    "another key": ("text-classification", {"txt": "so"}, {}, rf"given {{'txt': 'so'}}: {_DICT}"),
+    "nothing": ("text-classification", None, {}, "given NoneType in place of a text"),
+    "a number": ("feature-extraction", 3, {}, "given int in place of a text"),
+    "a long text": (
+        *("text-classification", "so " * 20, {}),
+        r"is 22 tokens, and the model has 16 positions: give max_length=16, which cuts it\.$",
+    ),
+    "long windows": (
+        *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
+        r"is 20 tokens, and the model has 16 positions: give max_seq_len=16",
+    ),
+    "no targets": ("fill-mask", "so [MASK]", {"targets": []}, "^targets is empty: expected one"),
+    "no context": ("question-answering", None, {"question": "so"}, _OF_BOTH),
+    "no question": ("question-answering", None, {"context": "so"}, _OF_BOTH),
+    "neither": ("question-answering", None, {}, rf"given None: {_OF_BOTH}"),
+    "texts without names": ("question-answering", "so", {}, rf"given 'so': {_OF_BOTH}"),
+    "contexts": (
+        *("question-answering", None, {"question": ["so", "no"], "context": ["so"]}),
+        r"2 questions and 1 contexts: expected as many, or one context\.$",
+    ),
+    "an empty question": (
+        *("question-answering", None, {"question": "", "context": "so"}),
+        r"^The question on 'so' is empty: expected a text\.$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(small, case):
+    task, texts, options, sentence = REFUSED[case]
+    config, tokenizer = small
+    # Nothing is computed, so any model does.
+    answer = pipeline(task, TFBertForMaskedLM(config), tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=sentence):
+        answer(texts, **options)
+
+
+def test_a_model_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"pipeline\('ner'\) was given int as its model: expected"):
+        pipeline("ner", 3)
