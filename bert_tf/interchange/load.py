@@ -129,7 +129,11 @@ def load_with_report(
     spec = _wanted_model(checkpoint, model_class, arguments)
     # Before anything is built: what does not fit may claim any size.
     tensors, report = select(
-        checkpoint, spec, may_be_new=model_class is not None, new_head=new_head
+        checkpoint,
+        spec,
+        may_be_new=model_class is not None,
+        new_head=new_head,
+        head_option="" if new_head else "new_head=True",
     )
     is_own = spec.model_class is checkpoint.model.model_class and not report.new
     task = (checkpoint.task if is_own else None) or {}
@@ -148,13 +152,19 @@ def load_with_report(
 
 
 def select(
-    checkpoint: Checkpoint, spec: ModelSpec, *, may_be_new: bool = True, new_head: bool = False
+    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    *,
+    may_be_new: bool = True,
+    new_head: bool = False,
+    head_option: str = "",
 ) -> tuple[dict[str, StoredTensor], LoadReport]:
     """Finds the weights of a model, of the checkpoint's config, in a checkpoint; none is read yet.
 
     Returned: the weights that ``weights.assign`` takes, and what became of the rest.
     ``may_be_new``: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
-    is an error. ``new_head``: whether the head stays new though the checkpoint has one.
+    is an error. ``new_head``: whether the head stays new though the checkpoint has one;
+    ``head_option`` is the caller's own name of it, for an error.
     """
     expected = expected_shapes(checkpoint.config, spec)
     own = heads(checkpoint.config, spec)
@@ -162,7 +172,7 @@ def select(
     if new_head:
         source = {name: t for name, t in source.items() if name.split("/")[0] not in own}
     tensors = {name: source[name] for name in expected if name in source}
-    check_tensors(checkpoint.path, tensors, expected)
+    check_tensors(checkpoint.path, tensors, expected, head_option)
     new = tuple(name for name in expected if name not in tensors)
     parts = ("pooler", *own) if may_be_new else ()
     _check_missing(checkpoint, new, expected, parts)
@@ -215,9 +225,12 @@ def _wanted_model(
 
 
 def check_tensors(
-    path: str, tensors: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]
+    path: str,
+    tensors: Mapping[str, StoredTensor],
+    expected: Mapping[str, tuple[int, ...]],
+    head_option: str = "",
 ) -> None:
-    """Checks the shapes of stored tensors, and that they are floats."""
+    """Checks the shapes of stored tensors, and that they are floats; see ``select``."""
     for tensor in tensors.values():
         if tensor.dtype not in _DTYPES:
             raise ValueError(
@@ -231,10 +244,11 @@ def check_tensors(
     ]
     if problems:
         more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        another = f", or pass {head_option} for a new head of another size" if head_option else ""
         raise ValueError(
             f"{path} does not fit its config, or the arguments given (shapes in this library's "
-            f"layout, inputs first): {'; '.join(problems[:_SHOWN])}{more}. Mend the config, or "
-            "pass new_head=True for a new head of another size."
+            f"layout, inputs first): {'; '.join(problems[:_SHOWN])}{more}. Mend the config"
+            f"{another}."
         )
 
 

@@ -36,10 +36,13 @@ def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
     return arguments
 
 
-def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool) -> dict[str, Any]:
-    """Puts a checkpoint's weights into a model; gives what became of them, and logs it."""
+def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None) -> dict[str, Any]:
+    """Puts a checkpoint's weights into a model; gives what became of them, and logs it.
+
+    ``ignores_sizes``: whether a head of another size starts anew; ``None``: there is no option.
+    """
     native, spec = _native(model)
-    renamed = _with_head(checkpoint, spec)
+    renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
     expected = expected_shapes(native.config, spec)
     own = spec.head_shapes(native.config)
     differs = [
@@ -47,7 +50,13 @@ def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool) -> dic
         for name, tensor in renamed.tensors.items()
         if name in own and tensor.shape != expected[name]
     ]
-    tensors, report = select(renamed, spec, new_head=bool(differs) and ignores_sizes)
+    could_ignore = differs and ignores_sizes is False
+    tensors, report = select(
+        renamed,
+        spec,
+        new_head=bool(differs and ignores_sizes),
+        head_option="ignore_mismatched_sizes=True" if could_ignore else "",
+    )
     assign(native, tensors)
     # Notes are on the tokenizer, which scripts load by itself.
     for sentence in report._replace(notes=()).sentences(checkpoint.path):

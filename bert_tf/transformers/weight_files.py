@@ -34,7 +34,7 @@ def save(keras_save: Callable[..., None], path: str, options: dict[str, Any]) ->
 def load(model: Any, keras_load: Callable[..., Any], path: str, options: dict[str, Any]) -> None:
     """Reads the file of that name: what ``save`` wrote, or weights of their classes in Keras 2."""
     if not keras2_files.is_keras_3(path):
-        read_weights(model, open_for(path, model.config.to_dict()), ignores_sizes=False)
+        read_weights(model, open_for(path, model.config.to_dict()), ignores_sizes=None)
     elif path.endswith(_SUFFIX):
         keras_load(path)
     else:

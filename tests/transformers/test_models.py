@@ -141,8 +141,14 @@ def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, c
         "bad",
         "good",
     )
-    with pytest.raises(ValueError, match=r"classifier.weight is \(8, 2\), expected \(8, 5\)"):
+    sizes = r"classifier.weight is \(8, 2\), expected \(8, 5\)"
+    remedy = (
+        r"Mend the config, or pass ignore_mismatched_sizes=True for a new head of another size\.$"
+    )
+    with pytest.raises(ValueError, match=rf"{sizes}.* {remedy}\.$"):
         TFBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
+    with pytest.raises(ValueError, match=r"expected \(9, 8\)\. Mend the config\.$"):
+        TFBertForSequenceClassification.from_pretrained(tmp_path, vocab_size=9)
     caplog.clear()
     wide, info = successor.TFAutoModelForSequenceClassification.from_pretrained(
         tmp_path, num_labels=5, ignore_mismatched_sizes=True, output_loading_info=True
