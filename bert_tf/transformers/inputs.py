@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import KerasTensor, ops
 
 from .outputs import ModelOutput
@@ -23,6 +24,8 @@ _REFUSED = {
     "past_key_values": "states of earlier tokens are not kept, and nothing is generated",
 }
 _IGNORED = ("use_cache", "return_loss")
+# Where tensors have their rows' length.
+_LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
 
 
 class Call(NamedTuple):
@@ -77,6 +80,36 @@ def _as_tensor(value: Any) -> Any:
     return value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
 
 
+def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
+    """Refuses rows, and ids outside of a graph, that the embeddings have no place for.
+
+    A graph, which does not know its ids, is not made longer for it: on a CPU TensorFlow refuses
+    there what is too high, and what is below 0 counts from the end.
+    """
+    of = {
+        "input_ids": tables.word_embeddings,
+        "token_type_ids": tables.token_type_embeddings,
+        "position_ids": tables.position_embeddings,
+    }
+    most = of["position_ids"].shape[0]
+    if "position_ids" not in tensors:
+        lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
+        if any(length is not None and length > most for length in lengths):
+            raise ValueError(
+                f"{name} was given rows of {lengths[0]} tokens, and has {most} positions: cut them "
+                f"(truncation=True, max_length={most} of the tokenizer)."
+            )
+    for key, table in of.items() if tf.executing_eagerly() else ():
+        if table is None or key not in tensors or isinstance(tensors[key], KerasTensor):
+            continue
+        ids = np.asarray(tensors[key])
+        if ids.size and (ids.min() < 0 or ids.max() >= table.shape[0]):
+            raise ValueError(
+                f"{name} was given {key} from {ids.min()} to {ids.max()}: expected 0 to "
+                f"{table.shape[0] - 1}."
+            )
+
+
 class CalledAsTheirs(keras.layers.Layer):
     """A layer that takes the arguments of theirs, and has this library's model in it.
 
@@ -106,6 +139,7 @@ class CalledAsTheirs(keras.layers.Layer):
         if self.native is None:
             return super().__call__(*arguments, **named)
         tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
+        check_places(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
         return super().__call__(tensors, **switches)
 
     def call(

@@ -266,6 +266,7 @@ def test_refusals(tmp_path, case):
     with pytest.raises(ValueError) as refusal:
         make(**changed).load_weights(path)
     assert str(refusal.value).startswith(sentence.format(path=path))
+    assert "pass " not in str(refusal.value)  # load_weights has no option for it
 
 
 def test_load_without_a_config_says_where_it_looked(tmp_path):

@@ -142,9 +142,7 @@ def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, c
         "good",
     )
     sizes = r"classifier.weight is \(8, 2\), expected \(8, 5\)"
-    remedy = (
-        r"Mend the config, or pass ignore_mismatched_sizes=True for a new head of another size\.$"
-    )
+    remedy = r"Mend the config, or pass ignore_mismatched_sizes=True for a new head of another size"
     with pytest.raises(ValueError, match=rf"{sizes}.* {remedy}\.$"):
         TFBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
     with pytest.raises(ValueError, match=r"expected \(9, 8\)\. Mend the config\.$"):
@@ -203,6 +201,27 @@ REFUSALS = {
         "states of earlier tokens are not kept",
     ),
     "neither ids nor vectors": (lambda model: model(attention_mask=MASK), ValueError, "neither"),
+    **{
+        f"{name} of {value}": (
+            lambda model, name=name, value=value: model(**{**ROWS, name: IDS * 0 + value}),
+            ValueError,
+            rf"^\S+ was given {name} from {value} to {value}: expected 0 to {most}\.$",
+        )
+        for name, value, most in (
+            *(("input_ids", -5, 19), ("input_ids", 20, 19), ("token_type_ids", -1, 1)),
+            ("position_ids", 16, 15),
+        )
+    },
+    "a long row": (
+        lambda model: model(np.ones((1, 17), int)),
+        ValueError,
+        r"^\S+ was given rows of 17 tokens, and has 16 positions: cut them \(truncation=True",
+    ),
+    "a long row of a graph": (
+        lambda model: model.predict(np.ones((1, 17), int), verbose=0),
+        ValueError,
+        "rows of 17 tokens, and has 16 positions",
+    ),
     "an unknown argument": (lambda model: model(IDS, lables=[1]), TypeError, "'lables'"),
     "a mask of three dimensions": (
         lambda model: model(IDS, attention_mask=np.ones((2, 4, 4))),
