@@ -12,8 +12,8 @@ from bert_tf.transformers import (
     TFBertForMaskedLM,
     TFBertForQuestionAnswering,
     TFBertForTokenClassification,
-    pipeline,
 )
+from bert_tf.transformers.answering import pipeline
 from tests.transformers import models, running
 
 TEXTS = [
