@@ -163,6 +163,19 @@ def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
     assert found == answer({"question": "so", "context": "no " * 30})
 
 
+def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
+    config, tokenizer = small
+    model = TFBertForQuestionAnswering(config)
+    answer = pipeline("question-answering", model, tokenizer=tokenizer, top_k=9)
+    found = answer(question="so", context="no so", handle_impossible_answer=True)
+    # [CLS] so [SEP] no so [SEP]
+    logits = model(**tokenizer(["so"], ["no so"])).to_tuple()
+    starts, ends = (np.exp(some.numpy()[0, [0, 3, 4]]) for some in logits)
+    shares = np.outer(starts / starts.sum(), ends / ends.sum())
+    expected = {"": shares[0, 0], "no": shares[1, 1], "no so": shares[1, 2], "so": shares[2, 2]}
+    assert {one["answer"]: one["score"] for one in found} == pytest.approx(expected, abs=1e-6)
+
+
 _DICT = r"expected a dict whose texts are named "
 _OF_BOTH = rf"{_DICT}'question' and 'context'\.$"
 REFUSED = {
