@@ -37,10 +37,10 @@ def test_the_data_in_words():
         "evaluated on: dev; predicted: test.",
         "2 of the training examples have more than 5 tokens (--max_seq_length): they are cut.",
     ]
-    numbers = examples_of([TextExample("0", "a0", None, 1.5)])
+    numbers = examples_of([TextExample(str(n), "a0", None, n + 0.5) for n in (0, 2)])
     task = text_task("own", numbers, {}, {}, kind="regression")
     assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
-        "Task: own, 1 examples to train on; evaluated on: nothing.",
+        "Task: own, 2 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
 

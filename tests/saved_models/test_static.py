@@ -38,6 +38,7 @@ def texts():
 
 def export_static(model, texts, folder, dims):
     """Exports a model in memory; the export's directory."""
+    folder.mkdir(exist_ok=True)
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
     flags = {
         "corpus": str(folder / "corpus.txt"),

@@ -173,7 +173,9 @@ def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
     starts, ends = (np.exp(some.numpy()[0, [0, 3, 4]]) for some in logits)
     shares = np.outer(starts / starts.sum(), ends / ends.sum())
     expected = {"": shares[0, 0], "no": shares[1, 1], "no so": shares[1, 2], "so": shares[2, 2]}
-    assert {one["answer"]: one["score"] for one in found} == pytest.approx(expected, abs=1e-6)
+    # Behind them are spans that end before they begin, as transformers lists them, of score 0.
+    best = {one["answer"]: one["score"] for one in reversed(found)}
+    assert best == pytest.approx(expected, abs=1e-6)
 
 
 _DICT = r"expected a dict whose texts are named "
