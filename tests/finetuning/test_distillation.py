@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf import api
 from bert_tf.finetuning import teacher as teacher_module
 from bert_tf.finetuning.model import take_layers
 from bert_tf.finetuning.run import run
@@ -25,6 +26,7 @@ from bert_tf.training import checkpoints
 from .small_runs import (
     TINY,
     VOCAB,
+    assert_bit_equal,
     assert_ends_as,
     results_of,
     save_weights,
@@ -205,6 +207,22 @@ def test_the_losses_of_a_run_are_those_of_a_plain_loop(taught, teacher):
             weight = (2, 3)[label]
         expected += weight * loss
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_texts_in_memory_are_taught_as_those_of_a_file(taught, flags, inputs, tmp_path):
+    """The one that is evaluated on is left out, too."""
+    given = {name: value for name, value in flags.items() if name != "unlabelled_file"}
+    found = api.fine_tune(
+        sentences(46),
+        sentences(20, seed=1),
+        unlabelled=[*UNLABELLED, sentences(1, seed=1)[0][0]],
+        **{"init": inputs / "tiny", "model_dir": tmp_path / "run", "task": "classification"},
+        **{"max_seq_length": 16, "train_batch_size": 8, "export": False, "verbose": False},
+        **given,
+    )
+    assert found.results["rows"] == {"train": 46, "unlabelled": 20, "dev": 20}
+    for folder in ("teacher", "checkpoints"):
+        assert_bit_equal(saved(tmp_path / "run" / folder), saved(taught / folder))
 
 
 @pytest.mark.parametrize(
