@@ -36,9 +36,8 @@ def read_breaks() -> list[tuple[str, str, str]]:
 
 def related(path: str) -> list[str]:
     """The test files that import a module, or else one that imports it, and those of its name."""
-    parts = pathlib.Path(path).with_suffix("").parts
-    room, module = parts[-2:]
-    dotted = ".".join(parts if parts[0] == "bert_tf" else ("bert_tf", *parts))
+    room, module = pathlib.Path(path).with_suffix("").parts[-2:]
+    dotted = _dotted(path)
     names = [
         rf"from {re.escape(dotted)} import",
         rf"from {re.escape(dotted.rpartition('.')[0])} import (\([^)]*|.*)\b{module}\b",
@@ -59,6 +58,11 @@ def related(path: str) -> list[str]:
     return sorted(found, key=lambda name: (not name.endswith(f"/test_{module}.py"), name))
 
 
+def _dotted(path: str) -> str:
+    parts = pathlib.Path(path).with_suffix("").parts
+    return ".".join(parts if parts[0] == "bert_tf" else ("bert_tf", *parts))
+
+
 def _files(*folders: str) -> list[tuple[str, str]]:
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     return [(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
@@ -71,6 +75,8 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[int, int]:
     if before.count(old) != 1:
         raise SystemExit(f"{path} has {before.count(old)} times what is to be broken: {old}")
     tests = related(path)
+    if ">>> " in before:
+        tests.append(f"tests/test_examples.py::test_examples[{_dotted(path)}]")
     file.write_text(before.replace(old, new))
     try:
         printed = _run(["-q", "-n0", "-p", "no:cacheprovider", "--tb=no", *["-x"][:quick], *tests])
