@@ -35,27 +35,33 @@ def read_breaks() -> list[tuple[str, str, str]]:
 
 
 def related(path: str) -> list[str]:
-    """The test files that import a module, or else one that imports it, and those of its name."""
+    """A module's tests: its own file's, those of files that import it, and its examples."""
     room, module = pathlib.Path(path).with_suffix("").parts[-2:]
-    dotted = _dotted(path)
-    names = [
-        rf"from {re.escape(dotted)} import",
-        rf"from {re.escape(dotted.rpartition('.')[0])} import (\([^)]*|.*)\b{module}\b",
-    ]
-    imported = re.compile("|".join(rf"^\s*{name}" for name in names), re.MULTILINE)
-    beside = re.compile(rf"^from \.{module} import|^from \. import .*\b{module}\b", re.MULTILINE)
     found = {f"tests/{room}/test_{module}.py", f"tests/test_{module}.py"}
     # What all modules of a room promise together.
     found |= {f"tests/{room}/test_{kind}.py" for kind in ("contract", "refused")}
-    found |= {name for name, text in _files("tests") if imported.search(text)}
+    found |= _importing(path, "tests")
     found = {name for name in found if (ROOT / name).is_file() and "/test_" in name}
-    if not found:
-        for name, text in _files("bert_tf", "pipelines", "saved_models"):
-            is_beside = pathlib.Path(name).parent == pathlib.Path(path).parent
-            if imported.search(text) or (is_beside and beside.search(text)):
-                found |= set(related(name))
+    if ">>> " in (ROOT / path).read_text():
+        found.add(f"tests/test_examples.py::test_examples[{_dotted(path)}]")
     # Its own file first, which is the likeliest to notice.
     return sorted(found, key=lambda name: (not name.endswith(f"/test_{module}.py"), name))
+
+
+def _importing(path: str, *folders: str) -> set[str]:
+    """The files of some folders that import a module."""
+    module = pathlib.Path(path).stem
+    dotted = re.escape(_dotted(path))
+    package = dotted.rpartition(r"\.")[0]
+    names = [rf"from {dotted} import", rf"from {package} import (\([^)]*|.*)\b{module}\b"]
+    absolute = re.compile("|".join(rf"^\s*{name}" for name in names), re.MULTILINE)
+    beside = re.compile(rf"^from \.{module} import|^from \. import .*\b{module}\b", re.MULTILINE)
+    return {
+        name
+        for name, text in _files(*folders)
+        if absolute.search(text)
+        or (pathlib.Path(name).parent == pathlib.Path(path).parent and beside.search(text))
+    }
 
 
 def _dotted(path: str) -> str:
@@ -74,16 +80,22 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[int, int]:
     before = file.read_text()
     if before.count(old) != 1:
         raise SystemExit(f"{path} has {before.count(old)} times what is to be broken: {old}")
-    tests = related(path)
-    if ">>> " in before:
-        tests.append(f"tests/test_examples.py::test_examples[{_dotted(path)}]")
+    given = ["-q", "-n0", "-p", "no:cacheprovider", "--tb=no", *["-x"][:quick]]
+    users = _importing(path, "bert_tf", "pipelines", "saved_models")
+    asked: set[str] = set()
+    failed: set[str] = set()
     file.write_text(before.replace(old, new))
     try:
-        printed = _run(["-q", "-n0", "-p", "no:cacheprovider", "--tb=no", *["-x"][:quick], *tests])
+        for modules in ([path], sorted(users)):
+            tests = dict.fromkeys(test for module in modules for test in related(module))
+            tests = [test for test in tests if test not in asked]
+            if tests and not failed:
+                printed = _run([*given, *tests])
+                failed = set(re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", printed, re.MULTILINE))
+                asked.update(tests)
     finally:
         file.write_text(before)
-    failed = re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", printed, re.MULTILINE)
-    return len(set(failed)), len(tests)
+    return len(failed), len(asked)
 
 
 def _run(arguments: list[str]) -> str:
