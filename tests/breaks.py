@@ -4,9 +4,10 @@
 
 Each break of ``breaks.txt`` replaces a text of a file, which occurs there once, by another. The
 script makes it in this checkout, which must have no changes of its own and be what is installed,
-runs the fast tests of the files that import the module or are named after it, and puts the file
-back. It prints how many test functions failed, and ends with status 1 where a break was noticed by
-none. With --quick the first that fails ends the tests of a break.
+runs the module's examples and the fast tests of the files that import it or are named after it, and
+where all pass those of the modules that import it and of their rooms. It puts the file back, and
+prints how many test functions failed; it ends with status 1 where a break was noticed by none. With
+--quick the first that fails ends the tests of a break.
 """
 
 import argparse
@@ -87,8 +88,11 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[int, int]:
     file.write_text(before.replace(old, new))
     try:
         for modules in ([path], sorted(users)):
-            tests = dict.fromkeys(test for module in modules for test in related(module))
-            tests = [test for test in tests if test not in asked]
+            found = {test: None for module in modules for test in related(module)}
+            if modules != [path]:
+                rooms = {f"tests/{pathlib.Path(name).parent.name}" for name in (path, *users)}
+                found |= dict.fromkeys(room for room in sorted(rooms) if (ROOT / room).is_dir())
+            tests = [test for test in found if test not in asked]
             if tests and not failed:
                 printed = _run([*given, *tests])
                 failed = set(re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", printed, re.MULTILINE))
