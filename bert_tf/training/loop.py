@@ -224,7 +224,10 @@ class TrainingLoop:
             # A turn begins when the one before has ended on a CPU, and earlier on other devices.
             ended = tf.maximum(ended, self._time_after([]))
             batch = iterator.get_next()  # type: ignore[attr-defined]
-            waited += tf.maximum(self._time_after(batch[features.CURSOR]) - ended, 0.0)
+            came = self._time_after(batch[features.CURSOR])
+            with tf.control_dependencies([came]):  # else one core makes the step first
+                batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+            waited += tf.maximum(came - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
             loss, norm, own, step_cursors, is_good = self._make_one(batch, trend)
             sums += own

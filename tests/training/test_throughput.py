@@ -1,5 +1,8 @@
 """What a training says of its speed."""
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -58,3 +61,15 @@ def test_the_loop_counts_the_time_without_a_batch():
         waited = loop.train(iterator, 5).waited
         shares.append(waited / (time.time() - began))
     assert min(shares) < 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux binds a process to a core")
+def test_on_one_core_a_step_is_no_time_without_a_batch():
+    code = (
+        "import os, sys, pytest; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
+        "sys.exit(pytest.main(['-q', '-n0', sys.argv[1]]))"
+    )
+    test = f"{__file__}::{test_the_loop_counts_the_time_without_a_batch.__name__}"
+    run = subprocess.run([sys.executable, "-c", code, test], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
