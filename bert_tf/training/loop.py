@@ -223,10 +223,7 @@ class TrainingLoop:
         ) -> tuple[Any, ...]:
             # A turn begins when the one before has ended on a CPU, and earlier on other devices.
             ended = tf.maximum(ended, self._time_after([]))
-            batch = iterator.get_next()  # type: ignore[attr-defined]
-            came = self._time_after(batch[features.CURSOR])
-            with tf.control_dependencies([came]):  # else one core makes the step first
-                batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+            batch, came = self._timed(iterator.get_next())  # type: ignore[attr-defined]
             waited += tf.maximum(came - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
             loss, norm, own, step_cursors, is_good = self._make_one(batch, trend)
@@ -279,6 +276,18 @@ class TrainingLoop:
 
             sums = tf.cond(is_good, apply, lambda: tf.zeros_like(sums))
         return loss, norm, sums, cursors, is_good
+
+    def _timed(self, batch: Any) -> tuple[Any, tf.Tensor]:
+        """A batch, and the time at which it came: one core would make the step before it asks."""
+        came = self._time_after(batch[features.CURSOR])
+        if not self._measures_waits:
+            return batch, came
+
+        def behind(value: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([came]), tf.device(value.device):
+                return tf.identity(value)
+
+        return tf.nest.map_structure(behind, batch, expand_composites=True), came
 
     def _time_after(self, values: Any) -> tf.Tensor:
         """The seconds at which tensors, of any device, have been computed; 0 without a clock."""
