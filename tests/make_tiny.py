@@ -20,7 +20,6 @@ from bert_tf.reports import cards
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"
 _KEPT = ("step", "objective", "parameters", "trained_tokens", "evaluation")
-_OWN = ("num_train_steps", "num_warmup_steps", "phases")  # the command says them
 _FIGURES = {
     "masked_lm_perplexity": "perplexity of the masked tokens",
     "masked_lm_accuracy": "accuracy of the masked tokens",
@@ -50,8 +49,7 @@ def main(run: str) -> None:
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))
     write_json(str(FOLDER / "results.json"), results)
-    flags = {**recipes.RECIPES["hour"], **dict.fromkeys(_OWN)}
-    recipe = recipes.as_flags("hour", flags)
+    recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
     figures = [[name, f"{results['evaluation'][key]:.4g}"] for key, name in _FIGURES.items()]
     text = cards.card(
         "tiny",
@@ -65,13 +63,10 @@ def main(run: str) -> None:
             " ".join(_TEXT.split("\n")),
             cards.code(
                 "python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour "
-                f"--num_train_steps={found['step']} --phases=12:0.0375,32:0.1125,128:0.85 "
-                "--num_warmup_steps=500 --model_dir=runs/hour",
+                "--model_dir=runs/hour",
                 "sh",
             ),
-            f"The recipe is `{recipe}`. The run was planned for 30,000 steps, which changed near "
-            "step 2,400 (`--change=num_train_steps`): until then its rate fell more slowly than by "
-            "this command. The weights are rounded to bfloat16.",
+            f"The recipe is `{recipe}`. The weights are rounded to bfloat16.",
         ),
         cards.section(
             "Held-out documents",
