@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OURS, PEER = "bert_tf", "transformers"
 ROW, BATCH, MASKS = 128, 16, 0.15
-KEPT = [375 << n for n in range(8)]  # the last is 48,000
+KEPT = [36_000 >> n for n in range(8)]
 COLUMNS = ("library", "step", "seconds", "tokens", "held_out_loss", "machine")
 
 
@@ -65,7 +65,7 @@ def train_ours(plan: Plan) -> None:
     """Runs the command, for as many hours as are asked for; the recipe's steps are an hour's."""
     command = [sys.executable, "-m", "bert_tf.pretrain", "--recipe=hour"]
     command += [f"--input={','.join(plan.patterns)}", f"--model_dir={plan.path(OURS)}"]
-    command += [f"--keep_steps={','.join(map(str, KEPT[:-1]))}"]
+    command += [f"--keep_steps={','.join(map(str, KEPT[1:]))}"]
     command += [] if plan.hours == 1 else [f"--max_hours={plan.hours}"]
     subprocess.run(command, check=True)
 
@@ -110,7 +110,7 @@ def curve_of_ours(plan: Plan) -> Iterator[dict[str, Any]]:
 
     results = plan.results()
     seconds = clock(plan.path(OURS, "logs"))
-    kept = [step for step in KEPT if os.path.isdir(plan.path(OURS, "steps", str(step)))]
+    kept = [step for step in sorted(KEPT) if os.path.isdir(plan.path(OURS, "steps", str(step)))]
     folders = {step: plan.path(OURS, "steps", str(step)) for step in kept}
     folders[results["step"]] = plan.path(OURS)
     for step, folder in folders.items():

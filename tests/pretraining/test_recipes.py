@@ -41,9 +41,9 @@ def test_five_minutes():
 def test_an_hour():
     settings = parse("--recipe=hour", "--input=a")[0]
     assert phases_of(settings) == [
-        Phase(12, 0, 300, 10),
-        Phase(32, 300, 1200, 4),
-        Phase(128, 1200, 48_000, 1),
+        Phase(12, 0, 360, 10),
+        Phase(32, 360, 1440, 4),
+        Phase(128, 1440, 36_000, 1),
     ]
     assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
     assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
