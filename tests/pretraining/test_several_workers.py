@@ -62,28 +62,24 @@ def whole(inputs, tmp_path_factory):
     return model_dir
 
 
-def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(inputs, whole, tmp_path):
+def test_workers_stop_in_time_and_are_killed_and_end_as_if_nothing_had_been(
+    inputs, whole, tmp_path
+):
+    """By the chief's clock all stop at one step; where one is killed, the other ends, too."""
     model_dir = tmp_path / "run"
-    workers = _start(inputs, (model_dir, model_dir))
+    for out, error, status in _end(_start(inputs, [model_dir] * 2, stop_after_minutes=0.001)):
+        assert status == 75, out + error
+        said = r"Stopped by --stop_after_minutes=0.001 at step \d+. The same command goes"
+        assert re.match(said, error.splitlines()[-1]), error
+    workers = _start(inputs, [model_dir] * 2)
     _when_saved(model_dir, 40)
     workers[1].kill()
     (_, error, status), _ = _end(workers)
     assert status == 1 and "Traceback" not in error
     assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
-    for out, error, status in _end(_start(inputs, (model_dir, model_dir))):
+    for out, error, status in _end(_start(inputs, [model_dir] * 2)):
         assert status == 0, out + error
     assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
-
-
-def test_workers_stop_in_time_by_the_chiefs_clock(inputs, whole, tmp_path):
-    model_dirs = (tmp_path / "run", tmp_path / "run")
-    for out, error, status in _end(_start(inputs, model_dirs, stop_after_minutes=0.001)):
-        assert status == 75, out + error
-        said = r"Stopped by --stop_after_minutes=0.001 at step \d+. The same command goes"
-        assert re.match(said, error.splitlines()[-1]), error
-    for out, error, status in _end(_start(inputs, model_dirs)):
-        assert status == 0, out + error
-    assert_bit_equal(weights(model_dirs[0], STEPS), weights(whole, STEPS))
 
 
 @pytest.mark.parametrize(
