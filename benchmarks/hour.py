@@ -142,7 +142,10 @@ def held_out_loss(path: str, logits_of: Callable[[dict[str, np.ndarray]], Any]) 
 
 
 def clock(logs: str) -> Callable[[int], float]:
-    """The seconds from a run's first step to any other, by what it wrote for TensorBoard."""
+    """The seconds from a run's first step to any other, by what it wrote for TensorBoard.
+
+    It writes every few seconds: a longer pause, in which the run was stopped, counts as a minute.
+    """
     import tensorflow as tf
 
     found: dict[int, float] = {}
@@ -151,10 +154,11 @@ def clock(logs: str) -> Callable[[int], float]:
             if event.summary.value and event.step:
                 found.setdefault(event.step, event.wall_time)
     steps = sorted(found)
-    times = [found[step] for step in steps]
+    gaps = np.minimum(np.diff([found[step] for step in steps]), 60.0)
     # The first of them are written when the first steps have been made.
-    begin = times[0] - steps[0] * (times[1] - times[0]) / (steps[1] - steps[0])
-    return lambda step: float(np.interp(step, [0, *steps], [begin, *times])) - begin
+    first = steps[0] * gaps[0] / (steps[1] - steps[0])
+    seconds = first + np.concatenate([[0.0], np.cumsum(gaps)])
+    return lambda step: float(np.interp(step, [0, *steps], [0.0, *seconds]))
 
 
 # === The command ===

@@ -6,8 +6,8 @@ Each break of ``breaks.txt`` replaces a text of a file, which occurs there once,
 script makes it in this checkout, which must have no changes of its own and be what is installed,
 runs the module's examples and the fast tests of the files that import it or are named after it, and
 where all pass those of the modules that import it and of their rooms. It puts the file back, and
-prints how many test functions failed; it ends with status 1 where a break was noticed by none. With
---quick the first that fails ends the tests of a break.
+prints how many test functions failed, and one of them; it ends with status 1 where a break was
+noticed by none. With --quick the first that fails ends the tests of a break.
 """
 
 import argparse
@@ -75,8 +75,8 @@ def _files(*folders: str) -> list[tuple[str, str]]:
     return [(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
 
 
-def noticed(path: str, old: str, new: str, quick: bool) -> tuple[int, int]:
-    """How many test functions fail with a break, and how many files were run."""
+def noticed(path: str, old: str, new: str, quick: bool) -> tuple[list[str], int]:
+    """The test functions that fail with a break, and how many files were run."""
     file = ROOT / path
     before = file.read_text()
     if before.count(old) != 1:
@@ -99,7 +99,7 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[int, int]:
                 asked.update(tests)
     finally:
         file.write_text(before)
-    return len(failed), len(asked)
+    return sorted(failed), len(asked)
 
 
 def _run(arguments: list[str]) -> str:
@@ -136,7 +136,10 @@ def main() -> None:
             continue
         failed, files = noticed(path, old, new, asked.quick)
         missed += not failed
-        print(f"{number:3} {failed:3} by {files:2} files  {path}: {new.strip()}", flush=True)
+        by = f"  noticed by {failed[0]}" if failed else ""
+        print(
+            f"{number:3} {len(failed):3} of {files:2} files  {path}: {new.strip()}{by}", flush=True
+        )
     sys.exit(1 if missed else 0)
 
 

@@ -45,6 +45,9 @@ def main(run: str) -> None:
     checkpoint = dataclasses.replace(checkpoint, tensors=rounded)
     found = read_json_object(str(pathlib.Path(run) / "results.json"))
     results = {name: found[name] for name in _KEPT}
+    whole = recipes.RECIPES["hour"]["num_train_steps"]
+    if results["step"] != whole:
+        sys.exit(f"{run} ended at step {results['step']}: the card tells of {whole}, the recipe's.")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))

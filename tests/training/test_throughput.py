@@ -64,7 +64,7 @@ def test_the_loop_counts_the_time_without_a_batch():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux binds a process to a core")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="os.sched_setaffinity is missing")
 def test_on_one_core_a_step_is_no_time_without_a_batch():
     code = (
         "import os, sys, pytest; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
