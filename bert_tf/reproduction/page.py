@@ -14,7 +14,7 @@ from bert_tf.training.progress import duration
 
 from .plan import Key, Place, Plan
 from .score_table import Score
-from .settings import CAVEAT, INPUTS, INTRODUCTION, TABLES, Column, Settings, Table
+from .settings import CAVEAT, INPUTS, INTRODUCTIONS, TABLES, Column, Settings, Table
 
 MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"
 
@@ -72,10 +72,13 @@ def write(
     seconds = {(score.cell, score.seed): score.seconds for score in own}
     examples = f"{settings.max_examples:,}" if settings.max_examples else "all"
     flags = {k: str(v) for k, v in settings.plan.items() if v not in (None, "") and k != "input"}
-    texts = {"max_examples": examples, "inputs": INPUTS, "command": shlex.join(as_words(flags))}
+    chosen = {"table": ",".join(settings.table)} if settings.table else {}
+    command = shlex.join(as_words({**flags, **chosen}))
+    texts = {"max_examples": examples, "inputs": INPUTS, "command": command}
+    introduction = INTRODUCTIONS["text" if plan.reads_text else "checkpoint"]
     parts = [
         f"{MARK}# Reproduction\n",
-        INTRODUCTION.format(**{**dataclasses.asdict(settings), **texts}),
+        introduction.format(**{**dataclasses.asdict(settings), **texts}),
         f"Machine: {'; '.join(sorted({each.machine for each in own})) or 'none yet'}. The "
         f"runs took {duration(sum(seconds.values()))}, with other work on it.\n",
     ]

@@ -90,7 +90,10 @@ class Plan:
         self._recipe = recipe if recipe in RECIPES else ""
         named = [p for each in settings.input or () for p in sorted(tf.io.gfile.glob(each))]
         self._corpus, self._first_file = sorted({*named}), named[:1]
-        if not self._corpus:
+        chosen = [name for name in TABLES if name in (settings.table or TABLES)]
+        are_tuned = all(TABLES[name].uses_checkpoint for name in chosen)
+        self.reads_text = not (settings.checkpoint and are_tuned)
+        if self.reads_text and not self._corpus:
             raise ValueError(
                 f"--input={','.join(settings.input or ())} names no file: give the text to "
                 "pre-train on, paths or globs separated by commas."
@@ -111,7 +114,7 @@ class Plan:
         self.runs = {"vocab": vocab}
         self.trained: dict[str, Cell] = {}  # what a pre-training itself is judged by
         self.places: dict[str, dict[Key, Place]] = {}
-        for name in (name for name in TABLES if name in (settings.table or TABLES)):
+        for name in chosen:
             pairs = itertools.product(enumerate(TABLES[name].rows), TABLES[name].columns)
             self.places[name] = {
                 (number, column): self._place(TABLES[name], row, column)

@@ -54,7 +54,7 @@ def _table(columns: list[list[str]], rows: list[dict[str, Any]], **values: Any) 
 
 _VALUES = tomllib.loads((pathlib.Path(__file__).parent / "experiments.toml").read_text("utf-8"))
 INPUTS = "python -m bert_tf.reproduce --input='wiki/*.gz,books/*.gz' --data_dir=data"
-INTRODUCTION, CAVEAT = _VALUES["introduction"], _VALUES["caveat"]
+INTRODUCTIONS, CAVEAT = _VALUES["introductions"], _VALUES["caveat"]
 TASKS: dict[str, list[dict[str, Any]]] = _VALUES["tasks"]  # each a list of sources
 TABLES = {name: _table(**values) for name, values in _VALUES["tables"].items()}
 _NO_PLAN = {"table", "cells", "page", "checkpoint", "data_dir", "output_dir", "dry_run"}

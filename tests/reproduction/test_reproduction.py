@@ -392,6 +392,28 @@ def test_the_page_names_the_checkpoint_and_the_command_that_makes_its_table_agai
     assert error is None and left == [] and f"--checkpoint={tmp_path.name}/minilm" in words
 
 
+def test_tables_of_a_checkpoint_alone_need_no_text(make, tmp_path):
+    (tmp_path / "minilm").write_text("weights")
+    given = {"checkpoint": str(tmp_path / "minilm"), "input": None}
+    settings = make(table=["features", "stability"], **given)
+    Reproduction(settings, stub := Stub()).run()
+    assert stub.made and all(name.startswith("finetune/checkpoint_") for name in stub.made)
+    page = pathlib.Path(settings.page).read_text()
+    assert f"Fine-tunings of `{tmp_path}/minilm` on 64 examples" in page
+    assert "pre-training" not in page.split("## ")[0]
+    with pytest.raises(ValueError, match="names no file: give the text"):
+        Plan(make(table=["features", "ablations"], **given))
+
+
+def test_the_page_repeats_its_tables_and_no_others(make):
+    settings = make(table=["steps", "sizes"])
+    Reproduction(settings, Stub()).run()
+    page = pathlib.Path(settings.page).read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("python -m "))
+    words = shlex.split(line)
+    assert "--table=steps,sizes" in words
+
+
 def test_noise_and_what_learned_nothing_are_marked(make, tmp_path):
     settings = make(table=["steps"])
     stub = Stub(scores={"finetune/base_sst-2": [0.5, 0.52, 0.51]})
