@@ -1,18 +1,20 @@
 """An hour of pre-training beside transformers' BertForPreTraining: the same text, model and rows.
 
-    python -m benchmarks.hour --input='wiki/*.gz,books/*.gz' --runs=FOLDER [--hours=1]
+    python -m benchmarks.hour --input='wiki/*.gz,books/*.gz' --runs=FOLDER [--seconds=3400]
         [--results=FILE.csv] [--picture=FILE.png]
 
-First ``--recipe=hour``, as a command, which keeps the weights of some steps; then the peer, with
-the same config, vocabulary and text, for as long as the first trained. Nothing else should run
-beside. What the weights make of the same held-out rows, with 15% masks, is computed afterwards and
-off the clock. Whatever is there already is not made again. ``benchmarks.hour_transformers`` has the
-peer's side.
+Both train at the same time, each on a core of its own: ``--recipe=hour``, as a command, which keeps
+the weights of some steps, and the peer, with the same config, vocabulary and text. Nothing else
+should run beside. The peer is given ``--seconds``, by default what the recipe's steps took on a
+core. Behind it ``--recipe=default`` makes a quarter of the steps. What the weights make of the same
+held-out rows, with 15% masks, is computed off the clock. Whatever is there already is not made
+again. ``benchmarks.hour_transformers`` has the peer's side.
 
 SST-2 of both: ``bert_tf.finetune --init_checkpoint=RUNS/bert_tf`` and ``RUNS/transformers``.
 """
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import glob
@@ -21,11 +23,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.startup import filter_native_log
 
 from .machine import processor
@@ -33,9 +37,9 @@ from .machine import processor
 if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-OURS, PEER = "bert_tf", "transformers"
+OURS, PEER, DEFAULT = "bert_tf", "transformers", "bert_tf, --recipe=default"
+FOLDERS = {OURS: "bert_tf", DEFAULT: "default"}
 ROW, BATCH, MASKS = 128, 16, 0.15
-KEPT = [36_000 >> n for n in range(8)]
 COLUMNS = ("library", "step", "seconds", "tokens", "held_out_loss", "machine")
 
 
@@ -45,29 +49,55 @@ class Plan:
 
     patterns: list[str]
     runs: str
-    hours: float
+    steps: int
+    seconds: float
 
     def path(self, *names: str) -> str:
         """A path below the folder of the runs."""
         return os.path.join(self.runs, *names)
 
-    def results(self) -> dict[str, Any]:
-        """What the command says of its run."""
-        with open(self.path(OURS, "results.json")) as file:
-            found: dict[str, Any] = json.load(file)
-        return found
+    @property
+    def kept(self) -> list[int]:
+        """The steps whose weights are looked at, besides the last."""
+        return sorted({self.steps >> n for n in range(1, 8)} - {0})
+
+    def has(self, *names: str) -> bool:
+        """Whether a file is there."""
+        return os.path.exists(self.path(*names))
+
+    def command(self, steps: int, **flags: object) -> list[str]:
+        """A pre-training of so many steps, which keeps the weights of some."""
+        kept = ",".join(str(step) for step in self.kept if step < steps)
+        flags |= {"input": ",".join(self.patterns), "num_train_steps": steps, "keep_steps": kept}
+        words = [f"--{name}={value}" for name, value in flags.items()]
+        return [sys.executable, "-m", "bert_tf.pretrain", *words]
 
 
 # === The two trainings ===
 
 
-def train_ours(plan: Plan) -> None:
-    """Runs the command, for as many hours as are asked for; the recipe's steps are an hour's."""
-    command = [sys.executable, "-m", "bert_tf.pretrain", "--recipe=hour"]
-    command += [f"--input={','.join(plan.patterns)}", f"--model_dir={plan.path(OURS)}"]
-    command += [f"--keep_steps={','.join(map(str, KEPT[1:]))}"]
-    command += [] if plan.hours == 1 else [f"--max_hours={plan.hours}"]
-    subprocess.run(command, check=True)
+@contextlib.contextmanager
+def training_ours(plan: Plan, core: int) -> Iterator[None]:
+    """Runs the command on a core, beside the block, which begins when it trains."""
+    folder = plan.path(FOLDERS[OURS])
+    command = plan.command(plan.steps, recipe="hour", model_dir=folder)
+    with subprocess.Popen(["taskset", "-c", str(core), *command]) as ours:
+        while ours.poll() is None and not os.path.isdir(f"{folder}/logs"):
+            time.sleep(1)
+        try:
+            yield
+        except BaseException:
+            ours.terminate()
+            raise
+    if ours.returncode:
+        sys.exit("bert_tf.pretrain has failed: the same command goes on where it ended.")
+
+
+def train_default(plan: Plan) -> None:
+    """A quarter of the steps by the defaults, on the core of this process."""
+    flags = {"vocab_file": plan.path(FOLDERS[OURS], "vocab.txt"), "train_batch_size": BATCH}
+    flags |= {"model_dir": plan.path(FOLDERS[DEFAULT]), "max_seq_length": ROW}
+    subprocess.run(plan.command(plan.steps // 4, recipe="default", **flags), check=True)
 
 
 def write_rows(plan: Plan) -> None:
@@ -76,11 +106,11 @@ def write_rows(plan: Plan) -> None:
     from bert_tf.pipelines.sources import open_corpus
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    corpus = open_corpus(plan.patterns, cache_dir=plan.path(OURS, "corpus"))
+    corpus = open_corpus(plan.patterns, cache_dir=plan.path(FOLDERS[OURS], "corpus"))
     train, held_out = corpus.split_held_out()
     if held_out is None:
         sys.exit("The corpus is a single document: nothing could be held out.")
-    tokenizer = BertTokenizer(plan.path(OURS, "vocab.txt"))
+    tokenizer = BertTokenizer(plan.path(FOLDERS[OURS], "vocab.txt"))
     evaluated = pretraining_dataset(
         held_out, tokenizer, batch_size=BATCH, masked_lm_prob=MASKS, num_epochs=1, seed=1
     )
@@ -104,18 +134,20 @@ def blocks(sentences: Iterable[str], tokenizer: "BertTokenizer") -> Iterator[np.
 # === What the weights make of the held-out rows ===
 
 
-def curve_of_ours(plan: Plan) -> Iterator[dict[str, Any]]:
+def curve_of_ours(plan: Plan, name: str) -> Iterator[dict[str, Any]]:
     """The loss at the kept steps and at the last, with the seconds of training until there."""
     import bert_tf
 
-    results = plan.results()
-    seconds = clock(plan.path(OURS, "logs"))
-    kept = [step for step in sorted(KEPT) if os.path.isdir(plan.path(OURS, "steps", str(step)))]
-    folders = {step: plan.path(OURS, "steps", str(step)) for step in kept}
-    folders[results["step"]] = plan.path(OURS)
+    run = FOLDERS[name]
+    with open(plan.path(run, "results.json")) as file:
+        results: dict[str, Any] = json.load(file)
+    seconds = clock(plan.path(run, "logs"))
+    kept = [step for step in plan.kept if plan.has(run, "steps", str(step))]
+    folders = {step: plan.path(run, "steps", str(step)) for step in kept}
+    folders[results["step"]] = plan.path(run)
     for step, folder in folders.items():
         yield {
-            **{"library": OURS, "step": step, "seconds": seconds(step)},
+            **{"library": name, "step": step, "seconds": seconds(step)},
             "tokens": round(results["trained_tokens"] * step / results["step"]),
             "held_out_loss": held_out_loss(plan.path("rows.npz"), _logits(bert_tf.load(folder))),
         }
@@ -167,27 +199,30 @@ def clock(logs: str) -> Callable[[int], float]:
 def measure(plan: Plan) -> list[dict[str, Any]]:
     """Makes what is not there yet; gives the curves of both."""
     os.makedirs(plan.runs, exist_ok=True)
-    if not os.path.exists(plan.path(OURS, "results.json")):
-        train_ours(plan)
-    if not os.path.exists(plan.path("rows.npz")):
-        write_rows(plan)
-    ours = list(curve_of_ours(plan))
-    if not os.path.exists(plan.path("peer.json")):
-        peer = [sys.executable, "-m", "benchmarks.hour_transformers", plan.runs]
-        subprocess.run([*peer, str(ours[-1]["seconds"])], check=True)
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {second})  # and so the peer's
+    is_trained = plan.has(FOLDERS[OURS], "results.json")
+    with contextlib.nullcontext() if is_trained else training_ours(plan, first):
+        if not plan.has("rows.npz"):
+            write_rows(plan)
+        if not plan.has("peer.json"):
+            peer = [sys.executable, "-m", "benchmarks.hour_transformers", plan.runs]
+            subprocess.run([*peer, str(plan.seconds)], check=True)
+    if not plan.has(FOLDERS[DEFAULT], "results.json"):
+        train_default(plan)
     with open(plan.path("peer.json")) as file:
-        return [*ours, *json.load(file)]
+        return [*curve_of_ours(plan, OURS), *json.load(file), *curve_of_ours(plan, DEFAULT)]
 
 
 def draw(curves: list[dict[str, str]], path: str) -> None:
-    """The perplexity of both over the minutes, as a picture."""
+    """The perplexities over the minutes, as a picture."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
-    for library, colour in ((OURS, "#2b5fa0"), (PEER, "#c8492d")):
+    for library, colour in ((OURS, "#2b5fa0"), (PEER, "#c8492d"), (DEFAULT, "#8fb1d9")):
         points = [row for row in curves if row["library"] == library]
         minutes = [float(row["seconds"]) / 60 for row in points]
         values = [float(np.exp(float(row["held_out_loss"]))) for row in points]
@@ -195,6 +230,8 @@ def draw(curves: list[dict[str, str]], path: str) -> None:
         end = (minutes[-1], values[-1])
         axes.annotate(f"{values[-1]:.0f}", end, (0, 5), textcoords="offset points", ha="center")
     axes.set(xlabel="minutes of training", ylabel="held-out perplexity", yscale="log")
+    for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis(matplotlib.ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
 
@@ -204,12 +241,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--input", required=True, help="the text, as pretrain's --input")
     parser.add_argument("--runs", required=True, help="the folder of everything that is made")
-    parser.add_argument("--hours", type=float, default=1)
+    parser.add_argument("--steps", type=int, default=RECIPES["hour"]["num_train_steps"])
+    parser.add_argument("--seconds", type=float, default=3400, help="the peer's, of training")
     parser.add_argument("--results", default="hour_peers.csv")
     parser.add_argument("--picture")
     given = parser.parse_args()
     filter_native_log()
-    curves = measure(Plan(given.input.split(","), given.runs, given.hours))
+    curves = measure(Plan(given.input.split(","), given.runs, given.steps, given.seconds))
     with open(given.results, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -4,8 +4,9 @@
 
 A plain loop with the peer's own parts: its model from the config of RUNS/bert_tf, its collator,
 which masks as many tokens as the recipe does, torch's AdamW, fused. Rate, betas, batch and clipping
-are the recipe's; the rate falls to 0 with the time. Rows of 128 tokens are made before the clock
-starts, in another order in every epoch. Matrix products are in bfloat16 if that is quicker.
+are the recipe's, and so many of its first steps are of short rows; the rate falls to 0 with the
+time. Rows are made before the clock starts, in another order in every epoch. Matrix products are in
+bfloat16 if that is quicker.
 """
 
 import contextlib
@@ -63,12 +64,12 @@ class Training:
         self.optimizer.zero_grad()
 
     def loss(self, path: str) -> float:
-        """That of the held-out rows, in float32."""
+        """That of the held-out rows, in float32; of one segment, as all rows that it has seen."""
 
         def logits_of(rows: dict[str, np.ndarray]) -> np.ndarray:
-            names = ("input_word_ids", "input_mask", "input_type_ids")
-            ids, mask, types = (torch.tensor(rows[name], dtype=torch.long) for name in names)
-            logits = self.model(ids, mask, types).prediction_logits.numpy()
+            names = ("input_word_ids", "input_mask")
+            ids, mask = (torch.tensor(rows[name], dtype=torch.long) for name in names)
+            logits = self.model(ids, mask).prediction_logits.numpy()
             return np.take_along_axis(logits, rows["masked_lm_positions"][..., None], 1)
 
         with torch.no_grad():
@@ -76,9 +77,10 @@ class Training:
 
 
 class Batches:
-    """The rows in a random order, masked."""
+    """Rows of a length in a random order, masked; BATCH of 128 tokens, and more of shorter ones."""
 
-    def __init__(self, rows: np.ndarray, tokenizer: Any, share: float) -> None:
+    def __init__(self, rows: np.ndarray, length: int, tokenizer: Any, share: float) -> None:
+        rows, self.size = _cut(rows, length), BATCH * ROW // length
         self.rows, self.random = torch.tensor(rows, dtype=torch.long), np.random.default_rng(0)
         self.collate = transformers.DataCollatorForLanguageModeling(
             tokenizer, mlm_probability=share
@@ -89,14 +91,22 @@ class Batches:
 
     def next(self) -> Batch:
         """B rows and their labels."""
-        if len(self.order) < BATCH:
+        if len(self.order) < self.size:
             self.order = self.random.permutation(len(self.rows))
-        chosen, self.order = self.order[:BATCH], self.order[BATCH:]
+        chosen, self.order = self.order[: self.size], self.order[self.size :]
         given = [
             {"input_ids": self.rows[n], "special_tokens_mask": self.is_special} for n in chosen
         ]
         found: Batch = self.collate(given)
         return found
+
+
+def _cut(rows: np.ndarray, length: int) -> np.ndarray:
+    """Rows of 128 tokens, (N, 128), as shorter ones, each with [CLS] and [SEP]."""
+    count = (ROW - 2) // (length - 2)
+    parts = rows[:, 1 : 1 + count * (length - 2)].reshape(-1, length - 2)
+    ends = np.repeat(rows[:1, [0, -1]], len(parts), 0)
+    return np.concatenate([ends[:, :1], parts, ends[:, 1:]], 1)
 
 
 def train(runs: str, seconds: float) -> list[dict[str, Any]]:
@@ -105,23 +115,29 @@ def train(runs: str, seconds: float) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     rows, ours = os.path.join(runs, "rows.npz"), os.path.join(runs, OURS)
     tokenizer = transformers.BertTokenizer(os.path.join(ours, "vocab.txt"))
-    batches = Batches(np.load(rows)["train"], tokenizer, RECIPES["hour"]["masked_lm_prob"])
+    recipe, text = RECIPES["hour"], np.load(rows)["train"]
+    phases = [each.split(":") for each in recipe["phases"].split(",")]
+    lengths = [int(length) for length, _ in phases]
+    shares = [float(share) for _, share in phases]
+    ends = recipe["num_train_steps"] * np.cumsum(shares)[:-1]
+    batches = [Batches(text, each, tokenizer, recipe["masked_lm_prob"]) for each in lengths]
     config = os.path.join(ours, "bert_config.json")
-    is_bfloat16 = _is_quicker_in_bfloat16(Training(config), batches)
+    is_bfloat16 = _is_quicker_in_bfloat16(Training(config), batches[-1])
     training = Training(config)
     training.is_bfloat16 = is_bfloat16
-    curve, step, spent = [], 0, 0.0
+    curve, step, tokens, spent = [], 0, 0, 0.0
     for share in LOOKED_AT:
         training.model.train()
         began = time.perf_counter()
         while (now := spent + time.perf_counter() - began) < share * seconds:
             warm = min(1.0, (step + 1) / WARMUP)
-            training.step(batches.next(), training.peak * warm * (1 - now / seconds))
-            step += 1
+            batch = batches[int(np.searchsorted(ends, step, "right"))].next()
+            training.step(batch, training.peak * warm * (1 - now / seconds))
+            step, tokens = step + 1, tokens + batch["input_ids"].numel()
         spent = now
         training.model.eval()
         curve.append(
-            {"library": PEER, "step": step, "seconds": spent, "tokens": step * BATCH * ROW}
+            {"library": PEER, "step": step, "seconds": spent, "tokens": tokens}
             | {"held_out_loss": training.loss(rows)}
         )
         print(curve[-1], "bfloat16" if training.is_bfloat16 else "float32", flush=True)

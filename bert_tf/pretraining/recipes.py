@@ -33,7 +33,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
-    # docs/hour.md has the trials. tiny, which bert_tf ships, made 8,000 steps of it.
+    # docs/hour.md has the trials. tiny, which bert_tf ships, is a run of it.
     "hour": {
         "config_overrides": [
             "num_attention_heads=4",
