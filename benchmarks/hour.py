@@ -1,6 +1,6 @@
-"""An hour of pre-training beside transformers' BertForPreTraining: the same text, model and rows.
+"""An hour of pre-training beside transformers' BertForPreTraining: the same text and model.
 
-    python -m benchmarks.hour --input='wiki/*.gz,books/*.gz' --runs=FOLDER [--seconds=3400]
+    python -m benchmarks.hour --input='wiki/*.gz,books/*.gz' --runs=FOLDER [--seconds=3800]
         [--results=FILE.csv] [--picture=FILE.png]
 
 Both train at the same time, each on a core of its own: ``--recipe=hour``, as a command, which keeps
@@ -85,11 +85,16 @@ def training_ours(plan: Plan, core: int) -> Iterator[None]:
         while ours.poll() is None and not os.path.isdir(f"{folder}/logs"):
             time.sleep(1)
         try:
+            _check(ours)
             yield
         except BaseException:
             ours.terminate()
             raise
-    if ours.returncode:
+    _check(ours)
+
+
+def _check(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode:
         sys.exit("bert_tf.pretrain has failed: the same command goes on where it ended.")
 
 
@@ -242,7 +247,7 @@ def main() -> None:
     parser.add_argument("--input", required=True, help="the text, as pretrain's --input")
     parser.add_argument("--runs", required=True, help="the folder of everything that is made")
     parser.add_argument("--steps", type=int, default=RECIPES["hour"]["num_train_steps"])
-    parser.add_argument("--seconds", type=float, default=3400, help="the peer's, of training")
+    parser.add_argument("--seconds", type=float, default=3800, help="the peer's, of training")
     parser.add_argument("--results", default="hour_peers.csv")
     parser.add_argument("--picture")
     given = parser.parse_args()
