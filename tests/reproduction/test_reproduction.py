@@ -151,6 +151,7 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     wide = "num_attention_heads=3_hidden_size=192_intermediate_size=768"
     assert {f"pretrain/{name}" for name in (
         "num_hidden_layers=1", "num_hidden_layers=1_num_attention_heads=1", wide,
+        "num_attention_heads=1_hidden_size=64_intermediate_size=256",
         f"num_hidden_layers=4_{wide}")} <= {*runs}  # fmt: skip
     splits = [row.pretrain for row in TABLES["masks"].rows]
     assert splits == ["", *(f"--mask_split={each}" for each in
