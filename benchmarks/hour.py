@@ -18,14 +18,14 @@ import contextlib
 import csv
 import dataclasses
 import glob
-import itertools
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +34,18 @@ from bert_tf.startup import filter_native_log
 
 from .machine import processor
 
-if TYPE_CHECKING:
-    from bert_tf.pipelines.wordpiece import BertTokenizer
-
 OURS, PEER, DEFAULT = "bert_tf", "transformers", "bert_tf, --recipe=default"
 FOLDERS = {OURS: "bert_tf", DEFAULT: "default"}
 ROW, BATCH, MASKS = 128, 16, 0.15
+# The lengths of the rows, and the share of the steps that each has.
+PHASES = [
+    (int(length), float(share))
+    for length, share in (phase.split(":") for phase in RECIPES["hour"]["phases"].split(","))
+]
+# Rows: those that both are judged by, and the peer's.
+HELD_OUT, TRAIN = "held_out.npz", "train.npz"
+INPUTS = ("input_word_ids", "input_mask", "input_type_ids", "masked_lm_positions")
+TARGETS = ("masked_lm_ids", "masked_lm_weights")
 COLUMNS = ("library", "step", "seconds", "tokens", "held_out_loss", "machine")
 
 
@@ -120,20 +126,26 @@ def write_rows(plan: Plan) -> None:
         held_out, tokenizer, batch_size=BATCH, masked_lm_prob=MASKS, num_epochs=1, seed=1
     )
     batches = list(evaluated.as_numpy_iterator())
-    columns = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
-    rows = np.stack([*blocks(train.sentences(), tokenizer)])
-    np.savez(plan.path("rows.npz"), train=rows, **columns)
+    names = (*INPUTS, *TARGETS)
+    columns = {name: np.stack([batch[name] for batch in batches]) for name in names}
+    np.savez(plan.path(HELD_OUT), **columns)
+    rows = {}
+    for length, share in PHASES:
+        size = BATCH * ROW // length
+        seen = pretraining_dataset(
+            train, tokenizer, batch_size=size, max_seq_length=length, num_epochs=1, seed=1
+        )
+        needed = seen.take(math.ceil(plan.steps * share)).as_numpy_iterator()
+        rows[str(length)] = np.concatenate([unmasked(batch) for batch in needed])
+    np.savez(plan.path(TRAIN), **rows)
 
 
-def blocks(sentences: Iterable[str], tokenizer: "BertTokenizer") -> Iterator[np.ndarray]:
-    """The text as rows of [CLS], 126 tokens and [SEP], (128,) int32."""
-    texts, rest = iter(sentences), np.zeros(0, np.int32)
-    while part := list(itertools.islice(texts, 20_000)):
-        rest = np.concatenate([rest, tokenizer.tokenize(part).flat_values.numpy()])
-        whole = rest[: len(rest) // (ROW - 2) * (ROW - 2)].reshape(-1, ROW - 2)
-        rest = rest[whole.size :]
-        for row in whole:
-            yield np.array([tokenizer.cls_id, *row, tokenizer.sep_id], np.int32)
+def unmasked(batch: dict[str, np.ndarray]) -> np.ndarray:
+    """A batch's ids, as before they were masked, and its segments: (B, 2, S) uint16."""
+    ids, is_masked = batch["input_word_ids"].copy(), batch["masked_lm_weights"] > 0
+    positions = batch["masked_lm_positions"][is_masked]
+    ids[np.nonzero(is_masked)[0], positions] = batch["masked_lm_ids"][is_masked]
+    return np.stack([ids, batch["input_type_ids"]], 1).astype(np.uint16)
 
 
 # === What the weights make of the held-out rows ===
@@ -154,19 +166,17 @@ def curve_of_ours(plan: Plan, name: str) -> Iterator[dict[str, Any]]:
         yield {
             **{"library": name, "step": step, "seconds": seconds(step)},
             "tokens": round(results["trained_tokens"] * step / results["step"]),
-            "held_out_loss": held_out_loss(plan.path("rows.npz"), _logits(bert_tf.load(folder))),
+            "held_out_loss": held_out_loss(plan.path(HELD_OUT), _logits(bert_tf.load(folder))),
         }
 
 
 def _logits(model: Any) -> Callable[[dict[str, np.ndarray]], Any]:
-    names = ("input_word_ids", "input_mask", "input_type_ids", "masked_lm_positions")
-    return lambda rows: model({name: rows[name] for name in names})["masked_lm_logits"]
+    return lambda rows: model({name: rows[name] for name in INPUTS})["masked_lm_logits"]
 
 
 def held_out_loss(path: str, logits_of: Callable[[dict[str, np.ndarray]], Any]) -> float:
     """The mean over the masked tokens; ``logits_of`` a batch are (B, P, V)."""
-    data, total, count = np.load(path), 0.0, 0.0
-    rows = {name: data[name] for name in data.files if name not in ("train", "cursor")}
+    rows, total, count = dict(np.load(path)), 0.0, 0.0
     for batch in range(len(rows["input_word_ids"])):
         one = {name: values[batch] for name, values in rows.items()}
         logits = np.float64(logits_of(one))
@@ -208,7 +218,7 @@ def measure(plan: Plan) -> list[dict[str, Any]]:
     os.sched_setaffinity(0, {second})  # and so the peer's
     is_trained = plan.has(FOLDERS[OURS], "results.json")
     with contextlib.nullcontext() if is_trained else training_ours(plan, first):
-        if not plan.has("rows.npz"):
+        if not plan.has(TRAIN):
             write_rows(plan)
         if not plan.has("peer.json"):
             peer = [sys.executable, "-m", "benchmarks.hour_transformers", plan.runs]

@@ -5,8 +5,8 @@
 A plain loop with the peer's own parts: its model from the config of RUNS/bert_tf, its collator,
 which masks as many tokens as the recipe does, torch's AdamW, fused. Rate, betas, batch and clipping
 are the recipe's, and so many of its first steps are of short rows; the rate falls to 0 with the
-time. Rows are made before the clock starts, in another order in every epoch. Matrix products are in
-bfloat16 if that is quicker.
+time. bert_tf's pipeline makes the rows before the clock starts; their order is random, another in
+every epoch. Matrix products are in bfloat16 if that is quicker.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import transformers
 
 from bert_tf.pretraining.recipes import RECIPES
 
-from .hour import BATCH, OURS, PEER, ROW, held_out_loss
+from .hour import BATCH, HELD_OUT, OURS, PEER, PHASES, ROW, TRAIN, held_out_loss
 
 CLIP_NORM, WARMUP = 1.0, 500
 TRIED, LOOKED_AT = 20, [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0]
@@ -54,7 +54,9 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with self.arithmetic():
-            logits = self.model(batch["input_ids"]).prediction_logits
+            logits = self.model(
+                batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]
+            ).prediction_logits
         loss = torch.nn.functional.cross_entropy(
             logits.float().flatten(0, 1), batch["labels"].flatten()
         )
@@ -64,12 +66,12 @@ class Training:
         self.optimizer.zero_grad()
 
     def loss(self, path: str) -> float:
-        """That of the held-out rows, in float32; of one segment, as all rows that it has seen."""
+        """That of the held-out rows, in float32."""
 
         def logits_of(rows: dict[str, np.ndarray]) -> np.ndarray:
-            names = ("input_word_ids", "input_mask")
-            ids, mask = (torch.tensor(rows[name], dtype=torch.long) for name in names)
-            logits = self.model(ids, mask).prediction_logits.numpy()
+            names = ("input_word_ids", "input_mask", "input_type_ids")
+            given = (torch.tensor(rows[name], dtype=torch.long) for name in names)
+            logits = self.model(*given).prediction_logits.numpy()
             return np.take_along_axis(logits, rows["masked_lm_positions"][..., None], 1)
 
         with torch.no_grad():
@@ -79,48 +81,45 @@ class Training:
 class Batches:
     """Rows of a length in a random order, masked; BATCH of 128 tokens, and more of shorter ones."""
 
-    def __init__(self, rows: np.ndarray, length: int, tokenizer: Any, share: float) -> None:
-        rows, self.size = _cut(rows, length), BATCH * ROW // length
-        self.rows, self.random = torch.tensor(rows, dtype=torch.long), np.random.default_rng(0)
+    def __init__(self, rows: np.ndarray, tokenizer: Any, share: float) -> None:
+        self.rows, self.size = torch.tensor(rows.astype(np.int64)), BATCH * ROW // rows.shape[-1]
         self.collate = transformers.DataCollatorForLanguageModeling(
             tokenizer, mlm_probability=share
         )
-        self.order = np.zeros(0, np.int64)
-        special = [tokenizer.cls_token_id, tokenizer.sep_token_id]
-        self.is_special = torch.isin(self.rows[0], torch.tensor(special)).long()
+        self.random, self.order = np.random.default_rng(0), np.zeros(0, np.int64)
+        names = ("cls_token_id", "sep_token_id", "pad_token_id")
+        self.special = torch.tensor([getattr(tokenizer, name) for name in names])
+        self.padding = tokenizer.pad_token_id
 
     def next(self) -> Batch:
         """B rows and their labels."""
         if len(self.order) < self.size:
             self.order = self.random.permutation(len(self.rows))
         chosen, self.order = self.order[: self.size], self.order[self.size :]
-        given = [
-            {"input_ids": self.rows[n], "special_tokens_mask": self.is_special} for n in chosen
-        ]
+        given = [self._row(*self.rows[number]) for number in chosen]
         found: Batch = self.collate(given)
         return found
 
-
-def _cut(rows: np.ndarray, length: int) -> np.ndarray:
-    """Rows of 128 tokens, (N, 128), as shorter ones, each with [CLS] and [SEP]."""
-    count = (ROW - 2) // (length - 2)
-    parts = rows[:, 1 : 1 + count * (length - 2)].reshape(-1, length - 2)
-    ends = np.repeat(rows[:1, [0, -1]], len(parts), 0)
-    return np.concatenate([ends[:, :1], parts, ends[:, 1:]], 1)
+    def _row(self, ids: torch.Tensor, segments: torch.Tensor) -> Batch:
+        return {
+            "input_ids": ids,
+            "token_type_ids": segments,
+            "attention_mask": (ids != self.padding).long(),
+            "special_tokens_mask": torch.isin(ids, self.special).long(),
+        }
 
 
 def train(runs: str, seconds: float) -> list[dict[str, Any]]:
     """Trains for so many seconds; gives the curve, and leaves the weights."""
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    rows, ours = os.path.join(runs, "rows.npz"), os.path.join(runs, OURS)
+    rows, ours = os.path.join(runs, HELD_OUT), os.path.join(runs, OURS)
     tokenizer = transformers.BertTokenizer(os.path.join(ours, "vocab.txt"))
-    recipe, text = RECIPES["hour"], np.load(rows)["train"]
-    phases = [each.split(":") for each in recipe["phases"].split(",")]
-    lengths = [int(length) for length, _ in phases]
-    shares = [float(share) for _, share in phases]
-    ends = recipe["num_train_steps"] * np.cumsum(shares)[:-1]
-    batches = [Batches(text, each, tokenizer, recipe["masked_lm_prob"]) for each in lengths]
+    recipe, text = RECIPES["hour"], np.load(os.path.join(runs, TRAIN))
+    ends = recipe["num_train_steps"] * np.cumsum([share for _, share in PHASES])[:-1]
+    batches = [
+        Batches(text[str(length)], tokenizer, recipe["masked_lm_prob"]) for length, _ in PHASES
+    ]
     config = os.path.join(ours, "bert_config.json")
     is_bfloat16 = _is_quicker_in_bfloat16(Training(config), batches[-1])
     training = Training(config)

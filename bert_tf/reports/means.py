@@ -11,16 +11,17 @@ _INK, _POINT = "#1c2733", "#2b7bba"
 
 
 def means_svg(
-    rows: Sequence[str],
+    rows: Mapping[int, str],
     panels: Mapping[tuple[str, str], Mapping[int, Mean]],
     points: Mapping[tuple[str, str], Mapping[int, Sequence[float]]] = MappingProxyType({}),
 ) -> str:
     """Draws each row's means, with two standard errors to either side, as an ``<svg>`` element.
 
-    ``points`` are what the means are of, each a small circle.
+    ``rows`` are the names by the numbers that ``panels`` has. ``points`` are what the means are of,
+    each a small circle.
     """
-    middles = [_TOP + _ROW * (number + 0.65) for number in range(len(rows))]
-    parts = [_text(_LEFT - 12, y, row, "end") for row, y in zip(rows, middles, strict=True)]
+    middles = {number: _TOP + _ROW * (place + 0.65) for place, number in enumerate(rows)}
+    parts = [_text(_LEFT - 12, middles[number], row, "end") for number, row in rows.items()]
     for left, (heading, means) in zip(
         range(_LEFT, _LEFT + _WIDTH * len(panels), _WIDTH), panels.items(), strict=True
     ):

@@ -37,6 +37,13 @@ class Found:
                 self.means.setdefault(column, {})[number] = mean_over_seeds(values)
                 self.points.setdefault(column, {})[number] = values
 
+    @property
+    def shown(self) -> dict[int, str]:
+        """The rows with any score, or all where other models' are beside them: names by number."""
+        scored = {number for means in self.means.values() for number in means}
+        rows = enumerate(self.table.rows)
+        return {n: row.name for n, row in rows if n in scored or self.table.published}
+
     def mean(self, key: Key) -> Mean | None:
         """The mean of a place."""
         return self.means.get(key[1], {}).get(key[0])
@@ -86,7 +93,7 @@ def write(
         found = Found(table := TABLES[name], places, own)
         parts.append(f"## {table.title}\n")
         if found.means:
-            picture = means_svg([row.name for row in table.rows], found.means, found.points)
+            picture = means_svg(found.shown, found.means, found.points)
             path = _picture(settings, name)
             write_marked(path, picture + MARK, MARK)
             parts.append(f"{_markdown(found)}\n![Means]({os.path.basename(path)})\n")
@@ -111,8 +118,8 @@ def _markdown(found: Found) -> str:
         f"| run | {' | '.join([*map(', '.join, columns), *averages])} |",
         "|:--|" + "--:|" * (len(columns) + len(averages)),
     ]
-    for number, row in enumerate(table.rows):
-        line = f"| {row.name} |"
+    for number, name in found.shown.items():
+        line = f"| {name} |"
         for key in ((number, column) for column in columns):
             own, paper = found.mean(key), found.paper(key)
             line += f" {own.mean:.1f}" if own else " -"
@@ -134,10 +141,12 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
     """What the table is of, which of the paper's signs it has, what learned nothing, what lacks."""
     said: dict[str, list[str]] = {}
     for key, place in found.places.items():
-        where, differs = f"{found.table.rows[key[0]].name} ({key[1][0]})", found.differs(key)
+        row, differs = found.table.rows[key[0]].name, found.differs(key)
+        where = f"{row} ({key[1][0]})"
         if (own := found.mean(key)) is None:
             why = place.note if place.cell is None else failed.get(place.run, "not run yet")
-            said.setdefault(f"Missing, {why}", []).append(where if place.cell else key[1][0])
+            what = where if place.cell else key[1][0]
+            said.setdefault(f"Missing, {why}", []).append(what if key[0] in found.shown else row)
             continue
         if place.note:
             said.setdefault(f"{key[1][0]} here means {place.note}", [])

@@ -179,6 +179,8 @@ class Plan:
 
     def _place(self, table: Table, row: Row, column: Column) -> Place:
         settings, task = self._settings, column[0]
+        if PRESETS[settings.size][0] * row.blocks < 1:
+            return Place(None, "", f"{settings.size} has too few blocks for the row {row.name!r}")
         known, corpus, trained = self._pretraining(table, row)
         step = f"{row.at * settings.steps:.0f}"
         if column == PERPLEXITY:
