@@ -14,6 +14,7 @@ from bert_tf.files import sizes_fingerprint
 from bert_tf.finetuning.settings import FEATURES_DEFAULTS
 from bert_tf.pipelines.masking import default_max_predictions
 from bert_tf.pretraining.recipes import RECIPES
+from bert_tf.pretraining.rules import OF_MASKS
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.kinds import TASKS as KIND_OF
 
@@ -136,6 +137,8 @@ class Plan:
                 flags["phases"] = "128:0.9,512:0.1" if row.equal_time else _phases(self._recipe)
         flags |= parse_words(settings.pretrain_flags, "--pretrain_flags")
         flags |= parse_words(row.pretrain)
+        if flags.get("objective", "mlm") != "mlm":
+            flags = {flag: value for flag, value in flags.items() if flag not in OF_MASKS}
         name = "_".join(row.pretrain.replace("--", "").split()) or "base"
         if sizes := _sizes(settings.size, row, own := _overrides(flags)):
             flags["config_overrides"] = ",".join(f"{k}={v}" for k, v in {**own, **sizes}.items())
