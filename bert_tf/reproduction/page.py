@@ -145,8 +145,11 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
         where = f"{row} ({key[1][0]})"
         if (own := found.mean(key)) is None:
             why = place.note if place.cell is None else failed.get(place.run, "not run yet")
-            what = where if place.cell else key[1][0]
-            said.setdefault(f"Missing, {why}", []).append(what if key[0] in found.shown else row)
+            of = said.setdefault(f"Missing, {why}", [])
+            if key[0] in found.shown:
+                of.append(where if place.cell else key[1][0])
+            elif place.cell:
+                of.append(row)
             continue
         if place.note:
             said.setdefault(f"{key[1][0]} here means {place.note}", [])

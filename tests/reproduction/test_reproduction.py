@@ -447,7 +447,8 @@ def test_a_row_without_any_score_is_named_under_its_table_alone(make):
         Reproduction(settings, Stub(failing=["pretrain/num_hidden_layers=4"])).run()
     page = pathlib.Path(settings.page).read_text()
     assert "| twice its blocks |" not in page and "| half of its blocks |" in page
-    assert "too few blocks for the row 'a quarter of its blocks': a quarter of its blocks." in page
+    assert "too few blocks for the row 'a quarter of its blocks'.\n" in page
+    assert "Missing, no glue/MNLI/train.tsv in --data_dir: MNLI.\n" in page
     assert "which failed: twice its blocks.\n" in page
     svg = pathlib.Path(settings.page.removesuffix(".md") + "_sizes.svg").read_text()
     assert ">half of its width<" in svg and ">twice its blocks<" not in svg
