@@ -42,15 +42,21 @@ def _overrides(flags: Mapping[str, str]) -> dict[str, str]:
     return dict(each.split("=", 1) for each in given if "=" in each)
 
 
+class _TooSmallError(ValueError):
+    """A model that cannot be divided as a row says."""
+
+
 def _sizes(size: str, row: Row, own: Mapping[str, str]) -> dict[str, int]:
     """What a row makes of the sizes: a wider model has more heads, each as wide as before."""
     blocks, hidden = PRESETS[size][:2]
     heads = int(own.get("num_attention_heads", BertConfig.from_preset(size).num_attention_heads))
+    if min(blocks * row.blocks, heads * row.heads * row.width) < 1:
+        raise _TooSmallError(f"{size} has too few blocks or heads for the row {row.name!r}")
     found: dict[str, int] = {}
     if row.blocks != 1:
-        found["num_hidden_layers"] = max(1, round(blocks * row.blocks))
+        found["num_hidden_layers"] = round(blocks * row.blocks)
     if row.heads != 1 or row.width != 1:
-        found["num_attention_heads"] = max(1, round(heads * row.heads * row.width))
+        found["num_attention_heads"] = round(heads * row.heads * row.width)
     if row.width != 1:
         found["hidden_size"] = hidden // heads * found["num_attention_heads"]
         found["intermediate_size"] = 4 * found["hidden_size"]
@@ -182,9 +188,10 @@ class Plan:
 
     def _place(self, table: Table, row: Row, column: Column) -> Place:
         settings, task = self._settings, column[0]
-        if PRESETS[settings.size][0] * row.blocks < 1:
-            return Place(None, "", f"{settings.size} has too few blocks for the row {row.name!r}")
-        known, corpus, trained = self._pretraining(table, row)
+        try:
+            known, corpus, trained = self._pretraining(table, row)
+        except _TooSmallError as error:
+            return Place(None, "", str(error))
         step = f"{row.at * settings.steps:.0f}"
         if column == PERPLEXITY:
             return Place(self.trained[trained], trained, "")

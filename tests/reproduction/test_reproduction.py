@@ -150,7 +150,7 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     )
     wide = "num_attention_heads=3_hidden_size=192_intermediate_size=768"
     assert {f"pretrain/{name}" for name in (
-        "num_hidden_layers=1", "num_hidden_layers=1_num_attention_heads=1", wide,
+        "num_hidden_layers=1", wide,
         "num_attention_heads=1_hidden_size=64_intermediate_size=256",
         f"num_hidden_layers=4_{wide}")} <= {*runs}  # fmt: skip
     splits = [row.pretrain for row in TABLES["masks"].rows]
@@ -212,7 +212,8 @@ def test_the_commands_take_the_flags_of_every_run(make, tmp_path):
         (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "data" / name).write_text("rows")
     # A left-to-right model masks nothing, and takes no share of it.
-    plan = Plan(make(pretrain_flags="--learning_rate=2e-3 --masked_lm_prob=0.3"))
+    overrides = "--config_overrides=hidden_dropout_prob=0"
+    plan = Plan(make(pretrain_flags=f"--masked_lm_prob=0.3 {overrides}"))
     seen = set()
     for run in plan.runs.values():
         words = as_words(run.flags)
@@ -437,8 +438,8 @@ def test_noise_and_what_learned_nothing_are_marked(make, tmp_path):
     settings = make(table=["sizes"], output_dir=str(tmp_path / "b"))
     Reproduction(settings, Stub()).run()
     page = pathlib.Path(settings.page).read_text()
-    # bert-tiny has no quarter of its two blocks.
-    assert page.count("| 12.5") == len(TABLES["sizes"].rows) - 1 and "12.5 ≈" not in page
+    # bert-tiny has no quarter of its two blocks, or of its two heads.
+    assert page.count("| 12.5") == len(TABLES["sizes"].rows) - 2 and "12.5 ≈" not in page
 
 
 def test_a_row_without_any_score_is_named_under_its_table_alone(make):
@@ -447,11 +448,21 @@ def test_a_row_without_any_score_is_named_under_its_table_alone(make):
         Reproduction(settings, Stub(failing=["pretrain/num_hidden_layers=4"])).run()
     page = pathlib.Path(settings.page).read_text()
     assert "| twice its blocks |" not in page and "| half of its blocks |" in page
-    assert "too few blocks for the row 'a quarter of its blocks'.\n" in page
+    assert "too few blocks or heads for the row 'a quarter of its blocks'.\n" in page
+    heads = "half of its blocks, a quarter of its heads"
+    assert f"too few blocks or heads for the row {heads!r}.\n" in page
+    more = make(table=["sizes"], pretrain_flags="--config_overrides=num_attention_heads=4")
+    assert "pretrain/num_hidden_layers=1_num_attention_heads=1" in Plan(more).runs
     assert "Missing, no glue/MNLI/train.tsv in --data_dir: MNLI.\n" in page
     assert "which failed: twice its blocks.\n" in page
+    # The picture has the rows of the table, in their order, each beside its points.
     svg = pathlib.Path(settings.page.removesuffix(".md") + "_sizes.svg").read_text()
-    assert ">half of its width<" in svg and ">twice its blocks<" not in svg
+    names = re.findall(r"y='(\d+)' text-anchor='end'>([^<]+)<", svg)
+    table = re.search(r"(\|.*\n)+", page)[0].splitlines()[2:]
+    assert [name for _, name in names] == [line.split("|")[1].strip() for line in table]
+    heights = [int(y) for y, _ in names]
+    assert heights == sorted({round(float(y)) for y in re.findall(r"cy='([\d.]+)'", svg)})
+    assert heights[-1] < int(re.search(r"height='(\d+)'", svg)[1])
 
 
 def test_a_dry_run_lists_runs_time_disk_and_what_is_missing(make, monkeypatch, capsys):
@@ -615,8 +626,8 @@ def test_the_committed_page_is_the_commands():
         assert {*columns} <= {*table.columns} and columns
         published = [f"{name}, published" for name in table.published]
         named = {row.name: row for row in table.rows}
-        shown = [row[0] for row in rows if row[0] not in published]
-        assert shown == [name for name in named if name in shown] and len(rows) > len(published)
+        own = [row[0] for row in rows if row[0] not in published]
+        assert own == [name for name in named if name in own] and own
         for row, cells in ((named[name], cells) for name, *cells in rows if name in named):
             for column, cell in zip(columns, cells, strict=False):
                 if shown := re.match(r"[\d.]+ ± [\d.]+", cell):
