@@ -11,6 +11,7 @@ import signal
 
 from absl import flags
 
+from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.reproduction.settings import Settings
 
@@ -19,6 +20,7 @@ def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     settings = flag_fields.checked(Settings, flags.FLAGS)
+    paths.check_inputs(texts=settings.input or (), checkpoints=[settings.checkpoint])
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     # Only now: --help and wrong flags answer without loading TensorFlow.

@@ -31,6 +31,8 @@ COMMANDS = {
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
     "export --output=run/1 --model=tiny/": "There is no checkpoint at tiny/: expected a directory",
+    "reproduce --input=no*": CORPUS,
+    "reproduce --table=stability --checkpoint=no": CHECKPOINT,
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=./": NONE,
     "predict --model=. --input=there.csv": NONE,

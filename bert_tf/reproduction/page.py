@@ -100,10 +100,9 @@ def write(
         elif table.published:
             parts.append(_markdown(found))
         if table.uses_checkpoint and settings.checkpoint:
-            checkpoint = "/".join(settings.checkpoint.rstrip("/").split("/")[-2:])
-            again = as_words({"table": name, "checkpoint": checkpoint, **flags})
+            again = as_words({"table": name, "checkpoint": settings.weights, **flags})
             parts.append(
-                f"The rows start from `{checkpoint}`. This makes the table again:\n\n```\n"
+                f"The rows start from `{settings.weights}`. This makes the table again:\n\n```\n"
                 f"{INPUTS} {shlex.join(again)}\n```\n"
             )
         parts += _sentences(found, failed)

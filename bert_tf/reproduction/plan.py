@@ -12,6 +12,8 @@ from bert_tf.cli.flag_fields import as_words, nearest, parse_words
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import sizes_fingerprint
 from bert_tf.finetuning.settings import FEATURES_DEFAULTS
+from bert_tf.interchange import hub
+from bert_tf.paths import of_model
 from bert_tf.pipelines.masking import default_max_predictions
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.pretraining.rules import OF_MASKS
@@ -110,7 +112,9 @@ class Plan:
         self.inputs = {"the files of --input": sizes_fingerprint(self._corpus)}
         self.checkpoint = ""
         if settings.checkpoint:
-            path = settings.checkpoint.rstrip("/")
+            path = settings.checkpoint
+            path = hub.directory_of(path, False) if hub.is_name(path) else of_model(path)
+            path = path.rstrip("/")
             files = tf.io.gfile.glob(f"{path}/*" if tf.io.gfile.isdir(path) else f"{path}*")
             files = sorted(each for each in files if not tf.io.gfile.isdir(each))
             self.checkpoint = f"{os.path.basename(path)}: {sizes_fingerprint(files)}"
@@ -236,7 +240,7 @@ class Plan:
             names.append(f"step={step}")
         if table.uses_checkpoint and settings.checkpoint:
             checkpoint, step, corpus, needs = settings.checkpoint, "", self.checkpoint, ()
-            known = {"init_checkpoint": "/".join(checkpoint.rstrip("/").split("/")[-2:])}
+            known = {"init_checkpoint": settings.weights}
             names[0] = "checkpoint"
         told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))
         self.inputs[f"the files of {task}"] = data = sizes_fingerprint(paths)

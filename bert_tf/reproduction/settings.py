@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.cli.flag_fields import integer, nearest, parse_words, string, switch, words
 from bert_tf.cli.flag_rules import Given, Values
+from bert_tf.paths import HUB_SCHEME
 from bert_tf.tasks.kinds import PAPERS_F1
 
 Column = tuple[str, str]  # a task, and the score as finetune names it
@@ -121,6 +122,12 @@ class Settings:
     def plan(self) -> dict[str, Any]:
         """What makes a plan another one: all but the tables and where files are."""
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in _NO_PLAN}
+
+    @property
+    def weights(self) -> str:
+        """``--checkpoint`` as any machine knows it: the hub's name, or a path's last two parts."""
+        path = (self.checkpoint or "").rstrip("/")
+        return path if path.startswith(HUB_SCHEME) else "/".join(path.split("/")[-2:])
 
     def __post_init__(self) -> None:
         for field, name in (("cells", "cells.csv"), ("page", "reproduction.md")):
