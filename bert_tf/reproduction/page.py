@@ -26,23 +26,23 @@ class Found:
         self.table, self.places = table, places
         self.means: dict[Column, dict[int, Mean]] = {}
         self.points: dict[Column, dict[int, list[float]]] = {}
-        self.collapsed: dict[Key, int] = {}
+        self.collapsed: dict[Key, tuple[int, int]] = {}  # of how many seeds
         self.commonest: dict[Column, float] = {}
         for (number, column), place in places.items():
             own = [s for s in scores if s.cell == place.cell and s.metric in (column[1], "")]
             alone = (place.cell, f"commonest_class_{column[1]}")
             self.commonest.update((column, s.score) for s in scores if s[:2] == alone)
-            self.collapsed[number, column] = sum(bool(score.collapsed) for score in own)
+            self.collapsed[number, column] = sum(bool(score.collapsed) for score in own), len(own)
             if values := [score.score for score in own if not math.isnan(score.score)]:
                 self.means.setdefault(column, {})[number] = mean_over_seeds(values)
                 self.points.setdefault(column, {})[number] = values
 
     @property
     def shown(self) -> dict[int, str]:
-        """The rows with any score, or all where other models' are beside them: names by number."""
-        scored = {number for means in self.means.values() for number in means}
+        """The rows that were run, or all where other models' are beside them: names by number."""
+        run = {number for (number, _), (_, seeds) in self.collapsed.items() if seeds}
         rows = enumerate(self.table.rows)
-        return {n: row.name for n, row in rows if n in scored or self.table.published}
+        return {n: row.name for n, row in rows if n in run or self.table.published}
 
     def mean(self, key: Key) -> Mean | None:
         """The mean of a place."""
@@ -139,10 +139,18 @@ def _markdown(found: Found) -> str:
 def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
     """What the table is of, which of the paper's signs it has, what learned nothing, what lacks."""
     said: dict[str, list[str]] = {}
+    if any(seeds > 1 for _, seeds in found.collapsed.values()):
+        said["Learned nothing, or one answer only"] = [
+            f"{found.table.rows[number].name} ({column[0]}) {count} of {seeds} seeds"
+            for (number, column), (count, seeds) in found.collapsed.items()
+            if count
+        ] or ["none"]
     for key, place in found.places.items():
         row, differs = found.table.rows[key[0]].name, found.differs(key)
         where = f"{row} ({key[1][0]})"
         if (own := found.mean(key)) is None:
+            if found.collapsed[key][1]:  # every seed diverged
+                continue
             why = place.note if place.cell is None else failed.get(place.run, "not run yet")
             of = said.setdefault(f"Missing, {why}", [])
             if key[0] in found.shown:
@@ -156,9 +164,6 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
             score = f"{key[1][1]} {found.commonest[key[1]]:.1f}"
             guess = f"Always predicting the most frequent class of {key[1][0]}"
             said.setdefault(f"{guess} gives {score}", [])
-        if count := found.collapsed[key]:
-            what = f"{where} {count} of {own.seeds} seeds"
-            said.setdefault("Learned nothing, or one answer only", []).append(what)
         if differs is not None:
             change = own.mean - found.means[key[1]][0].mean
             ours, first = found.paper(key), found.paper((0, key[1]))

@@ -425,19 +425,26 @@ def test_noise_and_what_learned_nothing_are_marked(make, tmp_path):
         found = results(run)
         if run == "finetune/base_step=20_sst-2":
             found["runs"][0]["collapsed"] = "one class only"
-            found["runs"][1]["scores"] = {}
+            found["runs"][1] |= {"scores": {}, "collapsed": "a loss that is not finite"}
+        if run == "finetune/base_step=40_sst-2":
+            found["runs"] = [{**each, "scores": {}, "collapsed": "x"} for each in found["runs"]]
         return found
 
     stub._results = collapsed
     Reproduction(settings, stub).run()
     page = pathlib.Path(settings.page).read_text()
     assert re.search(r"\| 20% of the steps \| 52\.0 ± 2\.0 ≈ \|", page)
-    assert "Learned nothing, or one answer only: 20% of the steps (SST-2) 1 of 2 seeds." in page
+    failures = "40% of the steps (SST-2) 3 of 3 seeds; 20% of the steps (SST-2) 2 of 3 seeds"
+    assert f"- Learned nothing, or one answer only: {failures}." in page
+    assert "\n| 40% of the steps | - |\n" in page
+    (missing,) = (line for line in page.splitlines() if line.startswith("- Missing, not run yet"))
+    assert "SST-2" not in missing
     assert re.search(r"Within the noise of seeds: 80% of the steps \(SST-2\) \+0\.7", page)
     # Of one pre-training each, nothing is known of noise.
     settings = make(table=["sizes"], output_dir=str(tmp_path / "b"))
     Reproduction(settings, Stub()).run()
     page = pathlib.Path(settings.page).read_text()
+    assert "- Learned nothing, or one answer only: none." in page
     # bert-tiny has no quarter of its two blocks, or of its two heads.
     assert page.count("| 12.5") == len(TABLES["sizes"].rows) - 2 and "12.5 ≈" not in page
 
