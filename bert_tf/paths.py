@@ -104,7 +104,7 @@ def checkpoint(path: str) -> str:
 
 def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that no file marks as a checkpoint."""
-    given, path = path, of_model(path).rstrip("/") or "/"
+    given, path = path, of_model(path).rstrip("/") or path[:1]
     local = local_path(path)
     if local is None or marks.is_marked(local):
         return

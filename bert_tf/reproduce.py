@@ -21,6 +21,11 @@ def main(argv: list[str]) -> None:
     del argv
     settings = flag_fields.checked(Settings, flags.FLAGS)
     paths.check_inputs(texts=settings.input or (), checkpoints=[settings.checkpoint])
+    if not paths.is_folder(settings.data_dir):
+        raise ValueError(
+            f"--data_dir={settings.data_dir} is no directory: expected one with the tasks' files, "
+            "glue/TASK/, squad/, swag/ and ner/, as far as you have them."
+        )
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     # Only now: --help and wrong flags answer without loading TensorFlow.

@@ -33,6 +33,8 @@ COMMANDS = {
     "export --output=run/1 --model=tiny/": "There is no checkpoint at tiny/: expected a directory",
     "reproduce --input=no*": CORPUS,
     "reproduce --table=stability --checkpoint=no": CHECKPOINT,
+    "reproduce --input=there.csv --data_dir=no": "--data_dir=no is no directory: expected one with",
+    "reproduce --input=there.csv --output_dir=": "--output_dir is missing: name the directory of",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=./": NONE,
     "predict --model=. --input=there.csv": NONE,

@@ -114,6 +114,11 @@ def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):
     settings, said = parse(*FLAGS, "--init_checkpoint=tiny")
     assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
     assert said[0].startswith("tiny saw little text (")
+    # It is never gone, so a run of it has no say in another's defaults.
+    (folder / "run").mkdir()
+    (folder / "run/flags.json").write_text('{"init_checkpoint": "tiny", "learning_rate": 3e-5}')
+    again, _ = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=run")
+    assert again.learning_rate == 1e-3
 
 
 def test_a_run_cannot_take_its_place(folder):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import quote, reason
 
 from .flag_rules import Rule, check, refuses, within
 
@@ -241,12 +241,29 @@ def parse_words(text: str, flag: str = "") -> dict[str, str]:
     {'nsp': 'false', 'equal_tokens': 'true'}
     """
     found = {}
-    for word in shlex.split(text):
+    try:
+        given = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{flag}={text}: {reason(error)}.") from error
+    for word in given:
         name, equals, value = word.removeprefix("--").partition("=")
         if not (word.startswith("--") and name):
             raise ValueError(f"{flag}={text}: expected --name=value, got {quote(word)}.")
         found[name] = value if equals else "true"
     return found
+
+
+def parsed(
+    command: str, define: Callable[[flags.FlagValues], None], words: Sequence[str]
+) -> flags.FlagValues:
+    """Another command's flags, as it would parse these words; a wrong one is a ``ValueError``."""
+    values = flags.FlagValues()
+    define(values)
+    try:
+        values([command, *words])
+    except flags.Error as error:
+        raise ValueError(f"{command} does not take these flags: {reason(error)}.") from error
+    return values
 
 
 def as_words(given: Mapping[str, str]) -> list[str]:

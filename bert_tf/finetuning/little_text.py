@@ -19,7 +19,7 @@ def defaults_of(settings: Mapping[str, Any], given: Collection[str]) -> dict[str
     others: Mapping[str, Any] = {}
     if not (settings["feature_based"] or settings["sweep"] or settings["few_shot"]):
         # The weights that a run was started from may be gone when it goes on.
-        kept = {} if os.path.exists(start) else _read(os.path.join(run, "flags.json"))
+        kept = {} if os.path.exists(of_model(start)) else _read(os.path.join(run, "flags.json"))
         seen = _tokens_seen(start)
         if kept.get("init_checkpoint") == start or (seen is not None and seen < _LITTLE):
             others = {flag: kept.get(flag, value) for flag, value in _DEFAULTS.items()}

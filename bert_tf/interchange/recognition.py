@@ -62,7 +62,7 @@ def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> 
     if hub.is_name(path):
         path = hub.directory_of(path, allow_pickle)
     paths.check_checkpoint(path)
-    path = paths.of_model(path).rstrip("/") or "/"
+    path = paths.of_model(path).rstrip("/") or path[:1]
     _check_files(path)
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)

@@ -94,10 +94,11 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     config = dataclasses.replace(config, **sees, **_overrides(settings.config_overrides))
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
+            more = ", or set this one among --config_overrides" * (not settings.init_checkpoint)
             raise ValueError(
                 f"Rows of {phase.max_seq_length} tokens are longer than the model's "
                 f"{config.max_position_embeddings} positions (max_position_embeddings): lower "
-                "--max_seq_length or the lengths of --phases."
+                f"--max_seq_length or the lengths of --phases{more}."
             )
     return config
 

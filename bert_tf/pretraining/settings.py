@@ -567,13 +567,7 @@ def settings_from_flags(
 
 def settings_from_words(words: Sequence[str]) -> PretrainingSettings:
     """The settings that a command line asks for; a wrong flag is a ``ValueError``."""
-    values = flags.FlagValues()
-    define_flags(values)
-    try:
-        values(["pretrain", *words])
-    except flags.Error as error:
-        raise ValueError(f"pretrain does not take these flags: {reason(error)}.") from error
-    return settings_from_flags(parsed=values)[0]
+    return settings_from_flags(parsed=flag_fields.parsed("pretrain", define_flags, words))[0]
 
 
 def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:

@@ -1,6 +1,6 @@
 """The page of a reproduction: tables next to the paper's, what they show, and pictures."""
 
-import dataclasses
+import html
 import math
 import os
 import shlex
@@ -11,10 +11,11 @@ from bert_tf.files import check_marked, write_marked
 from bert_tf.metrics.resampling import Mean, mean_over_seeds
 from bert_tf.reports.means import means_svg
 from bert_tf.training.progress import duration
+from bert_tf.untrusted import one_line
 
 from .plan import Key, Place, Plan
 from .score_table import Score
-from .settings import CAVEAT, INPUTS, INTRODUCTIONS, TABLES, Column, Settings, Table
+from .settings import CAVEAT, INTRODUCTIONS, TABLES, Column, Settings, Table
 
 MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"
 
@@ -78,15 +79,16 @@ def write(
     own = [score for score in scores if score.cell in cells]
     seconds = {(score.cell, score.seed): score.seconds for score in own}
     examples = f"{settings.max_examples:,}" if settings.max_examples else "all"
-    flags = {k: str(v) for k, v in settings.plan.items() if v not in (None, "") and k != "input"}
-    chosen = {"table": ",".join(settings.table)} if settings.table else {}
-    command = shlex.join(as_words({**flags, **chosen}))
-    texts = {"max_examples": examples, "inputs": INPUTS, "command": command}
+    command = f"python -m bert_tf.reproduce {shlex.join(as_words(settings.words))}"
+    flags = {k: v and f" (`{v}`)" for k, v in vars(settings).items() if k.endswith("_flags")}
+    machines = {html.escape(one_line(each.machine)) for each in own}
     introduction = INTRODUCTIONS["text" if plan.reads_text else "checkpoint"]
     parts = [
         f"{MARK}# Reproduction\n",
-        introduction.format(**{**dataclasses.asdict(settings), **texts}),
-        f"Machine: {'; '.join(sorted({each.machine for each in own})) or 'none yet'}. The "
+        introduction.format(**{**vars(settings), **flags, "max_examples": examples}),
+        "The command writes this page. Started again, it computes what is missing:\n\n"
+        f"```\n{command}\n```\n",
+        f"Machine: {'; '.join(sorted(machines)) or 'none yet'}. The "
         f"runs took {duration(sum(seconds.values()))}, with other work on it.\n",
     ]
     for name, places in plan.places.items():
@@ -100,11 +102,7 @@ def write(
         elif table.published:
             parts.append(_markdown(found))
         if table.uses_checkpoint and settings.checkpoint:
-            again = as_words({"table": name, "checkpoint": settings.weights, **flags})
-            parts.append(
-                f"The rows start from `{settings.weights}`. This makes the table again:\n\n```\n"
-                f"{INPUTS} {shlex.join(again)}\n```\n"
-            )
+            parts.append(f"The rows start from `{settings.checkpoint}`.\n")
         parts += _sentences(found, failed)
     write_marked(str(settings.page), "\n".join(parts), MARK)
 

@@ -3,20 +3,22 @@
 import itertools
 import math
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.cli.flag_fields import as_words, nearest, parse_words
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import sizes_fingerprint
+from bert_tf.finetuning.resolution import settings_from_words as finetuning_settings
 from bert_tf.finetuning.settings import FEATURES_DEFAULTS
 from bert_tf.interchange import hub
 from bert_tf.paths import of_model
 from bert_tf.pipelines.masking import default_max_predictions
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.pretraining.rules import OF_MASKS
+from bert_tf.pretraining.rules import OF_MASKS, overridden
+from bert_tf.pretraining.settings import settings_from_words as pretraining_settings
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.kinds import TASKS as KIND_OF
 
@@ -33,15 +35,19 @@ _PLACES = {
     "backward_checkpoint",
 }  # flags by which no cell is known
 Key = tuple[int, Column]  # a row's number and a column
+T = TypeVar("T")
 
 
 def _phases(recipe: str) -> str:
     return str(RECIPES[recipe]["phases"])
 
 
-def _overrides(flags: Mapping[str, str]) -> dict[str, str]:
-    given = flags.get("config_overrides", "").split(",")
-    return dict(each.split("=", 1) for each in given if "=" in each)
+def _checked(flag: str, settings_of: Callable[[Sequence[str]], T], words: Sequence[str]) -> T:
+    """The settings of a run; what is refused in them is refused before any run."""
+    try:
+        return settings_of(words)
+    except ValueError as error:
+        raise ValueError(f"--{flag}: {error}") from error
 
 
 class _TooSmallError(ValueError):
@@ -51,7 +57,10 @@ class _TooSmallError(ValueError):
 def _sizes(size: str, row: Row, own: Mapping[str, str]) -> dict[str, int]:
     """What a row makes of the sizes: a wider model has more heads, each as wide as before."""
     blocks, hidden = PRESETS[size][:2]
-    heads = int(own.get("num_attention_heads", BertConfig.from_preset(size).num_attention_heads))
+    usual = BertConfig.from_preset(size).num_attention_heads
+    if not (own_heads := own.get("num_attention_heads", str(usual))).isdecimal():
+        raise ValueError(f"--pretrain_flags: num_attention_heads={own_heads} is no number.")
+    heads = int(own_heads)
     if min(blocks * row.blocks, heads * row.heads * row.width) < 1:
         raise _TooSmallError(f"{size} has too few blocks or heads for the row {row.name!r}")
     found: dict[str, int] = {}
@@ -123,6 +132,7 @@ class Plan:
         flags = {"vocab_size": str(settings.vocab_size), "max_bytes": str(_VOCAB_BYTES)}
         vocab = Run("vocab", "vocab", {**flags, **self._text, "output": self._vocab}, self._vocab)
         self.runs = {"vocab": vocab}
+        self._batches: dict[tuple[str, ...], int] = {}  # of fine-tunings, by their flags
         self.trained: dict[str, Cell] = {}  # what a pre-training itself is judged by
         self.places: dict[str, dict[Key, Place]] = {}
         for name in chosen:
@@ -150,7 +160,8 @@ class Plan:
         if flags.get("objective", "mlm") != "mlm":
             flags = {flag: value for flag, value in flags.items() if flag not in OF_MASKS}
         name = "_".join(row.pretrain.replace("--", "").split()) or "base"
-        if sizes := _sizes(settings.size, row, own := _overrides(flags)):
+        texts = [*filter(None, flags.get("config_overrides", "").split(","))]
+        if sizes := _sizes(settings.size, row, own := overridden(texts)):
             flags["config_overrides"] = ",".join(f"{k}={v}" for k, v in {**own, **sizes}.items())
             name = "_".join(f"{k}={v}" for k, v in sizes.items())
         if table.one_file:
@@ -170,6 +181,8 @@ class Plan:
         flags |= {**text, "vocab_file": self._vocab, "model_dir": directory, "export": "false"}
         flags |= {"keep_checkpoints": "1", "cache_dir": os.path.join(settings.output_dir, "corpus")}
         product = os.path.join(directory, "results.json")
+        if f"pretrain/{name}" not in self.runs:
+            _checked("pretrain_flags", pretraining_settings, as_words(flags))
         run = Run(f"pretrain/{name}", "pretrain", flags, product, (*needs,), row.equal_time)
         corpus = sizes_fingerprint(self._first_file if table.one_file else self._corpus)
         cell = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
@@ -224,9 +237,12 @@ class Plan:
             most = str(FEATURES_DEFAULTS["num_train_epochs"])
             flags.pop("sweep", None)
             flags["num_train_epochs"] = tuned.get("num_train_epochs", most)
+        words = (*as_words(flags | own | {"init_checkpoint": settings.checkpoint or "new"}),)
+        if words not in self._batches:
+            flag = "feature_flags" if is_frozen else "finetune_flags"
+            self._batches[words] = _checked(flag, finetuning_settings, words).train_batch_size
         if settings.max_examples and "num_train_epochs" not in flags:
-            size = int(flags.get("train_batch_size", "32"))
-            flags["max_steps"] = str(max(1, settings.max_examples // size))
+            flags["max_steps"] = str(max(1, settings.max_examples // self._batches[words]))
         needs: tuple[str, ...] = (trained,)
         checkpoint = os.path.dirname(self.runs[trained].product)
         names = [trained.split("/")[1], *names]

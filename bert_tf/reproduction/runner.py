@@ -77,12 +77,17 @@ class Reproduction:
             tf.io.gfile.makedirs(self._file("logs"))
             try:
                 self._collect()
+                # At once, as a page that cannot be written is known before the hours of the runs.
+                page.write(self.settings, self.plan, self.scores, self.failed)
+                self._say_what_lacks()
                 for number, run in enumerate(left := self.left(), start=1):
                     print(f"{number} of {len(left)}: {run.name}", end="", flush=True)
                     self._make(run)
                     self._collect()
                     if why := self.failed.get(run.name):
-                        print(f": FAILED: {why}; see {self._log(run)}", end="")
+                        log = self._log(run)
+                        see = f"; see {log}" if os.path.exists(log) else ""
+                        print(f": FAILED: {why}{see}", end="")
                     print()
             finally:
                 page.write(self.settings, self.plan, self.scores, self.failed)
@@ -113,6 +118,9 @@ class Reproduction:
             why = self._execute(run.command, as_words({**run.flags, **steps}), self._log(run))
         except ValueError as error:
             why = str(error).rstrip(".")
+        except BaseException:
+            print()
+            raise
         finally:
             times, took = self._kept("times.json"), time.monotonic() - began
             write_json(self._file("times.json"), {**times, run.name: took + times.get(run.name, 0)})
@@ -144,14 +152,17 @@ class Reproduction:
         costs = {run.name: statistics.fmean(means.get(run.command) or [math.nan]) for run in left}
         for name, took in costs.items():
             print(f"{name}: {'not measured' if math.isnan(took) else duration(took)}")
-        for table, places in self.plan.places.items():
-            for why in sorted({place.note for place in places.values() if place.cell is None}):
-                print(f"{table}: {why}.")
+        self._say_what_lacks()
         size = BertConfig.from_preset(self.settings.size, vocab_size=self.settings.vocab_size)
         # Of a pre-training a checkpoint with Adam's moments, the best and the kept weights.
         disk = 4 * parameter_count(size) * (8 * len(trained) + len(left)) / 1e9
         total = duration(math.fsum(took for took in costs.values() if not math.isnan(took)))
         print(f"{len(left)} runs are left: {total} where measured, about {disk:.2g} GB of disk.")
+
+    def _say_what_lacks(self) -> None:
+        for table, places in self.plan.places.items():
+            for why in sorted({place.note for place in places.values() if place.cell is None}):
+                print(f"{table}: {why}.")
 
     def _collect(self) -> None:
         """Adds the cells of finished runs to the file of cells."""

@@ -11,6 +11,7 @@ from bert_tf.files import read_bounded, replace_whole
 from bert_tf.untrusted import one_line
 
 _MOST_BYTES = 64 << 20
+_GREATEST = 1e9
 
 
 class Cell(NamedTuple):
@@ -43,16 +44,17 @@ def read_cells(path: str) -> list[Score]:
     """The figures of a file; none where there is no file."""
     if not tf.io.gfile.exists(path):
         return []
-    text = read_bounded(path, "a table of cells", _MOST_BYTES).decode("utf-8", "replace")
+    text = read_bounded(path, ".csv", _MOST_BYTES).decode("utf-8-sig", "replace")
     found: list[Score] = []
     reader = csv.reader(io.StringIO(text))
     try:
-        for number, row in enumerate(reader, start=1):
+        for number, row in enumerate(filter(None, reader), start=1):
             if (number == 1 and row != _COLUMNS) or len(row) != len(_COLUMNS):
                 raise ValueError(f"expected the columns {','.join(_COLUMNS)}")
             if number > 1:
-                figures = float(row[8]), row[9], round(float(row[10])), row[11]
-                found.append(Score(Cell(*row[:6]), row[6], row[7], *figures))
+                if abs(score := float(row[8])) > _GREATEST:
+                    raise ValueError(f"expected a score of at most {_GREATEST:g}, got {score}")
+                found.append(Score(Cell(*row[:6]), *row[6:8], score, row[9], int(row[10]), row[11]))
     except (ValueError, csv.Error) as error:
         where = f"{path}, line {max(reader.line_num, 1)}"
         raise ValueError(f"{where}: {one_line(str(error), 400)}.") from error

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.cli.flag_fields import integer, nearest, parse_words, string, switch, words
-from bert_tf.cli.flag_rules import Given, Values
+from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.tasks.kinds import PAPERS_F1
 
@@ -54,7 +54,6 @@ def _table(columns: list[list[str]], rows: list[dict[str, Any]], **values: Any) 
 
 
 _VALUES = tomllib.loads((pathlib.Path(__file__).parent / "experiments.toml").read_text("utf-8"))
-INPUTS = "python -m bert_tf.reproduce --input='wiki/*.gz,books/*.gz' --data_dir=data"
 INTRODUCTIONS, CAVEAT = _VALUES["introductions"], _VALUES["caveat"]
 TASKS: dict[str, list[dict[str, Any]]] = _VALUES["tasks"]  # each a list of sources
 TABLES = {name: _table(**values) for name, values in _VALUES["tables"].items()}
@@ -86,7 +85,11 @@ class Settings:
     size: str = string("bert-base", "The preset that is pre-trained.")
     input: Sequence[str] | None = words(None, "The text to pre-train on, as pretrain takes it.")
     steps: int = integer(1_000_000, "Steps of each pre-training.", least=10)
-    output_dir: str = string("runs/reproduce", "Where the runs and their logs are kept.")
+    output_dir: str = string(
+        "runs/reproduce",
+        "Where the runs and their logs are kept.",
+        rules=[required("name the directory of the runs")],
+    )
     data_dir: str = string("data", "The tasks' files: glue/TASK/, squad/, swag/, ner/.")
     max_seq_length: int | None = integer(
         None,
@@ -128,6 +131,13 @@ class Settings:
         """``--checkpoint`` as any machine knows it: the hub's name, or a path's last two parts."""
         path = (self.checkpoint or "").rstrip("/")
         return path if path.startswith(HUB_SCHEME) else "/".join(path.split("/")[-2:])
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The flags that make this page again: those that are not the defaults."""
+        usual = {**vars(Settings(output_dir=self.output_dir)), "output_dir": Settings().output_dir}
+        given = {name: value for name, value in vars(self).items() if value != usual[name]}
+        return {k: str(v) if isinstance(v, str | int) else ",".join(v) for k, v in given.items()}
 
     def __post_init__(self) -> None:
         for field, name in (("cells", "cells.csv"), ("page", "reproduction.md")):

@@ -97,6 +97,8 @@ def test_nothing_there(tmp_path):
             ValueError, match=r"^There is no checkpoint at .*: expected a directory, the pref"
         ):
             open_checkpoint(tmp_path / name)
+    with pytest.raises(ValueError, match="^There is no checkpoint at : expected"):  # not of /
+        open_checkpoint("")
     meant = r" Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
     for name in ("bert-base-cased", "google-bert/bert-base-cased"):
         with pytest.raises(ValueError, match=meant):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import as_words
 from bert_tf.cli.flag_rules import check
 from bert_tf.finetuning.resolution import settings_from_flags
@@ -67,6 +68,7 @@ class Stub:
         path = flags.get("model_dir") or flags.get("output") or flags["output_file"]
         run = "/".join(pathlib.Path(path).parts[-2:])
         self.made.append(run)
+        pathlib.Path(log).touch()
         if run in self.failing:
             return self.failing[run]
         if name in ("pretrain", "finetune"):
@@ -284,13 +286,14 @@ def test_finished_cells_need_no_directories(make, tmp_path):
     assert len(stub.made) == 18 and len(read_cells(settings.cells)) == 2 * count
 
 
-def test_an_interruption_writes_the_page_and_ends(make):
+def test_an_interruption_writes_the_page_and_ends(make, capsys):
     def interrupted(name, words, log):
         raise KeyboardInterrupt
 
     settings = make(table=["ablations"])
     with pytest.raises(KeyboardInterrupt):
         Reproduction(settings, interrupted).run()
+    assert "\n1 of 18: vocab\nThe page: " in capsys.readouterr().out
     assert "not run yet" in pathlib.Path(settings.page).read_text()
 
 
@@ -381,17 +384,18 @@ def test_the_page_of_glue_has_the_average_and_what_others_published(make, tmp_pa
     assert picture.count("r='2'") == 27  # nine scores of three seeds
 
 
-def test_the_page_names_the_checkpoint_and_the_command_that_makes_its_table_again(make, tmp_path):
+def test_the_page_names_the_checkpoint_and_the_command_that_makes_it_again(make, tmp_path):
     (tmp_path / "minilm").mkdir()
     (tmp_path / "minilm/model.safetensors").write_text("weights")
     settings = make(table=["features"], checkpoint=str(tmp_path / "minilm"))
     Reproduction(settings, Stub()).run()
     page = pathlib.Path(settings.page).read_text()
-    assert "/minilm`. This makes the table again:" in page
-    line = next(line for line in page.splitlines() if "--table=features" in line)
-    words = shlex.split(line)[3:]
-    ((error, left),), _ = parse({"reproduce": [words]})["reproduce"]
-    assert error is None and left == [] and f"--checkpoint={tmp_path.name}/minilm" in words
+    assert f"The rows start from `{tmp_path}/minilm`." in page
+    (line,) = (line for line in page.splitlines() if line.startswith("python -m "))
+    values = flags.FlagValues()
+    flag_fields.define_flags(Settings, values)
+    values(shlex.split(line)[2:])
+    assert flag_fields.checked(Settings, values) == settings
 
 
 def test_tables_of_a_checkpoint_alone_need_no_text(make, tmp_path):
@@ -531,11 +535,14 @@ def test_cells_are_kept_and_a_wrong_line_is_named(tmp_path):
     assert pathlib.Path(path).read_bytes() == written
     lines = [*csv.reader(written.decode().splitlines())]
     assert lines[0][:3] == ["pretraining", "step", "corpus"] and len(lines) == 3
-    text = pathlib.Path(path).read_text().replace(str(1 / 3), "a third", 1)
-    pathlib.Path(path).write_text(text)
-    with pytest.raises(ValueError, match=r"cells\.csv, line 2: could not convert string to float"):
-        read_cells(path)
+    # As spreadsheets leave it.
+    pathlib.Path(path).write_bytes(b"\xef\xbb\xbf" + written + b"\n")
+    assert read_cells(path) == sorted(scores)
+    whole = written.decode()
     for text, message in (
+        (whole.replace(str(1 / 3), "a third", 1), r"line 2: could not convert string to float"),
+        (whole.replace(str(1 / 3), "inf", 1), r"line 2: expected a score of at most 1e\+09, got"),
+        (whole.replace(",5,", ",inf,", 1), r"line 2: invalid literal for int\(\)"),
         ("a\rb", r"cells\.csv, line 1: new-line character seen in unquoted field"),
         ('"' + "a" * 200_000, r"cells\.csv, line 1: field larger than field limit"),
     ):
@@ -577,10 +584,27 @@ def test_plans_at_once_keep_each_others_cells(make, tmp_path):
     assert len(read_cells(first.settings.cells)) == 2 * count
 
 
-def test_a_flag_that_pretrain_does_not_have_is_named(make):
-    with pytest.raises(ValueError, match=r"take these flags: Unknown command line flag 'spede'"):
-        Reproduction(make(pretrain_flags="--spede=1", table=["ablations"]), Stub()).report()
-    settings = make(pretrain_flags="--spede=1", table=["rates"])
+@pytest.mark.parametrize(
+    "flag, text, why",
+    [
+        ("pretrain_flags", "--spede=1", "pretrain does not take these flags: Unknown command li"),
+        ("pretrain_flags", "--seed=x", "pretrain does not take these flags: flag --seed=x: "),
+        ("pretrain_flags", "--config_overrides=num_attention_heads=x", "num_attention_heads=x is"),
+        ("finetune_flags", "--lerning_rate=3", "finetune does not take these flags: Unknown comm"),
+        ("finetune_flags", "--train_batch_size=0", "finetune does not take these flags: flag --tr"),
+        ("finetune_flags", "--learning_rate='3", "--learning_rate='3: No closing quotation."),
+        ("feature_flags", "--num_train_epochs=x", "finetune does not take these flags: flag --nu"),
+        ("feature_flags", "--lora_rank=8", "--lora_rank is for fine-tuning, and with "),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused_before_any(make, flag, text, why):
+    with pytest.raises(ValueError, match=re.escape(why)) as error:
+        Plan(make(**{flag: text}, table=["features", "sizes"]))
+    assert str(error.value).startswith(f"--{flag}")
+
+
+def test_steps_that_cannot_be_measured_are_a_failure(make):
+    settings = make(pretrain_flags="--config_overrides=spede=1", table=["rates"])
     with pytest.raises(ValueError, match=r"^6 runs have failed, the first pretrain/masked_lm_prob"):
         Reproduction(settings, stub := Stub()).run()
     assert "finetune/base_sst-2" in stub.made
