@@ -54,7 +54,8 @@ def read_cells(path: str) -> list[Score]:
             if number > 1:
                 if abs(score := float(row[8])) > _GREATEST:
                     raise ValueError(f"expected a score of at most {_GREATEST:g}, got {score}")
-                found.append(Score(Cell(*row[:6]), *row[6:8], score, row[9], int(row[10]), row[11]))
+                rest = score, row[9], int(row[10]), row[11]
+                found.append(Score(Cell(*row[:6]), row[6], row[7], *rest))
     except (ValueError, csv.Error) as error:
         where = f"{path}, line {max(reader.line_num, 1)}"
         raise ValueError(f"{where}: {one_line(str(error), 400)}.") from error
