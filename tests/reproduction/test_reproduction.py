@@ -637,11 +637,12 @@ def test_the_papers_figures_are_those_of_the_recipes():
 
 
 @pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the checkout is missing")
-def test_the_committed_page_is_the_commands():
-    page = (ROOT / "docs" / "reproduction.md").read_text()
+@pytest.mark.parametrize("name, least", [("reproduction", 30), ("stability", 4)])
+def test_the_committed_page_is_the_commands(name, least):
+    page = (ROOT / "docs" / f"{name}.md").read_text()
     assert MARK in page
     values = {}
-    for score in read_cells(str(ROOT / "docs" / "reproduction.csv")):
+    for score in read_cells(str(ROOT / "docs" / f"{name}.csv")):
         if not np.isnan(score.score):
             values.setdefault((score.cell, score.metric), []).append(score.score)
     means = {}
@@ -666,4 +667,4 @@ def test_the_committed_page_is_the_commands():
                     count += 1
                 if figure := re.search(r"\(([\d.]+)\)", cell):
                     assert float(figure[1]) == row.paper[table.columns.index(column)], row.name
-    assert count > 30
+    assert count >= least
