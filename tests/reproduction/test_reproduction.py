@@ -275,9 +275,13 @@ def test_what_failed_is_named_and_the_rest_goes_on_and_resumes(make, capsys):
 def test_finished_cells_need_no_directories(make, tmp_path):
     settings = make(table=["ablations"])
     Reproduction(settings, Stub()).run()
+    # Cells may be a stranger's.
+    found = [score._replace(machine="<b>\n# Mine") for score in read_cells(settings.cells)]
+    write_cells(settings.cells, found)
     other = make(table=["ablations"], output_dir=str(tmp_path / "b"), cells=settings.cells)
     Reproduction(other, stub := Stub()).run()
     assert stub.made == []
+    assert "Machine: &lt;b&gt;\\n# Mine. The runs" in pathlib.Path(other.page).read_text()
     # Another plan computes its own, and keeps the others.
     count = len(read_cells(settings.cells))
     more = make(table=["swag", "ablations"], output_dir=str(tmp_path / "c"), steps=200,
