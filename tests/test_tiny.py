@@ -41,10 +41,8 @@ def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder)
 
 def test_a_reproduction_knows_its_files(folder):
     settings = Settings(table=["stability"], checkpoint="tiny", size="bert-tiny")
-    assert (
-        Plan(settings).checkpoint
-        == f"tiny: {sizes_fingerprint(sorted(map(str, FOLDER.iterdir())))}"
-    )
+    files = sorted(str(path) for path in FOLDER.iterdir())
+    assert Plan(settings).checkpoint == f"tiny: {sizes_fingerprint(files)}"
 
 
 def test_a_folder_of_the_same_name_is_read(folder):

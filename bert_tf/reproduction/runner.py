@@ -119,7 +119,7 @@ class Reproduction:
         except ValueError as error:
             why = str(error).rstrip(".")
         except BaseException:
-            print()
+            print()  # the run's line ends
             raise
         finally:
             times, took = self._kept("times.json"), time.monotonic() - began

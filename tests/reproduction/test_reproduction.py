@@ -521,6 +521,10 @@ def test_files_of_others_are_not_written_over(make, tmp_path):
         with pytest.raises(ValueError, match=rf"{path} exists, and this command did not write"):
             Reproduction(settings, Stub())
         assert path.read_text() == "mine"
+    settings = make(table=["ablations"], page=str(page / "page.md"))
+    with pytest.raises(Exception, match=r"notes\.md"):  # in a file there is no room for one
+        Reproduction(settings, stub := Stub()).run()
+    assert stub.made == [] and page.read_text() == "mine"
     page.write_text("\n".join(["a,b", "1,2"]))
     with pytest.raises(
         ValueError, match=r"notes\.md, line 1: expected the columns pretraining,step"
