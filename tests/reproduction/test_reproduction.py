@@ -261,7 +261,9 @@ def test_what_failed_is_named_and_the_rest_goes_on_and_resumes(make, capsys):
         Reproduction(settings, stub).run()
     skipped = tuned("nsp=false")
     assert stub.made == [name for name in ABLATIONS if name not in skipped]
-    assert "6 of 18: pretrain/nsp=false, 0s: FAILED: It diverged; see " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "6 of 18: pretrain/nsp=false, 0s: FAILED: It diverged; see " in said
+    assert "FAILED: it needs pretrain/nsp=false, which failed\n" in said  # there is no log
     page = pathlib.Path(settings.page).read_text()
     assert "Missing, It diverged: BERT (MRPC)." in page
     assert "Missing, it needs pretrain/nsp=false, which failed: no next sentence." in page
@@ -395,6 +397,7 @@ def test_the_page_names_the_checkpoint_and_the_command_that_makes_it_again(make,
     Reproduction(settings, Stub()).run()
     page = pathlib.Path(settings.page).read_text()
     assert f"The rows start from `{tmp_path}/minilm`." in page
+    assert "on 64 examples. A cell" in page  # no flags of fine-tuning are given
     (line,) = (line for line in page.splitlines() if line.startswith("python -m "))
     values = flags.FlagValues()
     flag_fields.define_flags(Settings, values)
