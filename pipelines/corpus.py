@@ -197,7 +197,9 @@ def _counting(text_format: str) -> Any:
         texts = tf.strings.reduce_join(documents, axis=-1, separator="\n")
         return tf.strings.length(texts), fingerprint_texts(texts)
 
-    return tf.function(count, [tf.TensorSpec([], tf.string)], autograph=False)
+    # Threads that trace it together by calling it would make TensorFlow warn.
+    traced = tf.function(count, [tf.TensorSpec([], tf.string)], autograph=False)
+    return traced.get_concrete_function()
 
 
 def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:

@@ -326,6 +326,28 @@ class BertModel(keras.Model):
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
+def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
+    def gradient(upstream: Any) -> tuple[Any, Any]:
+        rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
+        return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)
+
+    return ops.add(x, bias), gradient
+
+
+class _Dense(keras.layers.Dense):
+    """A dense layer that on a GPU sums its bias's gradient over the rows, in float32.
+
+    TensorFlow's kernel for it adds bfloat16 numbers one by one, by atomic operations.
+    """
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """(..., W) -> (..., units)."""
+        if not (training and keras.distribution.list_devices("gpu")):
+            return super().call(inputs, training=training)
+        products = ops.matmul(inputs, self.kernel)
+        return ops.custom_gradient(_add_bias)(products, ops.cast(self.bias, products.dtype))
+
+
 class BertLayer(keras.layers.Layer):
     """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
 
@@ -335,7 +357,7 @@ class BertLayer(keras.layers.Layer):
 
     def new_dense(self, units: int, name: str) -> keras.layers.Dense:
         """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
-        return keras.layers.Dense(
+        return _Dense(
             units,
             kernel_initializer=new_initializer(self.config),
             name=name,

@@ -1,5 +1,6 @@
 """Which devices a command runs on, and in which precision."""
 
+import collections
 import functools
 import os
 import platform
@@ -290,9 +291,12 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
 
 
 def machine_name() -> str:
-    """The processor that this process runs on, and how many cores of it there are."""
+    """The machine's cards, if it has any, its processor, and how many cores that has."""
+    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    cards = collections.Counter(detail.get("device_name", "GPU") for detail in details)
     name = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             name = next((line.split(":")[1] for line in file if line.startswith("model na")), name)
-    return f"{os.cpu_count()} cores of {name.strip()}"
+    parts = [f"{number} {card}" for card, number in cards.items()]
+    return ", ".join([*parts, f"{os.cpu_count()} cores of {name.strip()}"])

@@ -1,5 +1,6 @@
 """Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,13 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
         if leaf in _LAYER_NORM_LEAVES or leaf.endswith("bias"):
             excluded.append(variable)
     return excluded
+
+
+@dataclasses.dataclass(frozen=True)  # Keras would look into a tuple
+class _Scalars:
+    beta_1_power: Any
+    beta_2_power: Any
+    epsilon: Any
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -89,9 +97,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         name: str = "adam_weight_decay",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate, weight_decay=weight_decay, name=name, **kwargs
-        )
+        # Keras would compute the scheduled rate again for every variable that it decays.
+        super().__init__(learning_rate=learning_rate, weight_decay=None, name=name, **kwargs)
+        self._decay = weight_decay or 0.0
+        self._scalars: _Scalars | None = None
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -110,32 +119,43 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Applies gradients, dense first: Keras clips by a norm that is wrong of sparse ones."""
         dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
+        self._scalars = None
         super().apply(dense, trainable_variables)
+        self._scalars = None  # of a graph, where one was traced
+
+    def _scalars_of(self, dtype: tf.DType) -> "_Scalars":
+        """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
+        if self._scalars is None:
+            # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
+            powers, epsilon = [tf.zeros((), dtype)] * 2, tf.cast(self.epsilon, dtype)
+            if self.bias_correction:
+                updates = tf.cast(self.iterations + 1, dtype)
+                powers = [
+                    tf.pow(tf.cast(beta, dtype), updates) for beta in (self.beta_1, self.beta_2)
+                ]
+                # To the root of v as it is: the kernel corrects the quotient, not its terms.
+                epsilon = epsilon * tf.sqrt(1 - powers[1])
+            self._scalars = _Scalars(*powers, epsilon)
+        return self._scalars
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Updates one variable and its moments in place; the decay has been applied before."""
+        """Decays one variable, and updates it and its moments in place."""
         dtype = variable.dtype
         index = variable_index(self, variable)
-        epsilon = tf.cast(self.epsilon, dtype)
-        if self.bias_correction:
-            updates = tf.cast(self.iterations + 1, dtype)
-            beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), updates)
-            beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), updates)
-            # To the root of v as it is, of which the kernel corrects the quotient, not the terms.
-            epsilon = epsilon * tf.sqrt(1 - beta_2_power)
-        else:
-            # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
-            beta_1_power = beta_2_power = tf.zeros((), dtype)
+        rate = tf.cast(learning_rate, dtype)
+        if self._decay and is_decayed(self, variable):
+            variable.assign_sub(variable * self._decay * rate)
+        scalars = self._scalars_of(dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=beta_1_power,
-            beta2_power=beta_2_power,
-            lr=tf.cast(learning_rate, dtype),
+            beta1_power=scalars.beta_1_power,
+            beta2_power=scalars.beta_2_power,
+            lr=rate,
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
-            epsilon=epsilon,
+            epsilon=scalars.epsilon,
             grad=tf.cast(gradient, dtype),
         )
 
@@ -143,6 +163,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """The constructor's arguments."""
         config: dict[str, Any] = super().get_config()
         config.update(
+            weight_decay=self._decay or None,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
@@ -179,10 +200,8 @@ class LayerwiseAdam(AdamWeightDecay):
         name: str = "layerwise_adam",
         **kwargs: Any,
     ) -> None:
-        # Keras would decay every variable at the whole rate.
-        super().__init__(learning_rate, weight_decay=None, name=name, **kwargs)
+        super().__init__(learning_rate, weight_decay=weight_decay, name=name, **kwargs)
         self.rate_shares = dict(rate_shares or {})
-        self._decay = weight_decay or 0.0
 
     def build(self, var_list: Sequence[keras.Variable]) -> None:
         """As `AdamWeightDecay`; notes each variable's share."""
@@ -190,17 +209,13 @@ class LayerwiseAdam(AdamWeightDecay):
         self._shares = [self.rate_shares.get(variable.path, 1.0) for variable in var_list]
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Decays and updates one variable, and updates its moments."""
+        """Decays and updates one variable at its own rate, and updates its moments."""
         share = self._shares[variable_index(self, variable)]
-        rate = tf.cast(learning_rate, variable.dtype) * share
-        if self._decay and is_decayed(self, variable):
-            variable.assign_sub(variable * (self._decay * rate))
-        super().update_step(gradient, variable, rate)
+        super().update_step(gradient, variable, tf.cast(learning_rate, variable.dtype) * share)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        own = {"rate_shares": self.rate_shares, "weight_decay": self._decay}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "rate_shares": self.rate_shares}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -240,30 +255,25 @@ class Lamb(AdamWeightDecay):
         name: str = "lamb",
         **kwargs: Any,
     ) -> None:
-        # Keras would decay the variables before the update, outside of the ratio.
         super().__init__(
             learning_rate,
-            weight_decay=None,
+            weight_decay=weight_decay,
             epsilon=epsilon,
             bias_correction=bias_correction,
             name=name,
             **kwargs,
         )
-        self._decay = weight_decay or 0.0
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Updates one variable and its moments."""
+        """Updates one variable and its moments; the decay is within the ratio."""
         index = variable_index(self, variable)
         m, v = self._momentums[index], self._velocities[index]
         gradient = tf.cast(gradient, variable.dtype)
         m.assign(self.beta_1 * m + (1 - self.beta_1) * gradient)
         v.assign(self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient))
-        updates = tf.cast(self.iterations + 1, variable.dtype)
-        corrections = [
-            1 - tf.pow(tf.cast(beta, variable.dtype), updates) if self.bias_correction else 1.0
-            for beta in (self.beta_1, self.beta_2)
-        ]
-        update = (m / corrections[0]) / (tf.sqrt(v / corrections[1]) + self.epsilon)
+        scalars = self._scalars_of(variable.dtype)
+        mean, square = m / (1 - scalars.beta_1_power), v / (1 - scalars.beta_2_power)
+        update = mean / (tf.sqrt(square) + self.epsilon)
         rate = tf.cast(learning_rate, variable.dtype)
         if is_decayed(self, variable):
             value = tf.convert_to_tensor(variable)
@@ -272,10 +282,6 @@ class Lamb(AdamWeightDecay):
             ratio = tf.math.divide_no_nan(*norms)
             rate *= tf.where(ratio > 0, ratio, 1.0)
         variable.assign_sub(rate * update)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "weight_decay": self._decay}
 
 
 # The class of each name, its epsilon, and whether its moments are corrected.

@@ -296,3 +296,15 @@ def test_the_key_depends_on_everything(monkeypatch):
     assert path != corpus_index.index_path("c", "parts", 2)
     monkeypatch.setattr(corpus_index.corpus_formats, "PATTERNS", ("other",))
     assert path != corpus_index.index_path("c", "parts", 1)
+
+
+def test_cores_that_count_together_make_tensorflow_warn_of_nothing(monkeypatch):
+    corpus._counting.cache_clear()
+    warned = []
+    monkeypatch.setattr(tf.get_logger(), "warning", lambda *words: warned.append(words))
+    with concurrent.futures.ThreadPoolExecutor(16) as cores:
+        counted = list(
+            cores.map(lambda _: corpus.count_text(b"A.\n\nB.\n", "google")[0], range(16))
+        )
+    np.testing.assert_array_equal(counted, [[2, 2]] * 16)
+    assert warned == []

@@ -80,6 +80,21 @@ def test_updates_equal_the_twin(name, compiled):
     assert int(optimizer.iterations.numpy()) == 6
 
 
+def test_what_variables_share_is_computed_once():
+    calls = []
+
+    class Schedule(WarmupLinearDecay):
+        def __call__(self, step):
+            calls.append(step)
+            return super().__call__(step)
+
+    optimizer = optimizers.create_optimizer("adamw", Schedule(0.1, 2, 10), _variables())
+    calls.clear()
+    apply = tf.function(optimizer.apply).get_concrete_function(_gradients(1)[0])
+    types = [operation.type for operation in apply.graph.get_operations()]
+    assert len(calls) == 1 and types.count("ResourceApplyAdam") == 4 and types.count("Pow") == 2
+
+
 def test_lamb_starts_a_variable_of_zeros():
     variable = keras.Variable(np.zeros((2, 1), np.float32), name="kernel")
     optimizer = optimizers.create_optimizer("lamb", 0.1, [variable])
