@@ -127,15 +127,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
         if self._scalars is None:
             # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
-            powers, epsilon = [tf.zeros((), dtype)] * 2, tf.cast(self.epsilon, dtype)
+            beta_1_power = beta_2_power = tf.zeros((), dtype)
+            epsilon = tf.cast(self.epsilon, dtype)
             if self.bias_correction:
                 updates = tf.cast(self.iterations + 1, dtype)
-                powers = [
-                    tf.pow(tf.cast(beta, dtype), updates) for beta in (self.beta_1, self.beta_2)
-                ]
+                beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), updates)
+                beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), updates)
                 # To the root of v as it is: the kernel corrects the quotient, not its terms.
-                epsilon = epsilon * tf.sqrt(1 - powers[1])
-            self._scalars = _Scalars(*powers, epsilon)
+                epsilon = epsilon * tf.sqrt(1 - beta_2_power)
+            self._scalars = _Scalars(beta_1_power, beta_2_power, epsilon)
         return self._scalars
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
