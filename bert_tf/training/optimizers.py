@@ -119,9 +119,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Applies gradients, dense first: Keras clips by a norm that is wrong of sparse ones."""
         dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
-        self._scalars = None
-        super().apply(dense, trainable_variables)
-        self._scalars = None  # of a graph, where one was traced
+        try:
+            super().apply(dense, trainable_variables)
+        finally:
+            self._scalars = None  # of this update, and perhaps of a graph
 
     def _scalars_of(self, dtype: tf.DType) -> "_Scalars":
         """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
