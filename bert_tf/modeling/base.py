@@ -327,6 +327,8 @@ class BertModel(keras.Model):
 
 
 def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
+    """(..., W) + (W,), and the gradients of both."""
+
     def gradient(upstream: Any) -> tuple[Any, Any]:
         rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
         return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)

@@ -124,7 +124,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         finally:
             self._scalars = None  # of this update, and perhaps of a graph
 
-    def _scalars_of(self, dtype: tf.DType) -> "_Scalars":
+    def _scalars_of(self, dtype: tf.DType) -> _Scalars:
         """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
         if self._scalars is None:
             # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
@@ -164,7 +164,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """The constructor's arguments."""
         config: dict[str, Any] = super().get_config()
         config.update(
-            weight_decay=self._decay or None,
+            weight_decay=self._decay,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
