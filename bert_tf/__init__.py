@@ -106,14 +106,21 @@ loader.load = _load
 # registered; but importing Keras takes seconds, which ``--help`` should not. So the models are
 # imported when Keras is: now, if it is already, or right after.
 _MODELS = "bert_tf.modeling"
+# What a compiled model names; they need TensorFlow, which Keras has loaded where it computes by it.
+_COMPILED_WITH = ("bert_tf.training.optimizers", "bert_tf.training.schedules")
 
 
 def _register_with_keras() -> None:
     """Imports the models, at once or after the first ``import keras``."""
     if "keras" in sys.modules:
-        importlib.import_module(_MODELS)
+        _import_registered()
     else:
         sys.meta_path.insert(0, _AfterKeras())
+
+
+def _import_registered() -> None:
+    for name in (_MODELS, *(_COMPILED_WITH if "tensorflow" in sys.modules else ())):
+        importlib.import_module(name)
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
@@ -152,7 +159,7 @@ class _Loader(importlib.abc.Loader):
         self._loader.exec_module(module)
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
-        importlib.import_module(_MODELS)
+        _import_registered()
 
 
 _register_with_keras()

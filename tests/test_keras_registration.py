@@ -11,7 +11,10 @@ import pytest
 import bert_tf
 from bert_tf.interchange import keras_files
 from bert_tf.interchange.load import load
-from tests.interchange.small_checkpoints import MODELS, make_checkpoint
+from bert_tf.modeling import BertClassifier
+from bert_tf.training.optimizers import create_optimizer, weight_decay_exclusions
+from bert_tf.training.schedules import WarmupLinearDecay
+from tests.interchange.small_checkpoints import MODELS, SMALL, make_checkpoint
 
 KERAS = "import sys; print('keras'); assert 'models' not in sys.modules; KNOWN = []\n"
 MODELS_MODULE = "import keras; print('models'); keras.KNOWN.append('models')\n"
@@ -149,3 +152,23 @@ def test_a_fresh_process_opens_a_file(tmp_path, first, name):
     inputs = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids % 3}
     expected = np.array(load(path)(inputs))
     np.testing.assert_allclose(np.load(path + ".npy"), expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_fresh_process_trains_a_compiled_model_on(tmp_path):
+    """With the rate's schedule, and the same variables decayed."""
+    path = str(tmp_path / "m.keras")
+    model = BertClassifier(SMALL, num_classes=2)
+    rate = WarmupLinearDecay(1e-3, 1, 9)
+    model.compile(create_optimizer("adamw", rate, model.trainable_variables), "mse")
+    model.save(path)
+    code = f"""
+        import bert_tf, keras
+        model = keras.saving.load_model({path!r})
+        print(*model.optimizer.get_config()["undecayed"], model.optimizer.learning_rate)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
+    undecayed = [v.path for v in weight_decay_exclusions(model.trainable_variables)]
+    assert done.stdout.split()[: len(undecayed)] == undecayed != [], done.stderr

@@ -334,8 +334,8 @@ class Training(Trainer):
             shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
         progress.update(state.step, shown)
         self._summaries.write("train", state.step, figures)
-        loss = losses[-1] if losses else math.nan
-        self.callbacks.end_step(state.step - 1, loss, steps=steps)
+        if losses:  # callbacks do not hear of a step that was skipped
+            self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
 
     def _examples_of(self, step: int) -> int:
         """How many examples a step had, counted from 1."""

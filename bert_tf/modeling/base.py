@@ -342,6 +342,10 @@ class _Dense(keras.layers.Dense):
     TensorFlow's kernel for it adds bfloat16 numbers one by one, by atomic operations.
     """
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """As Keras' own, which refuses subclasses where it is not told otherwise."""
+        super().quantize(*args, **{**kwargs, "type_check": False})
+
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """(..., W) -> (..., units)."""
         # JAX fails if it is asked for GPUs where there are none.

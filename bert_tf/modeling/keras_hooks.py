@@ -60,6 +60,12 @@ def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
     return decayed
 
 
+def check_decays_by_hook() -> None:
+    """Checks that Keras decays by ``_apply_weight_decay``, which an optimizer may leave empty."""
+    if not callable(getattr(keras.optimizers.Optimizer, "_apply_weight_decay", None)):
+        raise unexpected("has no optimizer._apply_weight_decay")
+
+
 def check_variable_indices(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
 ) -> None:

@@ -352,8 +352,10 @@ class TransformerBlock(BertLayer):
         attended = self.attention(matrix, real_tokens, rows=rows, training=training)
         attended = self.attention_dropout(attended, training=training)
         attended = self.attention_layer_norm(attended + matrix, training=training)
-        output = self.activation(self.intermediate(attended), bool(training))
-        output = self.feed_forward_output(output)
+        # Told again: recomputed, they are called outside of the block's own call.
+        output = self.intermediate(attended, training=training)
+        output = self.activation(output, bool(training))
+        output = self.feed_forward_output(output, training=training)
         output = self.output_dropout(output, training=training)
         output = self.output_layer_norm(output + attended, training=training)
         return rows.to_batch(output)

@@ -204,15 +204,6 @@ class PretrainingSums(NamedTuple):
     next_sentence_correct: Any
     tokens: Any
 
-    @classmethod
-    def zeros(cls) -> "PretrainingSums":
-        """All 0, to add to."""
-        return cls(*(tf.zeros(()) for _ in cls._fields))
-
-    def plus(self, other: "PretrainingSums") -> "PretrainingSums":
-        """The sums of both batches."""
-        return PretrainingSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
 
 def batch_sums(
     outputs: Mapping[str, tf.Tensor],

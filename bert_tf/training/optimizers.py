@@ -8,7 +8,12 @@ import keras
 import tensorflow as tf
 
 from bert_tf.choices import OPTIMIZERS
-from bert_tf.modeling.keras_hooks import check_variable_indices, is_decayed, variable_index
+from bert_tf.modeling.keras_hooks import (
+    check_decays_by_hook,
+    check_variable_indices,
+    is_decayed,
+    variable_index,
+)
 
 # The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
 _LAYER_NORM_LEAVES = ("gamma", "beta")
@@ -74,8 +79,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: the decay of the second moment.
         epsilon: added to the root of the second moment, corrected where that is.
         bias_correction: whether the moments are corrected for their start at 0.
+        undecayed: paths of further variables that are not decayed, as a saved optimizer keeps them.
         name: the optimizer's name, the first part of its variables' paths.
         **kwargs: further arguments of ``keras.optimizers.Optimizer``.
+
+    Raises:
+        ValueError: of `build`: a variable has less than 32 bits, which hold no ``1 - beta_2``.
 
     >>> import keras
     >>> optimizer = AdamWeightDecay(0.5, weight_decay=0.0, epsilon=0.0)
@@ -94,12 +103,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         bias_correction: bool = False,
+        undecayed: Sequence[str] = (),
         name: str = "adam_weight_decay",
         **kwargs: Any,
     ) -> None:
-        # Keras would compute the scheduled rate again for every variable that it decays.
-        super().__init__(learning_rate=learning_rate, weight_decay=None, name=name, **kwargs)
-        self._decay = weight_decay or 0.0
+        super().__init__(
+            learning_rate=learning_rate, weight_decay=weight_decay or 0.0, name=name, **kwargs
+        )
+        check_decays_by_hook()
+        self._undecayed = list(undecayed)
         self._scalars: _Scalars | None = None
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -110,11 +122,24 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Creates both moments of every variable, zeros of the variable's shape and dtype."""
         if self.built:
             return
+        dtypes = {keras.backend.standardize_dtype(variable.dtype) for variable in var_list}
+        narrow = dtypes - {"float32", "float64"}
+        if narrow:
+            raise ValueError(
+                f"{self.name} updates variables of float32 or float64, got {min(narrow)}, to which "
+                "beta_2 is 1: build the model with dtype='mixed_bfloat16'."
+            )
+        excluded = [v for v in var_list if v.path in self._undecayed or not is_decayed(self, v)]
+        self.exclude_from_weight_decay(var_list=excluded)
+        self._undecayed = [variable.path for variable in excluded]
         super().build(var_list)
         check_variable_indices(self, var_list)
         self._momentums, self._velocities = self.add_optimizer_variables(
             var_list, ["momentum", "velocity"]
         )
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Keras' hook: each update decays, as this would compute a scheduled rate every time."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Applies gradients, dense first: Keras clips by a norm that is wrong of sparse ones."""
@@ -126,7 +151,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _scalars_of(self, dtype: tf.DType) -> _Scalars:
         """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
-        if self._scalars is None:
+        if self._scalars is None or self._scalars.epsilon.dtype != dtype:
             # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
             beta_1_power = beta_2_power = tf.zeros((), dtype)
             epsilon = tf.cast(self.epsilon, dtype)
@@ -144,8 +169,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         dtype = variable.dtype
         index = variable_index(self, variable)
         rate = tf.cast(learning_rate, dtype)
-        if self._decay and is_decayed(self, variable):
-            variable.assign_sub(variable * self._decay * rate)
+        if self.weight_decay and is_decayed(self, variable):
+            variable.assign_sub(variable * self.weight_decay * rate)
         scalars = self._scalars_of(dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -164,11 +189,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """The constructor's arguments."""
         config: dict[str, Any] = super().get_config()
         config.update(
-            weight_decay=self._decay,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
             bias_correction=self.bias_correction,
+            undecayed=list(self._undecayed),
         )
         return config
 
@@ -206,8 +231,9 @@ class LayerwiseAdam(AdamWeightDecay):
 
     def build(self, var_list: Sequence[keras.Variable]) -> None:
         """As `AdamWeightDecay`; notes each variable's share."""
+        if not self.built:
+            self._shares = [self.rate_shares.get(variable.path, 1.0) for variable in var_list]
         super().build(var_list)
-        self._shares = [self.rate_shares.get(variable.path, 1.0) for variable in var_list]
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
         """Decays and updates one variable at its own rate, and updates its moments."""
@@ -278,7 +304,7 @@ class Lamb(AdamWeightDecay):
         rate = tf.cast(learning_rate, variable.dtype)
         if is_decayed(self, variable):
             value = tf.convert_to_tensor(variable)
-            update += self._decay * value
+            update += self.weight_decay * value
             norms = tf.norm(value), tf.norm(update)
             ratio = tf.math.divide_no_nan(*norms)
             rate *= tf.where(ratio > 0, ratio, 1.0)

@@ -44,6 +44,14 @@ def test_a_renamed_decay_is_told(optimizer, weight, monkeypatch):
         keras_hooks.is_decayed(optimizer, weight)
 
 
+def test_a_renamed_hook_of_the_decay_is_told(weight, monkeypatch):
+    for owner in keras.optimizers.Optimizer.__mro__:
+        if "_apply_weight_decay" in vars(owner):
+            monkeypatch.delattr(owner, "_apply_weight_decay")
+    with pytest.raises(ImportError, match=r"has no optimizer\._apply_weight_decay: install"):
+        create_optimizer("adam", 1e-4, [weight])
+
+
 def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
     """Whether Keras goes another way at once, or the step is traced a second time."""
     apply = keras_hooks.without_reduction(optimizer)

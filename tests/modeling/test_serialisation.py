@@ -72,3 +72,12 @@ def test_saved_and_loaded(make, arguments, tmp_path):
         np.testing.assert_array_equal(theirs, ours)
     for kind in ("weights", "trainable_weights"):
         assert [v.path for v in getattr(loaded, kind)] == [v.path for v in getattr(model, kind)]
+
+
+def test_keras_quantizes_every_kernel():
+    model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
+    before = model(make_batch())
+    model.quantize("int8")
+    kernels = {w.path: w.dtype for w in model.weights if w.path.endswith("kernel")}
+    assert len(kernels) == 6 and set(kernels.values()) == {"int8"}
+    np.testing.assert_allclose(model(make_batch()), before, atol=0.1)

@@ -107,8 +107,10 @@ def make_of_transformer(**changes):
     return randomise(block), hidden, mask
 
 
-@pytest.mark.parametrize(("device", "slow_sums"), [("cpu", 4), ("gpu", 0)])
-def test_written_gradients_equal_derived_ones(device, slow_sums, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "recomputes", "slow_sums"), [("cpu", False, 4), ("gpu", False, 0), ("gpu", True, 0)]
+)
+def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, monkeypatch):
     # Training takes the written gradients of GELU and layer normalisation, on a GPU of the biases,
     # too; inference does not. At rate 0 the two compute the same function.
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", f"{device}:0"])
@@ -117,6 +119,7 @@ def test_written_gradients_equal_derived_ones(device, slow_sums, monkeypatch):
     )
     gradients, sums = [], []
     for training in (False, True):
+        block.recomputes = training and recomputes
 
         @tf.function
         def differentiated(training=training):

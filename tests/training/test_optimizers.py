@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling import BertPretrainer, keras_hooks
 from bert_tf.training import optimizers
 from bert_tf.training.schedules import WarmupLinearDecay
 
@@ -134,7 +134,54 @@ def test_the_optimizer_survives_serialisation(optimizer_class):
     )
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert copy.get_config() == optimizer.get_config()
-    assert copy.bias_correction is True and copy.get_config()["weight_decay"] == 0.1
+    assert copy.bias_correction is True and copy.weight_decay == 0.1
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+def test_what_is_not_decayed_survives_it_too(name):
+    """Of any other variables those of its paths, and those that were excluded besides."""
+    kernel, scale, more = (keras.Variable([1.0], name=n) for n in ("kernel", "gamma", "more"))
+    optimizer = optimizers.create_optimizer(name, 1e-3, [kernel, scale])
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    copy.exclude_from_weight_decay(var_list=[more])
+    variables = [keras.Variable([1.0], name=n) for n in ("gamma", "kernel")] + [more]
+    copy.build(variables)
+    assert [keras_hooks.is_decayed(copy, v) for v in variables] == [False, True, False]
+    assert copy.get_config()["undecayed"] == ["gamma", "more"]
+
+
+def test_the_decay_may_be_changed():
+    weight = keras.Variable([2.0], name="kernel")
+    optimizer = optimizers.create_optimizer("adam", 0.5, [weight], weight_decay=0.0)
+    optimizer.weight_decay = 0.5
+    optimizer.apply([keras.ops.zeros(1)], [weight])
+    assert weight.numpy().tolist() == [1.5]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_variables_of_few_bits_are_refused(dtype):
+    weights = [keras.Variable([1.0], name=name, dtype=dtype) for name in ("kernel", "other")]
+    with pytest.raises(ValueError, match=f"variables of float32 or float64, got {dtype}, to which"):
+        optimizers.create_optimizer("adamw", 1e-2, weights)
+
+
+def test_variables_of_two_types_follow_one_rule():
+    weights = [keras.Variable([1.0], name=name, dtype=name) for name in ("float32", "float64")]
+    optimizer = optimizers.create_optimizer("adamw", 1e-2, weights)
+    for _ in range(3):
+        optimizer.apply([keras.ops.array([0.5], weight.dtype) for weight in weights], weights)
+    one, other = (float(weight[0]) for weight in weights)
+    assert one == pytest.approx(other, rel=1e-6) and other < 0.98
+
+
+def test_shares_of_the_rate_stay_those_of_the_first_build():
+    """A loss scale builds its optimizer once more, perhaps of fewer variables."""
+    weights = [keras.Variable([1.0], name=name) for name in "ab"]
+    optimizer = optimizers.create_optimizer("adam", 1e-2, weights, rate_shares={"b": 0.5})
+    optimizer.build(weights[1:])
+    optimizer.apply([keras.ops.ones(1)] * 2, weights)
+    slow, fast = 1 - float(weights[1][0]), 1 - float(weights[0][0])
+    assert slow == pytest.approx(fast / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "own"), [("adam", 1e-6), ("adamw", 1e-8), ("lamb", 1e-6)])
