@@ -106,6 +106,8 @@ def evaluate(settings: RetrievalSettings) -> dict[str, Any]:
         raise ValueError(f"--output={settings.output} is one of the files to read: name another.")
     found = read_retrieval(settings.data_dir, settings.split)
     print(f"{len(found.queries):,} queries, {len(found.documents):,} documents.", flush=True)
+    if found.missing:
+        print(f"{found.missing:,} judged documents are not there: they count as not found.")
     with open_devices(settings.strategy, settings.precision).scope():
         ranked = first_ranked = _rank(settings, found)
         if settings.reranker:
@@ -134,7 +136,9 @@ def evaluate(settings: RetrievalSettings) -> dict[str, Any]:
 
 def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
     """The documents' numbers for each query, (Q, K), the best first, -1 behind the last."""
-    from bert_tf.metrics.retrieval import RANKS, search
+    import numpy as np
+
+    from bert_tf.metrics.retrieval import RANKS, search, without_own
     from bert_tf.tasks.embedding import open_embedder
     from bert_tf.training.progress import Progress
 
@@ -151,12 +155,7 @@ def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
     ranked, _ = search(queries, documents, RANKS + 1, progress.update)
     progress.close()
     places = {name: place for place, name in enumerate(found.documents)}
-    for row, name in zip(ranked, found.queries, strict=True):
-        if name in places:
-            others = row[row != places[name]]
-            row[:] = -1
-            row[: len(others)] = others
-    return ranked
+    return without_own(ranked, np.array([places.get(name, -1) for name in found.queries]))
 
 
 def _rerank(

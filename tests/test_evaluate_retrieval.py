@@ -98,6 +98,21 @@ def test_of_a_pair_that_is_judged_twice_the_last_score_counts(folder):
     assert [*found.queries] == ["q0", "q2"] and found.relevant == [{2: 1.0}, {0: 4.0, 1: 3.0}]
 
 
+def test_documents_may_be_empty_or_missing(folder, path, model, capsys):
+    """As FiQA's and ArguAna's: the one has vectors as every text, the other is never found."""
+    lines(folder / "corpus.jsonl", [{"_id": "d0", "text": "a0"}, {"_id": "d1", "text": ""}])
+    judged = "query-id\tcorpus-id\tscore\nq0\td0\t1\nq0\tgone\t1\n"
+    (folder / "qrels" / "test.tsv").write_text(judged)
+    found = evaluate_retrieval.evaluate(RetrievalSettings(path, str(folder), batch_size=3))
+    query, *documents = directions(model, ["a0 b0", "a0", ""])
+    rank = 1 + int(documents[1] @ query > documents[0] @ query)
+    assert found["scores"]["recall@10"] == 0.5
+    assert found["scores"]["ndcg@10"] == pytest.approx(
+        1 / math.log2(rank + 1) / (1 + 1 / math.log2(3))
+    )
+    assert "\n1 judged documents are not there: they count as not" in capsys.readouterr().out
+
+
 def test_the_scores_are_those_of_a_plain_loop(folder, path, model, capsys):
     results = evaluate_retrieval.evaluate(
         RetrievalSettings(path, str(folder), output=str(folder / "out.json"), batch_size=3)
@@ -192,14 +207,16 @@ def test_a_reranker_of_other_predictions_is_refused(folder, path, model, tmp_pat
     ("file", "content", "sentence"),
     [
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td9\t1\n",
-         r"qrels/test\.tsv, line 2: expected a document of .*, got the id 'd9'"),
+         r"qrels/test\.tsv: expected documents of .*corpus\.jsonl, which has no 'd9'\.$"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq9\td0\t1\n", "expected a query of"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\tx\n", "expected a finite number"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t0\n", "expected a score above 0"),
         ("queries.jsonl", '{"_id": "q0"}\n', r"queries\.jsonl, line 1: expected the key 'text'"),
         ("corpus.jsonl", '{"_id": "a", "text": "x"}\n' * 2,
          r"corpus\.jsonl, line 2: expected a unique id, got 'a' again; correct the row\.$"),
-        ("corpus.jsonl", '{"_id": "a", "text": " "}\n', r"line 1: expected text in 'text', got"),
+        ("queries.jsonl", '{"_id": "a", "text": " "}\n', r"line 1: expected text in 'text', got"),
+        ("corpus.jsonl", '{"_id": "a", "text": "x"}\n{"_id": "b", "title": "T", "text": "x"}\n',
+         r"corpus\.jsonl, line 1: expected the key 'title'"),
     ],
 )  # fmt: skip
 def test_malformed_files_are_named(folder, file, content, sentence):

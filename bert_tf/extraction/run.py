@@ -136,6 +136,11 @@ def _embedding(settings: ExtractionSettings, encoder: BertEncoder) -> SentenceEm
     if settings.pooling is not None:
         return None
     embedding = encoder.sentence_embedding = encoder.cut_embedding(settings.embedding_dims)
+    if embedding is None and settings.embed_as != "document":
+        raise ValueError(
+            f"--embed_as={settings.embed_as}: {settings.model} is no model of sentence embeddings: "
+            "leave it out."
+        )
     if embedding is not None:
         scaled = ", scaled to length 1" if embedding.normalize else ""
         print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")

@@ -43,10 +43,10 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
 
     What belongs together stays together: questions of one article (or, without titles, of one
     paragraph), sentences of one document where there are enough documents, choices for one context,
-    pairs that share a text, equal texts. Which groups are held out depends on their contents and
-    the seed, not on their order. Every class of texts gives its share. Returns what is left (at
-    least one group), what is held out (likewise), each in the order of ``items``, and what the
-    groups are.
+    pairs without scores that share a text, equal texts and pairs. Which groups are held out depends
+    on their contents and the seed, not on their order. Every class of texts gives its share.
+    Returns what is left (at least one group), what is held out (likewise), each in the order of
+    ``items``, and what the groups are.
     """
     key, what = _grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)
@@ -140,7 +140,7 @@ def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Ha
         return (lambda item: item.context), "drawn by the seed"
     if isinstance(first, SimilarityExample):
         if first.label is not None:
-            return (lambda item: item.texts), "drawn by the seed"
+            return (lambda item: tuple(sorted(item.texts))), "drawn by the seed"
         groups = _sharing(items)
         return (lambda item: groups[item.texts[1]]), "drawn by the seed"
     return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"

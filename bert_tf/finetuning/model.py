@@ -88,6 +88,12 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--freeze={frozen} is more than the {config.num_hidden_layers} blocks of "
             f"{settings.init_checkpoint}."
         )
+    is_encoder_alone = (settings.few_shot or settings.kind.embeds) and not head.get("dense_size")
+    if is_encoder_alone and frozen == config.num_hidden_layers:
+        raise ValueError(
+            f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
+            "is trained."
+        )
     if settings.lora_rank > config.hidden_size:
         raise ValueError(
             f"--lora_rank={settings.lora_rank} is more than the {config.hidden_size} rows of a "

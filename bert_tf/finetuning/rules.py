@@ -87,9 +87,15 @@ OF_MEANS = refuses(
     "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls out.",
 )
 WITHOUT_OTHER_HEADS = without(
-    *("bilstm", "teacher", "class_weights", "label_smoothing"),
+    *("bilstm", "teacher", "class_weights", "label_smoothing", "classifier_dropout"),
     says="--{flag} fits its own head, and --{other} is for a head that is trained: leave one of "
     "the two out.",
+)
+
+
+OF_HEADS = refuses(
+    lambda is_on, values: is_on and values["long_text"] != _FIRST,
+    "--{flag} learns from the beginnings of texts: leave --long_text={long_text} out.",
 )
 
 

@@ -82,6 +82,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     )
     if len(modules) == 1:
         return checkpoint
+    checkpoint = _encoder_alone(checkpoint, inner)
     try:
         pooling = _read_pooling(path, modules)
         length = _read_length(inner, checkpoint)
@@ -170,24 +171,28 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
             f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias, "
             f"which is not computed: expected {' or '.join(named)}, and a bias"
         )
+    if values.get("use_residual"):
+        raise _NotComputedError(f"has a {_DENSE} layer that adds its input, which is not computed")
     places = values.get("module_input_name", name), values.get("module_output_name") or name
     if places != (name, name):
         raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
-    spec = checkpoint.model
-    arguments = {
-        "pooler": spec.has_pooler,
-        "dense_size": values.get("out_features"),
-        "dense_activation": named[activation],
-    }
+    dense = {"dense_size": values.get("out_features"), "dense_activation": named[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
     if missing := [there for there in _LINEAR.values() if there not in stored]:
         raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
-    kept = {key: tensor for key, tensor in checkpoint.tensors.items() if is_in_encoder(key)}
     layer = {key: Spelling(there, key.endswith("kernel")) for key, there in _LINEAR.items()}
+    tensors = {key: one.lay_out(stored[one.name]) for key, one in layer.items()}
+    encoder = _encoder_alone(checkpoint, source, **dense)
+    return dataclasses.replace(encoder, tensors=encoder.tensors | tensors)
+
+
+def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
+    """A checkpoint without its head, as the masked-LM one of weights that no pooling reads."""
+    arguments = {"pooler": checkpoint.model.has_pooler, **dense}
     return dataclasses.replace(
         checkpoint,
         model=check_model(BertEncoder.__name__, arguments, source),
-        tensors=kept | {key: one.lay_out(stored[one.name]) for key, one in layer.items()},
+        tensors={key: one for key, one in checkpoint.tensors.items() if is_in_encoder(key)},
         labels=(),
         multi_label=False,
     )

@@ -68,6 +68,13 @@ def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
     return above | (equal & (equal.cumsum(1) <= room))
 
 
+def without_own(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rankings (Q, K) without each query's own document, (Q,) numbers or -1; -1 stands behind."""
+    is_own = ranked == own[:, None]
+    order = np.argsort(is_own, axis=1, kind="stable")
+    return np.where(np.take_along_axis(is_own, order, 1), -1, np.take_along_axis(ranked, order, 1))
+
+
 def judge_rankings(
     ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]], depth: int = RANKS
 ) -> Judged:

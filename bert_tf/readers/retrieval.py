@@ -13,7 +13,7 @@ Source: Thakur et al. 2021, "BEIR"; the first two may be gzip too (``.jsonl.gz``
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from .examples import BadRowError, BadRows, filled_text, number, row_id, text
 from .tables import Row, read_columns, read_rows
@@ -27,39 +27,45 @@ class RetrievalSet:
         queries: by id, those to which something is relevant.
         documents: by id; a title stands before its text.
         relevant: of each query, in order, the documents' relevance by their numbers in
-            ``documents``, all above 0.
+            ``documents``, all above 0; that of one which is missing lies behind them.
+        missing: how many documents are judged and not there, as in ArguAna: they are never found.
     """
 
     queries: Mapping[str, str]
     documents: Mapping[str, str]
     relevant: list[dict[int, float]]
+    missing: int
 
 
 def read_retrieval(folder: str, split: str = "test") -> RetrievalSet:
     """Reads a folder of BEIR's files."""
     corpus, asked, path = files_of(folder, split)
-    documents, queries = _read_texts(corpus), _read_texts(asked)
+    documents, queries = _read_texts(corpus, may_be_empty=True), _read_texts(asked)
     places = {name: place for place, name in enumerate(documents)}
     found: dict[str, dict[int, float]] = {}
     bad = BadRows(path, skip=None)
 
     def judge(row: Row) -> float:
         query, document, score = (value.strip() for value in row.values)
-        for name, known, what in ((query, queries, "query"), (document, places, "document")):
-            if name not in known:
-                raise BadRowError(f"expected a {what} of {folder}, got the id {name!r}")
+        if query not in queries:
+            raise BadRowError(f"expected a query of {folder}, got the id {query!r}")
         relevance = number(score, "column 'score'")
         own = found.setdefault(query, {})
-        own.pop(places[document], None)
+        place = places.setdefault(document, len(places))
+        own.pop(place, None)
         if relevance > 0:
-            own[places[document]] = relevance
+            own[place] = relevance
         return relevance
 
     bad.collect(read_columns(path, ["query-id", "corpus-id", "score"], bad), judge)
     names = [name for name in queries if found.get(name)]
     if not names:
         raise ValueError(f"{path}: expected a score above 0, and every one is 0.")
-    return RetrievalSet({n: queries[n] for n in names}, documents, [found[n] for n in names])
+    missing = [*places][len(documents) :]
+    if len(missing) == len(set().union(*found.values())):
+        raise ValueError(f"{path}: expected documents of {corpus}, which has no {missing[0]!r}.")
+    relevant = [found[name] for name in names]
+    return RetrievalSet({n: queries[n] for n in names}, documents, relevant, len(missing))
 
 
 def files_of(folder: str, split: str) -> tuple[str, str, str]:
@@ -72,10 +78,9 @@ def files_of(folder: str, split: str) -> tuple[str, str, str]:
     return corpus, queries, os.path.join(folder, "qrels", f"{split}.tsv")
 
 
-def _read_texts(path: str) -> dict[str, str]:
+def _read_texts(path: str, may_be_empty: bool = False) -> dict[str, str]:
     """The texts of a file by their ids, with their titles before them."""
-    columns: Iterable[str] = next(iter(read_rows(path)), {})
-    title = "title" if "title" in columns else None
+    title = "title" if any("title" in row for row in read_rows(path)) else None
     bad, found = BadRows(path, skip=None), dict[str, str]()
 
     def take(row: Row) -> None:
@@ -83,7 +88,8 @@ def _read_texts(path: str) -> dict[str, str]:
         before = "" if row.values[1] is None else text(row.values[1], "'title'")
         if name in found:
             raise BadRowError(f"expected a unique id, got {name!r} again")
-        found[name] = filled_text(f"{before} {text(row.values[2], repr('text'))}".strip(), "'text'")
+        whole = f"{before} {text(row.values[2], repr('text'))}".strip()
+        found[name] = whole if may_be_empty else filled_text(whole, "'text'")
 
     bad.collect(read_columns(path, ["_id", title, "text"], bad), take)
     return found

@@ -40,8 +40,8 @@ class InBatchNegatives(_VectorLoss):
 
     ``scale`` times the cosines are the logits. Labels (B, K) are numbers of texts: the anchor, what
     belongs to it and, where K is 3, what does not. Equal numbers are equal texts, so that no text
-    counts as wrong for an anchor which the batch shows to be right for it: it belongs to the same
-    anchor, or is the same as the anchor's own. With ``both_ways`` the mean of this and of each
+    counts as wrong for an anchor which the batch shows to be right for it: it is the anchor's, or
+    stands next to it in some row. With ``both_ways`` the mean of this and of each
     text's own anchor among all anchors.
 
     Sources: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
@@ -65,15 +65,15 @@ class InBatchNegatives(_VectorLoss):
         # (C, D), the texts that belong to the anchors first, and their numbers (C,).
         texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
         numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
-        batch = ops.shape(vectors)[0]
-        # (B, B): of the same anchor; (B, C): the same text as the anchor's own, or as the anchor.
-        of_anchor = labels[:, 0][:, None] == labels[:, 0][None]
-        same = (labels[:, 1][:, None] == numbers[None]) | (labels[:, 0][:, None] == numbers[None])
-        others = ops.shape(numbers)[0] - batch
-        is_right = same | ops.pad(of_anchor, ((0, 0), (0, others)), constant_values=False)
+        # (B, B): of the same anchor; (B, C): the same text. A text is right for an anchor where
+        # some row has the two, or it is the anchor's.
+        of_anchor = ops.cast(labels[:, 0][:, None] == labels[:, 0][None], vectors.dtype)
+        is_text = ops.cast(labels[:, 1][:, None] == numbers[None], vectors.dtype)
+        is_right = ops.matmul(of_anchor, is_text) > 0
+        is_right = is_right | (labels[:, 0][:, None] == numbers[None])
         losses = self._cross_entropy(anchors, texts, is_right)
         if self.both_ways:
-            backwards = of_anchor | (labels[:, 1][:, None] == labels[:, 1][None])
+            backwards = ops.transpose(is_right[:, : ops.shape(vectors)[0]])
             losses = (losses + self._cross_entropy(own, anchors, backwards)) / 2
         return losses
 

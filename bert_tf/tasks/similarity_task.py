@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.metrics.formulas import ranks
 from bert_tf.metrics.judging import judge_similarities
-from bert_tf.metrics.retrieval import judge_rankings, search
+from bert_tf.metrics.retrieval import RANKS, judge_rankings, search, without_own
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
@@ -41,8 +41,8 @@ class SimilarityTask(Task):
     ``embedding`` is that of the model, of which the task reads the texts' prefixes.
 
     Pairs with scores are judged by the rank correlation of the scores with the cosines. Of the
-    others each anchor is a query, and every text of the set that is no anchor a document, of which
-    those are relevant that belong to it.
+    others each anchor is a query, and every other text of the set that is not only an anchor a
+    document, of which those are relevant that belong to it.
     """
 
     model_class = BertEncoder
@@ -164,14 +164,18 @@ class SimilarityTask(Task):
     def _judge_search(
         self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
     ) -> Evaluation:
-        """Each anchor against all texts that are none."""
+        """Each anchor against all other texts that are not only anchors."""
         queries, first = np.unique(numbers[:, 0], return_index=True)
         documents = np.unique(numbers[:, 1:])
         place = {number: at for at, number in enumerate(documents.tolist())}
         relevant: dict[int, dict[int, float]] = {query: {} for query in queries.tolist()}
         for query, own in numbers[:, :2].tolist():
             relevant[query][place[own]] = 1.0
-        ranked, scores = search(vectors[queries], vectors[documents])
+        ranked, scores = search(vectors[queries], vectors[documents], RANKS + 1)
+        named = {texts[n].removeprefix(self._prefixes[1]): at for n, at in place.items()}
+        own = [named.get(items[at].texts[0], -1) for at in first]
+        own = [-1 if at in known else at for at, known in zip(own, relevant.values(), strict=True)]
+        ranked = without_own(ranked, np.array(own))
         judged = judge_rankings(ranked, [*relevant.values()])
         own_best = [
             next((at for at, found in enumerate(row) if found in known), len(documents))

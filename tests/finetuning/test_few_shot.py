@@ -9,8 +9,10 @@ import bert_tf
 from bert_tf import api
 from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
+from bert_tf.finetuning.model import open_start
 from bert_tf.finetuning.run import export_options, run
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import task_of
 
@@ -125,6 +127,8 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
         ({"pooling": "cls"}, "--few_shot reads the mean or the maximum over a text's tokens"),
         ({"bilstm": True}, "--few_shot fits its own head, and --bilstm is for a head that is tr"),
         ({"class_weights": "balanced"}, "its own head, and --class_weights is for a head that"),
+        ({"classifier_dropout": 0.1}, "its own head, and --classifier_dropout is for a head tha"),
+        ({"long_text": "windows"}, "--few_shot learns from the beginnings of texts: leave --long"),
         (
             {"text_columns": "text,label"},
             r"--few_shot is for single texts, and here are two \(text",
@@ -139,6 +143,12 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
 def test_flags_that_are_refused(few, inputs, tmp_path, flags, sentence):
     with pytest.raises(ValueError, match=sentence):
         settings(inputs, tmp_path / "run", **{**few, **flags})
+
+
+def test_something_is_left_to_train(few, inputs, tmp_path):
+    asked = settings(inputs, tmp_path / "run", **few, freeze=1)
+    with pytest.raises(ValueError, match="--freeze=1 leaves nothing to train: expected 0 at most"):
+        open_start(asked, FineTuningDirectory(asked.model_dir))
 
 
 def test_one_text_makes_no_pairs(inputs, tmp_path):

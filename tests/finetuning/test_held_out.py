@@ -99,6 +99,14 @@ def test_pairs_that_share_a_text_stay_together(texts_of):
     assert len(set(split_folds(items, 7, seed=0)[:7])) == 7
 
 
+def test_scored_pairs_in_either_order_stay_together():
+    pairs = [(f"a{n // 2}", f"b{n // 2}") for n in range(60)]
+    items = [SimilarityExample(str(n), p[:: 1 - 2 * (n % 2)], n / 9) for n, p in enumerate(pairs)]
+    kept, held_out, _ = hold_out(items, 0.3, seed=3)
+    assert len(held_out) == 18
+    assert not {frozenset(i.texts) for i in kept} & {frozenset(i.texts) for i in held_out}
+
+
 def test_sentences_of_few_documents_are_parted():
     items = [TaggedExample(str(n), (f"word{n}",), ("O",), n % 2) for n in range(40)]
     _, held_out, what = hold_out(items, 0.1, seed=0)

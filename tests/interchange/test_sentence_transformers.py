@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -56,9 +57,8 @@ def write_directory(
     """A directory as sentence-transformers 2 writes it; ``files`` are more, by name."""
     inner = path / folder
     inner.mkdir(parents=True)
-    checkpoint = make_checkpoint(
-        MODELS["encoder"], CONFIG, tokenization=files.pop("tokenization", UNCASED)
-    )
+    spec = MODELS[files.pop("model", "encoder")]
+    checkpoint = make_checkpoint(spec, CONFIG, tokenization=files.pop("tokenization", UNCASED))
     hugging_face.write(checkpoint, str(inner))
     folders = [folder, *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     modules = [
@@ -140,6 +140,13 @@ def test_only_the_encoder_and_the_same_model_have_it(tmp_path):
     alone = open_checkpoint(write_directory(tmp_path / "alone", kinds=("Transformer",)))
     assert alone.sentence_embedding is None
     assert make_preprocessor(alone)[0].max_seq_length == 12
+
+
+@pytest.mark.parametrize("name", ["masked lm", "classifier"])
+def test_a_head_that_no_pooling_reads_is_left_out(tmp_path, name):
+    model = bert_tf.load(write_directory(tmp_path / "m", model=name))
+    assert type(model) is BertEncoder
+    np.testing.assert_allclose(embed(model, TEXTS), twin(model, "mean", True), atol=1e-5)
 
 
 # === What is made of it ===
@@ -267,6 +274,16 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))
     assert encoder.sentence_embedding is None
+    asked = resolve(input=["a"], model=path, output="b", embed_as="query")
+    with pytest.raises(ValueError, match=r"^--embed_as=query: .* is no model of sentence embeddin"):
+        extraction._embedding(asked, encoder)
+
+
+def test_a_dense_layer_that_adds_its_input_is_not_computed(tmp_path):
+    path = write(whole_checkpoint(), "huggingface", tmp_path)
+    (config,) = pathlib.Path(path).glob("*_Dense/config.json")
+    write_json(config, {**json.loads(config.read_text()), "use_residual": True})
+    assert "has a Dense layer that adds its input" in open_checkpoint(path).not_computed
 
 
 @pytest.mark.parity

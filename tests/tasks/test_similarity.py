@@ -30,6 +30,8 @@ def in_batch_twin(labels, vectors, scale, both_ways):
     """A plain loop: of each anchor its own text among those that are not right for it."""
     vectors = directions(vectors)
     count, texts = labels.shape
+    right = {(row[0], row[1]) for row in labels.tolist()}
+    right |= {(number, number) for number in labels.ravel().tolist()}
     anchors = list(range(count))
     candidates = [(row, place) for place in range(1, texts) for row in range(count)]
 
@@ -42,9 +44,7 @@ def in_batch_twin(labels, vectors, scale, both_ways):
         for row, place in candidates:
             if (row, place) == (i, 1):
                 continue
-            is_right = labels[row, place] in (labels[i, 0], labels[i, 1])
-            is_right |= place == 1 and labels[row, 0] == labels[i, 0]
-            if not is_right:
+            if (labels[i, 0], labels[row, place]) not in right:
                 others.append(scale * vectors[i, 0] @ vectors[row, place])
         losses.append(log_sum(scale * vectors[i, 0] @ vectors[i, 1], np.array(others)))
     if both_ways:
@@ -52,7 +52,7 @@ def in_batch_twin(labels, vectors, scale, both_ways):
             others = [
                 scale * vectors[i, 1] @ vectors[row, 0]
                 for row in anchors
-                if labels[row, 0] != labels[i, 0] and labels[row, 1] != labels[i, 1]
+                if (labels[row, 0], labels[i, 1]) not in right
             ]
             own = scale * vectors[i, 0] @ vectors[i, 1]
             losses[i] = (losses[i] + log_sum(own, np.array(others))) / 2
@@ -67,6 +67,8 @@ def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
     numbers[3, 0] = numbers[1, 0]  # an anchor twice
     numbers[5, 1] = numbers[2, 1]  # a text that belongs to two anchors
     numbers[6, texts - 1] = numbers[0, 0]  # a text that is another's anchor
+    numbers[4, :2] = numbers[0, 1::-1]  # a pair in the other order
+    numbers[3, 1] = numbers[2, 1]  # what the anchor's other row has is not right for row 1 alone
     expected = in_batch_twin(numbers, vectors, 4.0, both_ways)
     found = InBatchNegatives(4.0, both_ways)(numbers, vectors)
     assert float(found) == pytest.approx(expected, rel=1e-5)
@@ -185,6 +187,8 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     items = pairs(12, texts=3).items
     items[4] = SimilarityExample("again", (items[0].texts[0], *items[4].texts[1:]), None)
     items[7] = SimilarityExample("also", (items[7].texts[0], items[2].texts[1], "a0"), None)
+    items[8] = SimilarityExample("turned", (items[3].texts[1], items[3].texts[0], "b0"), None)
+    items[9] = SimilarityExample("itself", (items[9].texts[0],) * 2 + ("c0",), None)
     task = SimilarityTask("made up", examples_of(items), {"dev": examples_of(items)}, {})
     assert task.headline == "ndcg@10"
     how = inference(model)
@@ -194,7 +198,8 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     for query in dict.fromkeys(item.texts[0] for item in items):
         own = {item.texts[1] for item in items if item.texts[0] == query}
         asked = vector_of(model, query)
-        ranked = sorted(documents, key=lambda text: -(documents[text] @ asked))
+        others = [text for text in documents if text != query or query in own]
+        ranked = sorted(others, key=lambda text: -(documents[text] @ asked))
         best = sum(1 / np.log2(rank + 2) for rank in range(len(own)))
         found_at = [rank for rank, text in enumerate(ranked) if text in own]
         gains.append(sum(1 / np.log2(rank + 2) for rank in found_at if rank < 10) / best)
@@ -202,6 +207,7 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert found.scores["ndcg@10"] == pytest.approx(np.mean(gains))
     assert found.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
     assert len(found.mistakes) == firsts.count(False)
+    assert all(mistake.predicted != mistake.texts[""] for mistake in found.mistakes)
     assert found.interval("ndcg@10") is not None
     (record, *_) = task.predict(how, "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
