@@ -117,7 +117,7 @@ class ExportSettings:
     max_seq_length: int | None = flag_fields.integer(
         None,
         "The most tokens of a row, [CLS] and [SEP] included; by default the training's of a "
-        "fine-tuned model, else all of the model's positions.",
+        "fine-tuned model, that of sentence embeddings, else all of the model's positions.",
     )
     pair: bool | None = flag_fields.switch(
         None,

@@ -20,8 +20,8 @@ class ExportOptions:
     """How a model is served.
 
     Attributes:
-        max_seq_length: the most tokens of a row, [CLS] and [SEP] included; by default all of the
-            model's positions.
+        max_seq_length: the most tokens of a row, [CLS] and [SEP] included; by default those of the
+            model's sentence embedding, else all of its positions.
         pair: of a classifier or a regressor: whether ``serving_default`` takes ``text`` and
             ``text_pair``, not ``text`` alone.
         long_text: of a classifier or a regressor: what is read of single texts of more tokens than

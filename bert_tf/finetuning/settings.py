@@ -323,7 +323,10 @@ class FineTuningSettings:
         "Works best from a model of sentence embeddings. By default "
         + ", ".join(f"--{name}={value:g}" for name, value in FEW_SHOT_DEFAULTS.items())
         + " then.",
-        rules=[rules.for_kinds, rules.OF_MEANS, rules.of_texts_alone, rules.WITHOUT_OTHER_HEADS],
+        rules=[
+            *(rules.for_kinds, rules.OF_MEANS, rules.OF_HEADS, rules.of_texts_alone),
+            rules.WITHOUT_OTHER_HEADS,
+        ],
         heading="Few examples",
     )
     few_shot_pairs: int = flag_fields.integer(
@@ -682,4 +685,6 @@ def parse_setting(name: str, text: str) -> Any:
     """A flag's value, as the command line would read its text."""
     values = flags.FlagValues()
     define_flags(values)
-    return values[name].parser.parse(text)
+    value = values[name].parser.parse(text)
+    # A range of --grid draws whole numbers where both of its ends are whole.
+    return int(value) if name == "num_train_epochs" and value % 1 == 0 else value

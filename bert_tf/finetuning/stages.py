@@ -124,7 +124,7 @@ def train(
     state = training.state
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
-    thresholds = _floats(deciding.thresholds) if deciding else {}
+    thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
     describe(settings, directory, material, thresholds)
     results = {
         "task": task.name,

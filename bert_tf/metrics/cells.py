@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.readers.entities import odd_tags_of_entities
+from bert_tf.readers.examples import sorted_names
 
 from .judging import (
     Judged,
@@ -31,7 +32,7 @@ Both = tuple[Judged, Judged]
 
 def classes(expected: Column, *predicted: Column) -> Both:
     """A class each."""
-    labels = sorted({str(name) for column in (expected, *predicted) for name in column})
+    labels = sorted_names(str(name) for column in (expected, *predicted) for name in column)
     ids = {name: number for number, name in enumerate(labels)}
     true, *found = (
         np.array([ids[str(name)] for name in column]) for column in (expected, *predicted)

@@ -111,8 +111,7 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 def _with_null(spans: list[_Span], null: _Span, most: int) -> list[_Span]:
     """Puts "no answer" after the spans that score as much; it is never left out."""
     place = sum(_score(span) >= _score(null) for span in spans)
-    merged = [*spans[:place], null, *spans[place:]][:most]
-    return merged if place < most else [*merged, null]
+    return [*spans[:place], null, *spans[place:]][: max(most, place + 1, 2)]
 
 
 def _entries(spans: list[_Span]) -> list[dict[str, Any]]:

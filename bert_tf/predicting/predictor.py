@@ -69,7 +69,7 @@ class Predictor:
         reject_below: one class each: the prediction is ``None`` where the likeliest class is less
             probable than this.
         raw_probabilities: whether the temperature that was fitted on dev is left out.
-        max_seq_length: the most tokens of a row; by default the training's.
+        max_seq_length: the most tokens of a row; by default the training's, else all positions.
         embedding_dims: how many numbers, the first ones, are kept of sentence embeddings.
         batch_size: examples at once.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
@@ -427,7 +427,9 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     if task is None:
         several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
         kind = next(several, kinds[0])
-        task = TaskFile(kind.name, path, min(kind.max_seq_length, positions))
+        embedding = checkpoint.sentence_embedding
+        most = positions if embedding is None else embedding.max_seq_length
+        task = TaskFile(kind.name, path, min(most, positions))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{path} was trained for {task.kind} and holds a {held}: it is damaged; "

@@ -92,7 +92,7 @@ class PredictionSettings:
         "spoke for its prediction, as a page (.html) or as .jsonl; replaced where it exists.",
     )
     max_seq_length: int | None = flag_fields.integer(
-        None, "The most tokens of a row; by default the training's."
+        None, "The most tokens of a row; by default the training's, else all positions."
     )
     embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
     batch_size: int = flag_fields.integer(64, "Examples at once, over all devices.", least=1)

@@ -255,7 +255,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         # Of one class for each row; a tag or a label that may hold is not rejected.
         if (
             found["decisions"] == results.get("rows", {}).get(name)
-            and len(classes.get(name, ())) > 2
+            and len(classes.get(name, ())) > 1
         ):
             print(f"  {rejection_line(name, found['calibrated']['bins'])}")
     if results["collapsed"]:

@@ -116,7 +116,8 @@ class Kind:
         >>> [KINDS[name].is_table("train.json") for name in KINDS][-2:]
         [True, False]
         """
-        return is_table(path) and not (self.reads_own_form and path.lower().endswith(".json"))
+        is_json = path.lower().removesuffix(".gz").endswith(".json")
+        return is_table(path) and not (self.reads_own_form and is_json)
 
     @property
     def columns(self) -> dict[str, Check]:

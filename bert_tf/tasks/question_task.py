@@ -114,6 +114,11 @@ class QuestionTask(Task):
         """The windows, the answers and whether there may be none."""
         return self._options
 
+    @property
+    def usual_thresholds(self) -> Thresholds:
+        """That which is given, or Google's default."""
+        return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
+
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SQuAD's JSON."""

@@ -272,6 +272,11 @@ class Task(abc.ABC):
         return {}
 
     @property
+    def usual_thresholds(self) -> Thresholds:
+        """The thresholds where no set decides on any."""
+        return {}
+
+    @property
     def deciding_set(self) -> str | None:
         """The set that decides on weights and thresholds: the first dev set that is no test set."""
         return next((name for name in self.dev_sets if name != TEST), None)

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import keras
@@ -200,6 +201,10 @@ def test_squads_files_and_tables(tmp_path):
     task, sets, named = source_of("squad", path, "--doc_stride=16")
     assert (task.options["with_null"], task.options["doc_stride"], named) == (False, 16, {})
     assert "1 of the 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
+    zipped = tmp_path / "train.JSON.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    again, _, named = source_of("squad", zipped)
+    assert again.training_items() == task.training_items() and named == {}
     rows = [{"question": "Who?", "context": f"Ann {n}.", "answers": []} for n in range(3)]
     task, sets, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
     assert task.options["with_null"] is True

@@ -186,6 +186,9 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
     assert len(set(found)) == 8 and all(1e-5 <= rate <= 1e-3 for rate, _ in found)
     layers = {freeze for _, freeze in found}
     assert len(layers) > 2 and layers <= set(range(10))
+    whole = {"grid": "num_train_epochs=2..4", "num_train_epochs": None}
+    planned = sweep.plan_runs(settings(inputs, tmp_path, **whole, trials=3))
+    assert {run.num_train_epochs for _, run, _ in planned} == {2, 3, 4}
     small = settings(inputs, tmp_path, grid="freeze=0,1", trials=5)
     assert len(sweep.plan_runs(small)) == 2
 

@@ -78,6 +78,17 @@ def test_version_2_equals_googles_loop():
     assert seen >= {"no span", SIZE, SIZE + 1, "null first", "text first", "at the threshold"}
 
 
+def test_the_answer_is_among_the_best_also_if_one_is_asked_for():
+    """No answer scores more than the only span, and less than the threshold asks."""
+    one = np.ones([1, 1], np.float32)
+    texts, places = np.array([[b"text"]]), np.zeros([1, 1], np.int32)
+    null = np.full([1], 1.25, np.float32)
+    answers = Answers(texts, places, places + 4, one, one, np.array([1]), null, null)
+    found = squad_predictions(["q"], answers, with_null=True)
+    assert found.answers(1.0) == {"q": "text"} and 0 < found.probability("q", "text") < 0.5
+    assert found.answers(0.25) == {"q": ""} and found.probability("q", "") > 0.5
+
+
 def test_version_1_equals_googles_loop():
     answers = _answers(1)
     predictions = squad_predictions(_ids(answers), answers, with_null=False)

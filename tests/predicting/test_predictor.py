@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.modeling.pooling import SentenceEmbedding
 
 from .prediction_models import (
     CLASSES,
     LABELS,
     TEXTS,
+    VOCAB,
     text_task,
     write_model,
 )
@@ -35,6 +37,17 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     (none,) = predictor([None])
     assert none["error"].startswith("<data>, row 0: expected a text")
     assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
+
+
+def test_a_model_without_a_task_reads_all_its_positions():
+    config = bert_tf.BertConfig.from_preset("bert-tiny", vocab_size=7)
+    model = bert_tf.BertClassifier(config, num_classes=2)
+    model.preprocessor = bert_tf.BertPreprocessor(VOCAB[:7])
+    assert bert_tf.Predictor(model).task.max_seq_length == config.max_position_embeddings == 512
+    encoder = bert_tf.BertEncoder(config)
+    encoder.preprocessor = model.preprocessor
+    encoder.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
+    assert bert_tf.Predictor(encoder).task.max_seq_length == 32
 
 
 def test_it_is_traced_once(classifier):

@@ -83,6 +83,8 @@ def test_cells_of_the_other_kinds():
     one, other = cells.several(["a,b", "", "c"], ["a", "", "c"], [["a", "b"], [], ["c"]])
     assert (one.metrics["micro_f1"](slice(None)), one.right.tolist()) == (0.8, [False, True, True])
     assert other.right.all()
+    one, _ = cells.classes(["2", "2", "10", "10"], *[["2", "2", "2", "10"]] * 2)
+    assert one.scores(["f1"])["f1"] == pytest.approx(2 / 3)  # of 10, as the training has it
     one, other = cells.numbers(["1", "2.5"], ["1", "2"], ["0", "2.5"])
     assert one.scores(["mean_absolute_error"])["mean_absolute_error"] == 0.25
     one, other = cells.choices(["0", "3"], [0, 2], ["0", "3"])
