@@ -18,7 +18,8 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARIES = (VOCABULARY, TOKENIZER)  # either has the pieces
-FILES = (*VOCABULARIES, TOKENIZER_CONFIG)
+ADDED_TOKENS = "added_tokens.json"  # of transformers' slow tokenizer: ids by tokens
+FILES = (*VOCABULARIES, TOKENIZER_CONFIG, ADDED_TOKENS)
 # By the names of tokenizer_config.json, those of tokenizer.json's normalizer.
 _SETTINGS = {
     "do_lower_case": "lowercase",

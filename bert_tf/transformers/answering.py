@@ -143,10 +143,9 @@ class TextClassificationPipeline(Pipeline):
     auto_class = "TFAutoModelForSequenceClassification"
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
-        """The answers; of one text a list, as there, but where ``top_k`` makes it one."""
+        """The answers; of one text in a list, as there, but where the call says ``top_k``."""
         found = super().__call__(inputs, **options)
-        one = _is_one(inputs)
-        return [found] if one and "top_k" not in {**self.options, **options} else found
+        return [found] if isinstance(inputs, str) and "top_k" not in options else found
 
     def ask(
         self,
@@ -209,6 +208,8 @@ class TokenClassificationPipeline(Pipeline):
         aggregation_strategy: str | None = None,
         grouped_entities: bool = False,
         ignore_labels: Sequence[str] = ("O",),
+        ignore_subwords: bool = False,
+        stride: int | None = None,
         **options: Any,
     ) -> Asked:
         """Answers a dict for each entity.
@@ -216,7 +217,13 @@ class TokenClassificationPipeline(Pipeline):
         Of a token ("none"): ``entity``, ``score``, ``index``, ``word``, ``start``, ``end``; of
         tokens put together: ``entity_group``, ``score``, ``word``, ``start``, ``end``.
         """
-        strategy = aggregation_strategy or ("simple" if grouped_entities else "none")
+        grouped = ("first" if ignore_subwords else "simple") if grouped_entities else "none"
+        strategy = aggregation_strategy or grouped
+        if stride is not None:
+            raise ValueError(
+                "The pipeline reads no text in windows, which stride would be of: cut texts that "
+                f"are longer than {self.tokenizer.model_max_length} tokens before."
+            )
         if strategy not in _OF_WORD:
             raise ValueError(
                 f"aggregation_strategy is {strategy!r}: expected one of {', '.join(_OF_WORD)}."
@@ -310,6 +317,11 @@ class FillMaskPipeline(Pipeline):
 
     auto_class = "TFAutoModelForMaskedLM"
 
+    def __call__(self, inputs: Any, **options: Any) -> Any:
+        """The answers; of a list of one text its answer, as there."""
+        found = super().__call__(inputs, **options)
+        return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
+
     @staticmethod
     def read(model: Any, rows: Mapping[str, Any]) -> Any:
         """The logits of the masks, (B, M, V), those of each row first."""
@@ -328,6 +340,10 @@ class FillMaskPipeline(Pipeline):
                 f"No {self.tokenizer.mask_token} in {text!r}: expected one or more to fill."
             )
         wanted = [targets] if isinstance(targets, str) else targets
+        if wanted is not None:
+            words, parts = self.tokenizer.get_vocab(), self.tokenizer.tokenize
+            # Of a word that is no token, the first one of its tokens.
+            wanted = [it for w in wanted for it in ([w] if w in words else parts(w)[:1])]
         if wanted is not None and not len(wanted):
             raise ValueError("targets is empty: expected one or more tokens, or None for all.")
         one = len(masks) == 1
@@ -367,6 +383,8 @@ class QuestionAnsweringPipeline(Pipeline):
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
     ) -> Any:
         """Answers of ``question`` and ``context``, texts or lists, or of dicts of both."""
+        if isinstance(inputs, str) and isinstance(question, str) and context is None:
+            inputs, question, context = None, inputs, question  # by place
         if question is not None or context is not None:
             questions = [question] if _is_one(question) else list(question)
             contexts = [context] * len(questions) if _is_one(context) else list(context)
@@ -397,6 +415,7 @@ class QuestionAnsweringPipeline(Pipeline):
         max_seq_len: int | None = None,
         handle_impossible_answer: bool = False,
         align_to_words: bool = True,
+        topk: int | None = None,
         **options: Any,
     ) -> Asked:
         """Answers ``score``, ``start``, ``end``, ``answer``; a list where ``top_k`` is above 1.
@@ -405,6 +424,7 @@ class QuestionAnsweringPipeline(Pipeline):
         any window that holds it has it; ``pipelines.answers`` sums logits, and asks the window that
         gives a token the most context.
         """
+        top_k = topk or top_k  # the older name
         if not _with_texts(text, "question", "context")["question"]:
             raise ValueError(f"The question on {text['context']!r:.60} is empty: expected a text.")
         most = max_seq_len or min(self.tokenizer.model_max_length, self._positions, 384)

@@ -10,6 +10,7 @@ from .names import NAMES
 from .tokenization import BertTokenizerFast, DistilBertTokenizerFast
 
 _PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
+_PLACE = ("revision", "subfolder", "allow_pickle")  # options that say where a config is
 
 
 class _TFAutoModel:
@@ -24,7 +25,8 @@ class _TFAutoModel:
 
     @classmethod
     def _class_of(cls, config: PretrainedConfig) -> Any:
-        name = f"{_PREFIXES[config.model_type]}{cls.head}"
+        is_pretrained = config.model_type == "distilbert" and cls.head == "ForPreTraining"
+        name = f"{_PREFIXES[config.model_type]}{'ForMaskedLM' if is_pretrained else cls.head}"
         if name not in NATIVE:
             raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
         return NATIVE[name]
@@ -34,8 +36,8 @@ class _TFAutoModel:
         """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
         found = options.get("config")
         if not isinstance(found, PretrainedConfig):
-            revision = {"revision": options["revision"]} if options.get("revision") else {}
-            found = AutoConfig.from_pretrained(name if found is None else found, **revision)
+            place = {key: options[key] for key in _PLACE if key in options}
+            found = AutoConfig.from_pretrained(name if found is None else found, **place)
         return cls._class_of(found).from_pretrained(name, *inputs, **options)
 
     @classmethod
@@ -66,8 +68,8 @@ class AutoTokenizer:
     def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
         """The tokenizer of a directory or of the hub."""
         kind = "bert"
-        revision = {key: options[key] for key in ("revision",) if key in options}
+        place = {key: options[key] for key in _PLACE if key in options}
         with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
-            kind = AutoConfig.from_pretrained(name, **revision).model_type
+            kind = AutoConfig.from_pretrained(name, **place).model_type
         classes = {"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast}
         return classes[kind].from_pretrained(name, *inputs, **options)

@@ -49,7 +49,9 @@ class DataCollatorWithPadding:
 
     def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
         """A batch of rows; ``label`` and ``label_ids`` become ``labels``."""
-        rows = [{name: v for name, v in row.items() if not isinstance(v, str)} for row in features]
+        rows: Any = features
+        if not isinstance(rows, Mapping):  # a dict of columns, which may be given, too
+            rows = [{key: v for key, v in row.items() if not isinstance(v, str)} for row in rows]
         batch = self._padded(rows)
         for name in _LABELS:
             if name in batch:
@@ -83,7 +85,7 @@ class DataCollatorForTokenClassification(DataCollatorWithPadding):
         return batch
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(init=False)
 class DataCollatorForLanguageModeling(DataCollatorWithPadding):
     """Masks 15% of the tokens: 80% of these [MASK], 10% any token, 10% as they are.
 
@@ -94,6 +96,19 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
     mlm: bool = True
     mlm_probability: float = 0.15
     seed: int | None = None
+
+    def __init__(
+        self,
+        tokenizer: BertTokenizerFast,
+        mlm: bool = True,
+        mlm_probability: float = 0.15,
+        pad_to_multiple_of: int | None = None,
+        tf_experimental_compile: bool = False,
+        return_tensors: str = "tf",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(tokenizer, True, None, pad_to_multiple_of, return_tensors)
+        self.mlm, self.mlm_probability, self.seed = mlm, mlm_probability, seed
 
     def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
         batch = super()._padded(rows)

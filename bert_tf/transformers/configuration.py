@@ -127,6 +127,10 @@ class PretrainedConfig:
         """The text of a ``config.json``."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
+    def to_json_file(self, path: str | os.PathLike[str], use_diff: bool = True) -> None:
+        """Writes a ``config.json``."""
+        write_json(os.fspath(path), self.to_dict())
+
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.to_json_string()}"
 

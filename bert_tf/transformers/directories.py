@@ -94,8 +94,11 @@ def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
     return dataclasses.replace(checkpoint, tensors=tensors)
 
 
-def write(model: Any, directory: str, saved_model: bool = False) -> None:
-    """Writes ``config.json`` and ``model.safetensors``; what else is there stays."""
+def write(model: Any, directory: str, version: int | None = None) -> None:
+    """Writes ``config.json`` and ``model.safetensors``; what else is there stays.
+
+    ``version``: that of a SavedModel beside them; ``None``: there is none.
+    """
     if model.native is None:
         raise ValueError(
             f"{type(model).__name__} is no model of transformers' that has a format: use "
@@ -115,8 +118,8 @@ def write(model: Any, directory: str, saved_model: bool = False) -> None:
     values = {**config.to_dict(), "architectures": written["architectures"]}
     values.pop("torch_dtype", None)  # the older name of it
     write_json(file, values)
-    if saved_model:
-        write_saved_model(model, os.path.join(directory, "saved_model", "1"))
+    if version is not None:
+        write_saved_model(model, os.path.join(directory, "saved_model", str(version)))
 
 
 def write_saved_model(model: Any, directory: str) -> None:

@@ -85,17 +85,22 @@ class BatchEncoding(collections.UserDict[str, Any]):
         """The token at a character; ``None`` where it is white space."""
         return self._asked("char_to_token", batch_or_char_index, char_index, sequence_index)
 
+    def char_to_word(
+        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
+    ) -> int | None:
+        """The word at a character; ``None`` where it is white space."""
+        return self._asked("char_to_word", batch_or_char_index, char_index, sequence_index)
+
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> Any:
         """The first and the next character of a token; ``None`` of special ones."""
         found = self._asked("token_to_chars", batch_or_token_index, token_index)
-        return None if found is None else CharSpan(*found[1])
+        return None if found is None else CharSpan(*found)
 
     def token_to_word(
         self, batch_or_token_index: int, token_index: int | None = None
     ) -> int | None:
         """The word of a token."""
-        found = self._asked("token_to_word", batch_or_token_index, token_index)
-        return None if found is None else int(found[1])
+        return self._asked("token_to_word", batch_or_token_index, token_index)
 
     def token_to_sequence(
         self, batch_or_token_index: int, token_index: int | None = None

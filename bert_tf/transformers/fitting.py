@@ -25,7 +25,12 @@ class LabelledModel(keras.Model):
     _computes_loss = False
 
     def compile(
-        self, optimizer: Any = "rmsprop", loss: Any = _OWN_LOSSES[0], **others: Any
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = _OWN_LOSSES[0],
+        metrics: Any = None,  # the third here, and in Keras 3 the fourth
+        loss_weights: Any = None,
+        **others: Any,
     ) -> None:
         """Keras' own, but that the loss is by default the one that the model computes.
 
@@ -33,19 +38,20 @@ class LabelledModel(keras.Model):
         """
         self._computes_loss = isinstance(loss, str) and loss in _OWN_LOSSES
         loss = None if self._computes_loss else loss
-        super().compile(optimizer=optimizer, loss=loss, **{"jit_compile": False, **others})
+        others = {"jit_compile": False, "loss_weights": loss_weights, **others}
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
 
-    def fit(self, x: Any = None, y: Any = None, **others: Any) -> Any:
+    def fit(self, x: Any = None, y: Any = None, *more: Any, **others: Any) -> Any:
         """Keras' own; a tokenizer's output is taken, too."""
-        return super().fit(_plain(x), _plain(y), **others)
+        return super().fit(_plain(x), _plain(y), *more, **others)
 
-    def evaluate(self, x: Any = None, y: Any = None, **others: Any) -> Any:
+    def evaluate(self, x: Any = None, y: Any = None, *more: Any, **others: Any) -> Any:
         """Keras' own; a tokenizer's output is taken, too."""
-        return super().evaluate(_plain(x), _plain(y), **others)
+        return super().evaluate(_plain(x), _plain(y), *more, **others)
 
-    def predict(self, x: Any, **others: Any) -> Any:
+    def predict(self, x: Any, *more: Any, **others: Any) -> Any:
         """Keras' own; a tokenizer's output is taken, too."""
-        return super().predict(_plain(x), **others)
+        return super().predict(_plain(x), *more, **others)
 
     def train_step(self, data: Any) -> Any:
         """A step on a batch with its labels where the loss wants them."""

@@ -67,6 +67,14 @@ class TFBertTokenizer(keras.layers.Layer):
     @classmethod
     def from_tokenizer(cls, tokenizer: BertTokenizerFast, **options: Any) -> "TFBertTokenizer":
         """The layer with a tokenizer's vocabulary and casing."""
+        normalizer = tokenizer.backend_tokenizer.normalizer
+        strips = getattr(normalizer, "strip_accents", None)
+        cuts = getattr(normalizer, "handle_chinese_chars", True)
+        if strips not in (None, tokenizer.do_lower_case) or not cuts:
+            raise ValueError(
+                "The tokenizer in the graph strips accents where it lowers the case, and parts "
+                f"Chinese characters: strip_accents is {strips}, tokenize_chinese_chars {cuts}."
+            )
         ids = tokenizer.get_vocab()
         known = {"do_lower_case": tokenizer.do_lower_case, **options}
         return cls(sorted(ids, key=ids.__getitem__), **known)
@@ -74,11 +82,17 @@ class TFBertTokenizer(keras.layers.Layer):
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
         """The layer with the vocabulary of a directory, or of a model of the hub."""
-        lower = {key: options[key] for key in ("do_lower_case",) if key in options}
-        return cls.from_tokenizer(BertTokenizerFast.from_pretrained(name, **lower), **options)
+        given = ("do_lower_case", "revision", "subfolder", "allow_pickle")
+        own = {key: options[key] for key in given if key in options}
+        return cls.from_tokenizer(BertTokenizerFast.from_pretrained(name, **own), **options)
 
-    def call(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
-        """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs."""
+    def call(self, text: Any, text_pair: Any = None, **options: Any) -> dict[str, Any]:
+        """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs.
+
+        ``options`` of the constructor (``padding``, ``max_length``) win over those given there.
+        """
+        if changed := self._changed(options):
+            return TFBertTokenizer(**{**self.get_config(), **changed})(text, text_pair)
         text = tf.convert_to_tensor(text)
         if text.dtype != tf.string and not tf.executing_eagerly():
             # Keras traces a model that tf.saved_model.save is given on numbers, whatever it takes.
@@ -95,10 +109,19 @@ class TFBertTokenizer(keras.layers.Layer):
             length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         return {name: rows[_NAMES[name]][:, :length] for name in self._names()}
 
-    def compute_output_spec(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
+    def compute_output_spec(
+        self, text: Any, text_pair: Any = None, **options: Any
+    ) -> dict[str, Any]:
         """The shapes and dtypes, without running the layer."""
+        if changed := self._changed(options):
+            made = TFBertTokenizer(**{**self.get_config(), **changed})
+            return made.compute_output_spec(text, text_pair)
         length = self.max_length if self.padding == "max_length" else None
         return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in self._names()}
+
+    def _changed(self, options: dict[str, Any]) -> dict[str, Any]:
+        pairs = options.items()
+        return {key: value for key, value in pairs if value not in (None, getattr(self, key, True))}
 
     def _names(self) -> list[str]:
         left_out = {

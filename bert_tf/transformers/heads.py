@@ -97,7 +97,8 @@ HEADS: Mapping[str, Head] = MappingProxyType(
             BertPretrainer,
             "TFNextSentencePredictorOutput",
             losses.of_following,
-            arguments=_FOLLOWING,
+            MappingProxyType({"next_sentence_label": "logits"}),
+            _FOLLOWING,
         ),
         "ForSequenceClassification": Head(
             BertClassifier, "TFSequenceClassifierOutput", losses.of_classes

@@ -14,7 +14,7 @@ _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
 _WITHOUT_MEANING = frozenset(
     {
         *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
-        *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "subfolder", "token"),
+        *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token"),
         *("torch_dtype", "trust_remote_code", "use_auth_token", "use_safetensors", "variant"),
         *("framework", "use_fast", "legacy"),
     }
@@ -32,10 +32,15 @@ def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[st
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
     """
     path, values = of_model(os.fspath(name)), dict(values)
-    revision = values.pop("revision", None)
+    revision, folder = values.pop("revision", None), values.pop("subfolder", None)
     values = {key: value for key, value in values.items() if key not in _WITHOUT_MEANING}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):
-        return path, values
+        return os.path.join(path, folder) if folder else path, values
+    if folder:
+        raise ValueError(
+            f"subfolder is {folder!r}, and of {path} the hub's files at the top alone are read: "
+            "download the folder, and name it."
+        )
     if "/" not in path:
         path = f"{_OWNERS.get(path.split('-')[0], 'google-bert')}/{path}"
     return f"{HUB_SCHEME}{path}{f'@{revision}' if revision else ''}", values
@@ -46,6 +51,7 @@ def directory_of(
 ) -> tuple[str, dict[str, Any]]:
     """As ``path_of``, with the directory of the hub's files on this machine."""
     path, values = path_of(name, values)
+    allow_pickle = bool(values.pop("allow_pickle", False))
     if path.startswith(HUB_SCHEME):
-        path = hub_directory(path, allow_pickle=False)
+        path = hub_directory(path, allow_pickle)
     return path, values

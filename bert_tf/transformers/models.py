@@ -85,9 +85,15 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if leading is not None:  # (B * K, 1) -> (B, K)
             found["logits"] = ops.reshape(found["logits"], leading)
         if head.loss is not None and all(label in inputs for label in pairs):
-            losses = [head.loss(inputs[label], found[name]) for label, name in pairs.items()]
-            found["loss"] = sum(losses)
+            labels = {label: inputs[label] for label in pairs}
+            found["loss"] = self.hf_compute_loss(labels, [found[name] for name in pairs.values()])
         return kind(**found)
+
+    def hf_compute_loss(self, labels: Any, logits: Any) -> Any:
+        """The loss that the model computes itself; of several outputs a dict and their logits."""
+        if not isinstance(labels, Mapping):
+            return self.head.loss(labels, logits)
+        return sum(self.head.loss(*pair) for pair in zip(labels.values(), logits, strict=True))
 
     # === Parts ===
 
@@ -120,9 +126,9 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             forget_steps(self)
         return self.get_input_embeddings()
 
-    def prepare_tf_dataset(self, dataset: Any, **options: Any) -> Any:
+    def prepare_tf_dataset(self, dataset: Any, *arguments: Any, **options: Any) -> Any:
         """A ``datasets.Dataset`` as batches; ``collators.as_dataset`` has the options."""
-        return as_dataset(dataset, [*self.label_logits], **options)
+        return as_dataset(dataset, [*self.label_logits], *arguments, **options)
 
     # === In and out ===
 
@@ -134,7 +140,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             name: what ``bert_tf.load`` takes, or the hub's name of a model.
             *inputs: of the constructor, after the config.
             **options: ``config``; ``ignore_mismatched_sizes``, whether a head of another size
-                starts anew; ``revision``; settings of the config (``num_labels=3``). Those that
+                starts anew; ``revision``; ``subfolder``; ``allow_pickle``, whether a
+                ``pytorch_model.bin`` is read; settings of the config (``num_labels=3``). Those that
                 say how to fetch, or whose the weights are, mean nothing: the format is recognised.
 
         Raises:
@@ -145,7 +152,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
         wants_info = values.pop("output_loading_info", False)
         config = values.pop("config", None)
-        checkpoint = open_checkpoint(path)
+        checkpoint = open_checkpoint(path, bool(values.pop("allow_pickle", False)))
         if config is None:
             config = cls.config_class.of_checkpoint(checkpoint)
         elif not isinstance(config, PretrainedConfig):
@@ -160,13 +167,26 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         info = directories.read_weights(model, checkpoint, bool(ignores_sizes))
         return (model, info) if wants_info else model
 
-    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> None:
+    def save_pretrained(
+        self,
+        directory: str | os.PathLike[str],
+        saved_model: bool = False,
+        version: int = 1,
+        push_to_hub: bool = False,
+        signatures: Any = None,
+        **options: Any,
+    ) -> None:
         """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
 
         With ``saved_model=True`` a SavedModel with their signature is beside them, in
-        ``saved_model/1``.
+        ``saved_model/1`` or that of another ``version``.
         """
-        directories.write(self, os.fspath(directory), saved_model=options.get("saved_model", False))
+        if push_to_hub or signatures is not None:
+            raise ValueError(
+                "save_pretrained has no push_to_hub and no signatures: upload the directory with "
+                "huggingface_hub; give signatures to tf.saved_model.save."
+            )
+        directories.write(self, os.fspath(directory), version if saved_model else None)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Keras' own, into a file of any name."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 
@@ -36,8 +37,15 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("initial_learning_rate", "decay_schedule_fn", "warmup_steps", "power", "name")
-        return {name: getattr(self, name) for name in names}
+        names = ("initial_learning_rate", "warmup_steps", "power", "name")
+        decay = keras.saving.serialize_keras_object(self.decay_schedule_fn)
+        return {**{name: getattr(self, name) for name in names}, "decay_schedule_fn": decay}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "WarmUp":
+        """The schedule that ``get_config`` describes."""
+        decay = keras.saving.deserialize_keras_object(config["decay_schedule_fn"])
+        return cls(**{**config, "decay_schedule_fn": decay})
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
@@ -78,6 +86,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         """Keras asks it of each variable."""
         # TensorFlow's trainer gives its own variables, which have names alone.
         name = getattr(variable, "path", None) or variable.name
+        name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # theirs, too
         if any(re.search(pattern, name) for pattern in self._included):
             return True
         return not any(re.search(pattern, name) for pattern in self._excluded)
@@ -142,32 +151,48 @@ def create_optimizer(
 
 
 class GradientAccumulator:
-    """Sums of gradients over several steps of a loop of one's own.
+    """Sums of gradients over several steps of a loop of one's own, in a ``tf.function``, too.
 
     >>> accumulator = GradientAccumulator()
     >>> for _ in range(3):
     ...     accumulator([ops.ones(2)])
-    >>> accumulator.step, ops.convert_to_numpy(accumulator.gradients[0]).tolist()
+    >>> int(accumulator.step), ops.convert_to_numpy(accumulator.gradients[0]).tolist()
     (3, [3.0, 3.0])
     """
 
     def __init__(self) -> None:
-        self.reset()
+        self._step = tf.Variable(0, trainable=False, dtype="int64")
+        self._sums: list[Any] = []
+
+    @property
+    def step(self) -> Any:
+        """How many steps' gradients were added."""
+        return self._step.value()
+
+    @property
+    def gradients(self) -> list[Any]:
+        """The sums; ``None`` where there is no gradient."""
+        return [None if total is None else total.value() for total in self._sums]
 
     def reset(self) -> None:
         """Forgets what was added."""
-        self.step = 0
-        self.gradients: list[Any] = []
+        for variable in (self._step, *self._sums):
+            if variable is not None:
+                variable.assign(tf.zeros_like(variable))
 
     def __call__(self, gradients: Sequence[Any]) -> None:
         """Adds a step's gradients; ``None`` stays ``None``."""
-        if not self.gradients:
-            self.gradients = list(gradients)
-        elif len(gradients) != len(self.gradients):
+        if not self._sums:
+            with tf.init_scope():  # a graph adds to them each time that it runs
+                self._sums = [
+                    None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype), trainable=False)
+                    for g in gradients
+                ]
+        if len(gradients) != len(self._sums):
             raise ValueError(
-                f"{len(gradients)} gradients were given, expected {len(self.gradients)} as before."
+                f"{len(gradients)} gradients were given, expected {len(self._sums)} as before."
             )
-        else:
-            pairs = zip(self.gradients, gradients, strict=True)
-            self.gradients = [a if b is None else a + b for a, b in pairs]
-        self.step += 1
+        for total, gradient in zip(self._sums, gradients, strict=True):
+            if total is not None and gradient is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
+        self._step.assign_add(1)

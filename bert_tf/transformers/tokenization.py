@@ -5,7 +5,7 @@ tokenizer in the graph.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from tokenizers import AddedToken as AddedToken
 from bert_tf.files import read_json_object, write_json
 from bert_tf.interchange.checkpoint import Tokenization
 from bert_tf.interchange.tokenizer_files import (
+    ADDED_TOKENS,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
@@ -22,6 +23,7 @@ from bert_tf.interchange.tokenizer_files import (
     read_tokenization,
 )
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
+from bert_tf.untrusted import quote
 
 from .encoding import BatchEncoding
 from .hub_names import directory_of
@@ -30,6 +32,10 @@ _ENDLESS = int(1e30)  # what theirs says where no file has a length
 # Roles, and the pieces that they are by default.
 _ROLES: Mapping[str, str] = MappingProxyType(
     {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+)
+# By the names of arguments, those of the normalizer.
+_NORMALIZATION: Mapping[str, str] = MappingProxyType(
+    {"strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
 )
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
 _CLEANED = (
@@ -83,6 +89,22 @@ class BertTokenizerFast:
                 )
             pieces = load_vocabulary(os.fspath(vocab_file))
             tokenizer_object = new_tokenizer(Tokenization(tuple(pieces), do_lower_case))
+        if not isinstance(tokenizer_object.model, tokenizers.models.WordPiece):
+            raise ValueError(
+                f"{tokenizer_file or 'tokenizer_object'} is a tokenizer of "
+                f"{type(tokenizer_object.model).__name__}: expected a BERT's, of WordPiece."
+            )
+        normalizer = tokenizer_object.normalizer
+        for name, setting in _NORMALIZATION.items():
+            if options.get(name) is not None:
+                if not hasattr(normalizer, setting):
+                    raise ValueError(f"The tokenizer's normalizer has no {setting} for {name}.")
+                setattr(normalizer, setting, options[name])
+        if options.get("never_split") or options.get("do_basic_tokenize") is False:
+            raise ValueError(
+                f"{type(self).__name__} has no never_split and splits words always: add_tokens "
+                "keeps a word whole."
+            )
         self._tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
         self.model_max_length = model_max_length or _ENDLESS
@@ -92,6 +114,9 @@ class BertTokenizerFast:
         self._roles = {
             role: str(options.pop(f"{role}_token", None) or piece) for role, piece in _ROLES.items()
         }
+        self.additional_special_tokens: list[str] = []
+        more = options.pop("additional_special_tokens", None) or []
+        self.add_special_tokens({"additional_special_tokens": more})
 
     # === In and out ===
 
@@ -106,8 +131,14 @@ class BertTokenizerFast:
         config = os.path.join(path, TOKENIZER_CONFIG)
         if os.path.isfile(config):
             found = read_json_object(config)
-            kept = ("model_max_length", "padding_side", "truncation_side", "do_lower_case")
-            settings = {key: found[key] for key in kept if found.get(key) is not None}
+            kept = (
+                *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
+                *(f"{role}_token" for role in _ROLES),
+                "additional_special_tokens",
+            )
+            settings = {key: _content(found[key]) for key in kept if found.get(key) is not None}
+            if isinstance(more := found.get("extra_special_tokens"), list):  # transformers 5's
+                settings["additional_special_tokens"] = _content(more)
         file = os.path.join(path, TOKENIZER)
         lower = options.get("do_lower_case")
         if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
@@ -118,6 +149,7 @@ class BertTokenizerFast:
                 raise ValueError(" ".join(notes))
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
+            _add_tokens(settings["tokenizer_object"], os.path.join(path, ADDED_TOKENS))
         return cls(**{**settings, "name_or_path": path, **options})
 
     def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
@@ -128,10 +160,14 @@ class BertTokenizerFast:
         values = {
             "tokenizer_class": type(self).__name__.removesuffix("Fast"),
             "do_lower_case": self.do_lower_case,
-            "strip_accents": None,
-            "tokenize_chinese_chars": True,
+            **{
+                name: getattr(self._tokenizer.normalizer, setting, None)
+                for name, setting in _NORMALIZATION.items()
+            },
             "model_max_length": self.model_max_length,
-            **{f"{role}_token": piece for role, piece in self._roles.items()},
+            "padding_side": self.padding_side,
+            "truncation_side": self.truncation_side,
+            **self.special_tokens_map,
         }
         write_json(config, values)
         self._unbounded()
@@ -260,6 +296,9 @@ class BertTokenizerFast:
         if not isinstance(rows, Mapping):
             rows = {key: [row[key] for row in rows] for key in rows[0]}
         data = {key: [_as_list(value) for value in values] for key, values in rows.items()}
+        one = len(data["input_ids"]) > 0 and not isinstance(data["input_ids"][0], list)
+        if one:
+            data = {key: [values] for key, values in data.items()}
         lengths = [len(ids) for ids in data["input_ids"]]
         if "attention_mask" not in data and return_attention_mask is not False:
             data["attention_mask"] = [[1] * length for length in lengths]
@@ -281,6 +320,8 @@ class BertTokenizerFast:
                 missing = [filling] * (width - len(values))
                 right = self.padding_side == "right"
                 data[key][at] = [*values, *missing] if right else [*missing, *values]
+        if one:
+            data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
 
     def _bound(
@@ -376,19 +417,21 @@ class BertTokenizerFast:
         raise AttributeError(f"{type(self).__name__} has no {name!r}.")
 
     @property
-    def special_tokens_map(self) -> dict[str, str]:
-        """The special tokens by role."""
-        return {f"{role}_token": token for role, token in self._roles.items()}
+    def special_tokens_map(self) -> dict[str, Any]:
+        """The special tokens by role, and the list of others where there are any."""
+        more = {"additional_special_tokens": self.additional_special_tokens}
+        roles = {f"{role}_token": token for role, token in self._roles.items()}
+        return {**roles, **(more if self.additional_special_tokens else {})}
 
     @property
     def all_special_tokens(self) -> list[str]:
         """The special tokens."""
-        return list(self._roles.values())
+        return [*self._roles.values(), *self.additional_special_tokens]
 
     @property
     def all_special_ids(self) -> list[int]:
         """Their ids."""
-        found = map(self._tokenizer.token_to_id, self._roles.values())
+        found = map(self._tokenizer.token_to_id, self.all_special_tokens)
         return [int(at) for at in found if at is not None]
 
     def build_inputs_with_special_tokens(
@@ -429,7 +472,8 @@ class BertTokenizerFast:
 
         The model is to have as many rows: ``resize_token_embeddings(len(tokenizer))``.
         """
-        tokens = [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)
+        one = isinstance(new_tokens, str | AddedToken)
+        tokens = [new_tokens] if one else list(new_tokens)
         if special_tokens:
             return int(self._tokenizer.add_special_tokens(tokens))
         return int(self._tokenizer.add_tokens(tokens))
@@ -441,8 +485,9 @@ class BertTokenizerFast:
             role = name.removesuffix("_token")
             if role in self._roles:
                 self._roles[role] = str(tokens)
-            several: Iterable[str] = [tokens] if isinstance(tokens, str) else tokens
-            added += self.add_tokens(list(several), special_tokens=True)
+            elif name == "additional_special_tokens":
+                self.additional_special_tokens = list(map(str, tokens))
+            added += self.add_tokens(tokens, special_tokens=True)
         return added
 
     def get_vocab(self) -> dict[str, int]:
@@ -502,6 +547,26 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
             "expected as many."
         )
     return one, list(zip(texts, pairs, strict=True))
+
+
+def _add_tokens(tokenizer: tokenizers.Tokenizer, path: str) -> None:
+    """Adds the tokens of a file that is there, which have the ids behind the vocabulary's."""
+    found = read_json_object(path) if os.path.isfile(path) else {}
+    ids = {token: at for token, at in found.items() if tokenizer.token_to_id(token) != at}
+    first = tokenizer.get_vocab_size()
+    are_numbers = all(type(at) is int for at in ids.values())
+    if not are_numbers or sorted(ids.values()) != [*range(first, first + len(ids))]:
+        raise ValueError(
+            f"{path}: expected ids that follow the vocabulary's, from {first} on, got {quote(ids)}."
+        )
+    tokenizer.add_tokens(sorted(ids, key=ids.__getitem__))
+
+
+def _content(value: Any) -> Any:
+    """A setting of ``tokenizer_config.json``, where a token may be spelled out."""
+    if isinstance(value, list):
+        return [_content(each) for each in value]
+    return value["content"] if isinstance(value, Mapping) else value
 
 
 def _as_list(values: Any) -> Any:

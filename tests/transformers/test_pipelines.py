@@ -98,7 +98,7 @@ def test_texts_in_batches_are_answered_as_each_alone(ours, name):
     case = CASES[name]
     answer = ours(case)
     alone = [answer([text]) for text in case.texts]
-    if case.task != "question-answering":
+    if case.task not in ("question-answering", "fill-mask"):
         alone = [found for (found,) in alone]
     for size in (2, 64):
         assert _greatest_difference(answer(case.texts, batch_size=size), alone) < 2e-6
@@ -106,7 +106,7 @@ def test_texts_in_batches_are_answered_as_each_alone(ours, name):
 
 def test_a_text_that_is_named_may_be_alone(ours):
     answer = ours(CASES["classes"])
-    assert answer({"text": TEXTS[0]}) == answer(TEXTS[0])
+    assert [answer({"text": TEXTS[0]})] == answer([TEXTS[0]])
 
 
 @pytest.mark.parity
