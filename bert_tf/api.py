@@ -114,15 +114,24 @@ def _as_it_was(verbose: bool) -> Iterator[None]:
             np.random.set_state(states[1])
 
 
-def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack) -> None:
-    """Names the run's directory: without one that is temporary, and nothing is exported."""
+def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack) -> bool:
+    """Names the run's directory: without one that is temporary, and nothing is exported.
+
+    Returned is whether the directory is kept.
+    """
+    other = given.pop("output_dir", None)  # Google's name
+    if model_dir is None:
+        model_dir = other
+    elif other is not None:
+        raise ValueError("model_dir and output_dir are the same: give one of them.")
     if model_dir is not None:
         given["model_dir"] = model_dir
-        return
+        return True
     if given.get("export"):
         raise ValueError("export=True needs a model_dir, in which the SavedModel is written.")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
     given |= {"model_dir": os.path.join(folder, "run"), "export": False}
+    return False
 
 
 def _start(init: Any, stack: contextlib.ExitStack) -> Any:
@@ -269,7 +278,7 @@ def fine_tune(
     with contextlib.ExitStack() as stack:
         data = {"train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
         tables = _give_data(given, data)
-        _place(given, model_dir, stack)
+        is_kept = _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
@@ -283,8 +292,8 @@ def fine_tune(
         for sentence in ignored:
             print(sentence)
         with giving(tables):
-            results = run(settings, callbacks, is_temporary=model_dir is None)
-        directory = None if model_dir is None else settings.model_dir
+            results = run(settings, callbacks, is_temporary=not is_kept)
+        directory = settings.model_dir if is_kept else None
         return FineTuned(load(settings.model_dir), results, directory, settings, tables)
 
 
@@ -481,6 +490,11 @@ def pretrain(
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
         TimeoutError: ``stop_after_minutes`` stopped it; the same.
     """
+    if given.get("dry_run") or given.get("mode") not in (None, "train"):
+        raise ValueError(
+            "dry_run and mode are of the command alone, python -m bert_tf.pretrain: this function "
+            "trains."
+        )
     with contextlib.ExitStack() as stack:
         if texts is not None:
             if input is not None:
@@ -490,7 +504,7 @@ def pretrain(
         if input is not None:
             paths = [input] if isinstance(input, str | os.PathLike) else input
             given["input"] = [os.fspath(path) for path in paths]
-        _place(given, model_dir, stack)
+        is_kept = _place(given, model_dir, stack)
         parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_as_it_was(verbose))
@@ -505,10 +519,10 @@ def pretrain(
             settings,
             callbacks,
             given=pretraining_settings.given_flags(parsed),
-            is_temporary=model_dir is None,
+            is_temporary=not is_kept,
         )
         results = read_json(RunDirectory(settings.model_dir).results)
-        directory = None if model_dir is None else settings.model_dir
+        directory = settings.model_dir if is_kept else None
         return Pretrained(load(settings.model_dir), results, directory)
 
 

@@ -44,7 +44,7 @@ def phase_lengths(flags):
         return [(0, flags["max_seq_length"])]
     begins, done = [], 0.0
     for phase in flags["phases"].split(","):
-        length, share = phase.split(":")
+        length, share = phase.split(":")[:2]  # the most predictions may stand behind them
         begins.append((round(done * flags["num_train_steps"]), int(length)))
         done += float(share)
     return begins

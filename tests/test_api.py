@@ -1,5 +1,6 @@
 """The commands as functions of Python: what they take, and that they do what the commands do."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -373,6 +374,22 @@ def test_pretraining_in_no_directory(tmp_path):
         api.pretrain(tmp_path / "corpus.txt", texts=["a"])
     with pytest.raises(TypeError, match="pretrain: num_steps is no setting"):
         api.pretrain(num_steps=4)
+
+
+@pytest.mark.parametrize("given", [{"dry_run": True}, {"mode": "eval"}])
+def test_pretraining_trains_or_says_that_it_does_nothing_else(tmp_path, given):
+    with pytest.raises(ValueError, match="^dry_run and mode are of the command alone, python -m b"):
+        api.pretrain(texts=["A text."], model_dir=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_may_have_googles_name(tmp_path):
+    stack, given = contextlib.ExitStack(), {"output_dir": tmp_path / "run"}
+    assert api._place(given, None, stack) and given == {"model_dir": tmp_path / "run"}
+    with pytest.raises(ValueError, match="model_dir and output_dir are the same: give one of them"):
+        api.pretrain(texts=["A text."], model_dir=tmp_path / "a", output_dir=tmp_path / "b")
+    with stack:
+        assert not api._place(given := {}, None, stack) and given["export"] is False
 
 
 def test_pretraining_refuses_what_is_no_callback(tmp_path):

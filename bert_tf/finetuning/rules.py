@@ -110,6 +110,14 @@ def of_texts_alone(name: str, values: Values, given: Given) -> str:
 # === Training ===
 
 
+OF_SCALED_COSINES = refuses(
+    lambda _, values: values["similarity_loss"] == SIMILARITY_LOSSES[1],
+    "--{flag} multiplies cosines, and --similarity_loss={similarity_loss} learns them as they are: "
+    "leave it out.",
+    if_given=True,
+)
+
+
 def _compares_pairs(values: Values) -> bool:
     """A triple has a wrong text of its own, and the error of a cosine is that of one pair."""
     kind, loss = KINDS[TASKS[values["task"]]], values["similarity_loss"]

@@ -419,7 +419,10 @@ class FineTuningSettings:
     similarity_scale: float = flag_fields.number(
         20.0,
         "similarity: what cosines are multiplied by in a softmax.",
-        rules=[rules.for_kinds, within(lambda value: 0 < value < float("inf"), "above 0")],
+        rules=[
+            *(rules.for_kinds, rules.OF_SCALED_COSINES),
+            within(lambda value: 0 < value < float("inf"), "above 0"),
+        ],
     )
     query_prefix: str | None = flag_fields.string(
         None,

@@ -33,9 +33,9 @@ _HELD_OUT = "held_out"
 class PretrainingData:
     """What a run trains and evaluates on.
 
-    TFRecords are ``records`` and ``eval_records``; ``train`` is None then, and ``held_out`` where
-    nothing is evaluated. ``fingerprints`` hold by flag what changes when the files behind it do,
-    and what is held out.
+    TFRecords are ``records`` and ``eval_records``; ``train`` is None then. Where nothing is
+    evaluated, ``held_out`` and ``eval_records`` are None. ``fingerprints`` hold by flag what
+    changes when the files behind it do, and what is held out.
     """
 
     train: sources.Corpus | None
@@ -47,7 +47,7 @@ class PretrainingData:
     @property
     def is_held_out(self) -> bool:
         """Whether what is evaluated on is not trained on."""
-        return self.held_out is not None or self.eval_records is not self.records
+        return self.evaluated is not None and self.evaluated is not self.records
 
     @property
     def evaluated(self) -> sources.Corpus | Records | None:
@@ -79,10 +79,13 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         records = open_records(settings.input, cache)
         print(f"Corpus: TFRecords, {len(records.files)} files.")
         fingerprints = {"--input": tfrecords.fingerprint(records)}
-        eval_records = records
+        eval_records: Records | None = records
         if settings.eval_input:
             eval_records = open_records(settings.eval_input, cache)
             fingerprints["--eval_input"] = tfrecords.fingerprint(eval_records)
+        elif settings.held_out_fraction == 0:
+            eval_records = None
+            print("--held_out_fraction=0: nothing is evaluated.")
         else:
             print("No --eval_input: the evaluation reads the training records.")
         return PretrainingData(None, None, records, eval_records, fingerprints)
@@ -126,7 +129,8 @@ def open_evaluation_data(
     ``cache_dir`` is for the index of ``--eval_input``; nothing is written elsewhere.
     """
     kept = read_json_object(run.inputs)
-    if settings.input_format == "tfrecord":
+    evaluates = bool(settings.eval_input) or settings.held_out_fraction > 0
+    if settings.input_format == "tfrecord" and evaluates:
         flag = "eval_input" if settings.eval_input else "input"
         # The run has read these files, too, if it has the same folder.
         records = open_records(getattr(settings, flag), cache_dir, _cache(settings, run))
@@ -139,7 +143,7 @@ def open_evaluation_data(
         )
         run.compare_inputs({"--eval_input": held_out.fingerprint})
     else:
-        held_out = sources.open_copy(str(kept.get(_HELD_OUT)), run.corpus)
+        held_out = sources.open_copy(str(kept.get(_HELD_OUT)), run.corpus) if evaluates else None
     if held_out is None:
         raise ValueError(
             f"{run.path} has no held-out documents to evaluate on: its run holds out none "

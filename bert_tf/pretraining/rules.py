@@ -18,6 +18,8 @@ BY_CHANGE = frozenset(
     }
 )
 OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
+# What TFRecords were made with, and say themselves.
+OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
 # What in a config the shapes of the weights follow from.
 _SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
 
@@ -53,9 +55,12 @@ def pairs(name: str, values: Values, given: Given) -> str:
     if values[name]:
         return ""
     if values["input_format"] == "tfrecord":
+        without = "leave the flag out"
+        if name not in given:
+            without = f"give --pairs=true, as --recipe={values['recipe']} sets it"
         return (
             "--pairs=false makes rows of text, and --input_format=tfrecord holds rows: give "
-            "--input the text that they were made of, or leave the flag out."
+            f"--input the text that they were made of, or {without}."
         )
     if values["nsp"] and "nsp" in given:
         return "--pairs=false leaves no next sentences to predict: leave --nsp out."

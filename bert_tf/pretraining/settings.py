@@ -135,6 +135,11 @@ _WITHOUT_EFFECT = {
     "tpu_zone": WithoutEffect("--tpu=NAME is looked up in the machine's own zone", ""),
     "gcp_project": WithoutEffect("--tpu=NAME is looked up in the machine's own project", ""),
 }
+# To Google's script a command without --do_train is one that trains nothing.
+_TRAINS_TOO = (
+    "--do_eval without --do_train: this run trains all the same; --mode=eval evaluates alone, the "
+    "checkpoints of a run of this command."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -556,6 +561,14 @@ def settings_from_flags(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
     said = flag_fields.said_without_effect(parsed, _WITHOUT_EFFECT)
+    if parsed["do_eval"].value and not parsed["do_train"].present:
+        said.append(_TRAINS_TOO)
+    if settings.input_format == "tfrecord":
+        said += [
+            f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
+            for name in rules.OF_ROWS
+            if name in given
+        ]
     rate = flag_fields.defaults(PretrainingSettings)["learning_rate"]
     if settings.init_checkpoint and settings.learning_rate == rate:
         said.append(

@@ -49,11 +49,13 @@ def mean_step_seconds(
 ) -> list[float]:
     """Seconds of a mean step of each run over its phases: the least of some rounds, in turn.
 
-    What else the machine does in a round, it does to all of them.
+    What else the machine does in a round, it does to all of them. Where a run's precision is auto,
+    it is chosen first, and printed.
     """
     found = [math.inf] * len(runs)
+    chosen = [choose_precision(run, read_config(run), devices) for run in runs]
     for number in [*range(len(runs))] * (_ROUNDS if len(runs) > 1 else 1):
-        settings, config = runs[number], read_config(runs[number])
+        settings, config = chosen[number], read_config(chosen[number])
         seconds = math.fsum(
             step_seconds(settings, config, devices, phase) * (phase.last_step - phase.first_step)
             for phase in phases_of(settings)

@@ -28,6 +28,8 @@ from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
 _VOCAB_BYTES = 20_000_000  # taken evenly from the whole text
 _ROW, _SQUAD_ROW = 128, 384
+_MASKED = 0.15
+_OF_TEXT = ("input_format", "do_lower_case")  # flags of pretrain that say how text is read
 _PLACES = {
     "data_dir",
     "train_file",
@@ -129,8 +131,12 @@ class Plan:
             self.checkpoint = f"{os.path.basename(path)}: {sizes_fingerprint(files)}"
             self.inputs["the files of --checkpoint"] = self.checkpoint
         self._vocab = os.path.join(settings.output_dir, "vocab.txt")
+        # Every command reads the text alike.
+        own = parse_words(settings.pretrain_flags, "--pretrain_flags")
+        self._reading = {flag: own[flag] for flag in _OF_TEXT if flag in own}
         flags = {"vocab_size": str(settings.vocab_size), "max_bytes": str(_VOCAB_BYTES)}
-        vocab = Run("vocab", "vocab", {**flags, **self._text, "output": self._vocab}, self._vocab)
+        flags |= {**self._reading, **self._text, "output": self._vocab}
+        vocab = Run("vocab", "vocab", flags, self._vocab)
         self.runs = {"vocab": vocab}
         self._batches: dict[tuple[str, ...], int] = {}  # of fine-tunings, by their flags
         self.trained: dict[str, Cell] = {}  # what a pre-training itself is judged by
@@ -173,7 +179,7 @@ class Plan:
             needs.append(self._pretraining(TABLES["glue"], TABLES["glue"].rows[0])[2])
         if row.static_masks:
             known["static_masks"], name = "true", "static"
-            needs.append(self._records(text))
+            needs.append(self._records(text, float(flags.get("masked_lm_prob", _MASKED))))
             text = {"input": self.runs[needs[-1]].product, "input_format": "tfrecord"}
         if name == "base":
             flags["keep_steps"] = ",".join(f"{share * settings.steps:.0f}" for share in _SHARES)
@@ -190,12 +196,12 @@ class Plan:
         self.runs.setdefault(run.name, run)
         return known, corpus, run.name
 
-    def _records(self, text: Mapping[str, str]) -> str:
+    def _records(self, text: Mapping[str, str], masked: float) -> str:
         length = self._settings.max_seq_length or _ROW
         product = os.path.join(self._settings.output_dir, "static.tfrecord")
-        flags = {**text, "vocab_file": self._vocab, "output_file": product}
-        flags |= {"max_seq_length": str(length)}
-        flags |= {"max_predictions_per_seq": str(default_max_predictions(length, 0.15))}
+        flags = {**self._reading, **text, "vocab_file": self._vocab, "output_file": product}
+        flags |= {"max_seq_length": str(length), "masked_lm_prob": f"{masked:g}"}
+        flags |= {"max_predictions_per_seq": str(default_max_predictions(length, masked))}
         run = Run("records", "create_pretraining_data", flags, product, ("vocab",))
         return self.runs.setdefault(run.name, run).name
 

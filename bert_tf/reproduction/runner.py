@@ -1,6 +1,9 @@
 """Makes a plan's runs, a process each: finished ones are skipped, failed ones are named."""
 
+import concurrent.futures
+import contextlib
 import math
+import multiprocessing
 import os
 import statistics
 import time
@@ -138,8 +141,11 @@ class Reproduction:
 
     def _step_seconds(self, runs: Sequence[Run]) -> list[float]:
         size = {"vocab_file": "", "vocab_size": str(self.settings.vocab_size)}
-        found = [settings_from_words(as_words({**run.flags, **size})) for run in runs]
-        return mean_step_seconds(found, choose_strategy("auto"))
+        words = [as_words({**run.flags, **size}) for run in runs]
+        # TensorFlow would hold a GPU's memory as long as this process lives, and the runs need it.
+        start = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(1, start) as apart:
+            return apart.submit(_measured, words).result()
 
     def report(self) -> None:
         """Prints what is left to run, with measured hours and disk; nothing is written."""
@@ -179,6 +185,12 @@ class Reproduction:
                     write_cells(str(self.settings.cells), self.scores)
                 except (KeyError, TypeError, ValueError) as error:
                     self.failed[name] = f"{run.product} has no scores ({one_line(repr(error))})"
+
+
+def _measured(runs: Sequence[Sequence[str]]) -> list[float]:
+    """The seconds of a mean step of some pre-trainings, by their flags; prints nothing."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        return mean_step_seconds([*map(settings_from_words, runs)], choose_strategy("auto"))
 
 
 def _is_done(run: Run) -> bool:

@@ -94,6 +94,8 @@ def _paths(first: str, second: str, set_name: str | None) -> list[str]:
     """The files of two directories, of one and a file, or of two files."""
     folders = [path for path in (first, second) if os.path.isdir(path)]
     sets = [_sets(path) for path in folders]
+    if set_name is not None and not sets:
+        raise ValueError(f"--set={set_name} is of directories, and both are files: leave it out.")
     if set_name is None and sets:
         set_name = next((name for name in sets[0] if all(name in found for found in sets)), None)
         if set_name is None:
@@ -213,14 +215,14 @@ def _in_order(one: Predictions, other: Predictions) -> Predictions:
         order = list(range(len(one.ids))) if one.ids == other.ids else []
     else:
         order = [places[name] for name in one.ids if name in places]
+    if len(order) < len(one.ids):
+        raise ValueError(f"{what}: their ids differ.")
     for place, at in enumerate(order):
         if one.expected[place] != other.expected[at]:
             raise ValueError(
                 f"{what}: of the id {quote(one.ids[place])} the first expects "
                 f"{quote(one.expected[place])}, the second {quote(other.expected[at])}."
             )
-    if len(order) < len(one.ids):
-        raise ValueError(f"{what}: their ids differ.")
     return dataclasses.replace(
         other,
         ids=one.ids,

@@ -46,6 +46,26 @@ def test_what_is_taken_and_said(folder, results, flags, expected, sentence):
     assert resolved(flags) == (expected, [] if sentence is None else [sentence])
 
 
+@pytest.mark.parametrize("name", ["best", "steps/1000", "best/"])
+def test_the_weights_of_a_step_saw_as_little(folder, name):
+    (folder / "start" / name).mkdir(parents=True)
+    (folder / "start" / "results.json").write_text(json.dumps({"trained_tokens": 7}))
+    settings, said = parse(*f"{FLAGS} --init_checkpoint=start/{name}".split())
+    assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
+    assert said[0].startswith(f"start/{name} saw little text (at most 7 tokens), so the defaults")
+
+
+@pytest.mark.parametrize("start", ["hf://google-bert/bert-base-uncased", "start/bert_model.ckpt"])
+def test_what_a_run_was_given_before_is_no_default_of_released_weights(folder, start):
+    (folder / "start" / "bert_model.ckpt.index").touch()
+    run = folder / "runs" / "classification"
+    run.mkdir(parents=True)
+    kept = {"init_checkpoint": start, "learning_rate": 2e-5, "num_train_epochs": 10}
+    (run / "flags.json").write_text(json.dumps(kept))
+    settings, said = parse(*f"{FLAGS} --init_checkpoint={start}".split())
+    assert (settings.learning_rate, settings.num_train_epochs, said) == (5e-5, 3, [])
+
+
 def test_a_run_goes_on_alike_when_its_start_is_gone(folder):
     (folder / "start").rmdir()
     run = folder / "runs" / "classification"
@@ -55,3 +75,5 @@ def test_a_run_goes_on_alike_when_its_start_is_gone(folder):
     assert resolved()[0] == (1e-3, 10)
     (run / "flags.json").write_text(json.dumps({**kept, "init_checkpoint": "other"}))
     assert resolved()[0] == (5e-5, 3)
+    (run / "flags.json").write_text(json.dumps({**kept, "learning_rate": 2e-5}))
+    assert resolved()[0] == (5e-5, 10)

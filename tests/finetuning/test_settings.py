@@ -104,7 +104,7 @@ ALL_THREE = "a run trains, evaluates and predicts; python -m bert_tf.predict use
     ("neutral", "other", "instead"),
     [
         *(
-            (f"--{name}=true", f"--{name}=false", ALL_THREE)
+            (f"--do_train=true --{name}=true", f"--{name}=false", ALL_THREE)
             for name in ("do_train", "do_eval", "do_predict")
         ),
         ("--use_tpu=false", "--use_tpu=true", "fine-tuning runs on GPUs or the CPU (--strategy)"),
@@ -126,8 +126,17 @@ ALL_THREE = "a run trains, evaluates and predicts; python -m bert_tf.predict use
 )
 def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
     if neutral is not None:
-        assert parse(*given("MRPC"), neutral)[1] == []
+        assert parse(*given("MRPC"), *neutral.split())[1] == []
     assert parse(*given("MRPC"), other)[1] == [f"{other} has no effect here: {instead}."]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [("--do_eval", "do_eval"), ("--do_predict", "do_predict"), ("--do_eval --do_predict", "do_p")],
+)
+def test_what_trained_nothing_in_googles_scripts_is_said_to_train(flags, named):
+    (sentence,) = parse(*given("MRPC"), *flags.split())[1]
+    assert sentence.startswith(f"--{named}") and "trains all the same" in sentence
 
 
 @pytest.mark.parametrize(
@@ -167,6 +176,8 @@ def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
         ("TEXTS --max_steps=5 --sweep=paper", "--max_steps and --sweep both set the schedule"),
         ("TEXTS --train_batch_size=8 --gradient_accumulation_steps=3", "=8 is not a multiple of -"),
         ("PAIRS --train_batch_size=1", "^--train_batch_size=1: a pair of --task=similarity is com"),
+        ("PAIRS --label_column=s --similarity_loss=cosine --similarity_scale=9",
+         "--similarity_scale multiplies cosines, and --similarity_loss=cosine learns them"),
         ("PAIRS --label_column=s --grid=train_batch_size=1,8", "size=1: a pair .* 2 or more.$"),
         ("TEXTS --init_layers=", "--init_layers=: expected numbers of blocks, counted from 0"),
         ("TEXTS --init_layers=0,last", "--init_layers=0,last: expected numbers of blocks"),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,26 @@ def test_files_and_a_dataset_resume_bit_for_bit(two_corpora, inputs, tmp_path):
     resumed = pretrain(inputs, run, **flags)
     assert "Continuing from the checkpoint at step 4." in resumed.stdout, resumed.stderr
     assert_bit_equal(weights(run, 12), weights(tmp_path / "whole", 12))
+
+
+def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
+    write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "b-1")])
+    settings = PretrainingSettings(
+        model_dir=str(tmp_path / "run"),
+        input=(str(tmp_path / "a-1"),),
+        input_format="tfrecord",
+        held_out_fraction=0.0,
+    )
+    run = RunDirectory(settings.model_dir)
+    run.create()
+    data = open_data(settings, run)
+    assert data.evaluated is None and not data.is_held_out
+    assert "--held_out_fraction=0: nothing is evaluated." in capsys.readouterr().out
+    run.check_inputs(data.fingerprints)
+    with pytest.raises(ValueError, match=r"its run holds out none .--held_out_fraction=0, or"):
+        open_evaluation_data(settings, run, str(tmp_path / "eval"))
+    others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
+    assert open_data(others, run).is_held_out
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

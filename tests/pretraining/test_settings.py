@@ -169,7 +169,7 @@ def test_a_rate_for_random_weights_is_named_where_others_begin(arguments, said):
             "a run trains and then evaluates; --mode=eval evaluates only",
         ),
         (
-            "--do_eval",
+            "--do_train --do_eval",
             "--do_eval=false",
             "a run ends with an evaluation; --held_out_fraction=0 has none",
         ),
@@ -185,8 +185,24 @@ def test_a_rate_for_random_weights_is_named_where_others_begin(arguments, said):
 )
 def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
     if neutral is not None:
-        assert parse(neutral)[1] == []
+        assert parse(*neutral.split())[1] == []
     assert parse(other)[1] == [f"{other} has no effect here: {instead}."]
+
+
+def test_what_trained_nothing_in_googles_script_is_said_to_train():
+    (sentence,) = parse("--do_eval")[1]
+    assert sentence.startswith("--do_eval without --do_train: this run trains all the same;")
+
+
+def test_flags_of_rows_that_records_hold_are_said_to_change_nothing():
+    given = ("--masked_lm_prob=0.3", "--do_whole_word_mask", "--short_seq_prob=0")
+    said = parse("--input=a.tfrecord", *given)[1]
+    assert [sentence.split()[0] for sentence in said] == [
+        *("--masked_lm_prob", "--masking", "--short_seq_prob"),
+    ]
+    assert said[0].endswith("changes no row here: --input_format=tfrecord holds rows that are "
+                            "masked.")  # fmt: skip
+    assert parse("--input=a.txt", *given)[1] == parse("--input=a.tfrecord")[1] == []
 
 
 # === Of a run's flags.json, for its evaluation ===
@@ -248,6 +264,8 @@ def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
         ValueError, match=r"^--pairs=false makes rows of text, and --input_format=t"
     ):
         parse("--input=a.tfrecord", "--pairs=false")
+    with pytest.raises(ValueError, match=r"or give --pairs=true, as --recipe=budget sets it\.$"):
+        parse("--input=a.tfrecord", "--recipe=budget", "--max_hours=1")
 
 
 def test_left_to_right_without_next_sentences_and_masks():

@@ -160,3 +160,16 @@ def test_mean_steps_are_measured_in_turn_and_weighed_by_their_phases(inputs, tmp
     found = timing.mean_step_seconds([settings, other], devices)
     assert found == pytest.approx([0.5, 0.5])
     assert asked == [0.15, 0.15, 0.3, 0.3] * 3
+
+
+def test_of_mean_steps_the_faster_precision_is_measured(inputs, tmp_path, monkeypatch):
+    asked = []
+
+    def seconds(settings, config, devices, phase):
+        asked.append(settings.precision)
+        return 1.0 if settings.precision == "bfloat16" else 2.0
+
+    monkeypatch.setattr(timing, "step_seconds", seconds)
+    devices = distribution.choose_strategy("one_device")
+    assert timing.mean_step_seconds([auto(inputs, tmp_path)], devices) == [1.0]
+    assert asked == ["float32", "bfloat16", "bfloat16"]

@@ -185,6 +185,18 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
         assert runs[name].flags["optimizer"] == optimizer
 
 
+def test_every_command_reads_and_masks_the_text_alike(make):
+    own = "--do_lower_case=false --input_format=jsonl --masked_lm_prob=0.3"
+    runs = Plan(make(table=["static"], pretrain_flags=own)).runs
+    for name in ("vocab", "records"):
+        assert runs[name].flags["do_lower_case"] == "false", name
+        assert runs[name].flags["input_format"] == "jsonl", name
+    assert runs["records"].flags["masked_lm_prob"] == "0.3"
+    assert runs["records"].flags["max_predictions_per_seq"] == "39"
+    static = runs["pretrain/static"].flags
+    assert (static["do_lower_case"], static["input_format"]) == ("false", "tfrecord")
+
+
 @pytest.mark.parametrize("size", ["bert-base", "bert-large"])
 def test_without_flags_the_papers_own_settings_are_planned(make, tmp_path, size):
     (tmp_path / "data/squad").mkdir()

@@ -116,6 +116,8 @@ def test_conll_columns(tmp_path, capsys):
         ({"predicted": FIRST[:5], "expected": TRUE[:5]}, "different sets, of 6 and of 5 rows: com"),
         ({"ids": [*range(1, 7)]}, "of different sets: their ids differ"),
         ({"ids": [7] * 6}, "of different sets: their ids differ"),
+        # Of the id 1, which only the first has, nothing else is said.
+        ({"ids": [0, 7, 2, 8, 9, 10]}, "of different sets: their ids differ"),
     ],
 )
 def test_different_sets_are_refused(tmp_path, changes, sentence):
@@ -134,6 +136,7 @@ def test_what_does_not_compare(tmp_path):
         ((one, other), {"output": one}, "--output=.*a.tsv is one of the files to compare"),
         ((folder, str(tmp_path)), {}, "holds no fine-tuning that has finished: expected its resu"),
         ((folder, folder), {"set_name": "test"}, "run has no scores of the set test: its sets are"),
+        ((one, one), {"set_name": "dev"}, "--set=dev is of directories, and both are files: leave"),
         ((one, str(tmp_path / "a.txt")), {}, "expected a fine-tuning's directory, or a file of pr"),
     ]
     for paths, options, sentence in cases:
