@@ -293,7 +293,8 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
 
     if checkpoint.tokenization is None:
         raise ValueError(
-            f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
+            f"{checkpoint.path} has no vocabulary ({' '.join(checkpoint.notes)}): put its "
+            "vocab.txt into the directory."
         )
     values = {name: getattr(settings, name) for name in _OPTIONS}
     given = {name: value for name, value in values.items() if value is not None}

@@ -108,6 +108,13 @@ def parameters(model: BertModel) -> str:
     )
 
 
+def prefixes(model: BertModel) -> str:
+    """What a card says of the texts before a query and a document; "" where there are none."""
+    embedding = model.sentence_embedding
+    found = () if embedding is None else (embedding.query_prefix, embedding.document_prefix)
+    return f"The prefixes of queries and of documents: {cards.names(found)}." if any(found) else ""
+
+
 def _facts(served: Served, oldest_serving: str, differences: Differences) -> Iterator[str]:
     model, options = served.model, served.options
     yield parameters(model)
@@ -134,9 +141,7 @@ def _facts(served: Served, oldest_serving: str, differences: Differences) -> Ite
             "`sentence_embedding` is the vector that the model was trained to give: pooling by "
             f"{embedding.pooling}{cut}{scaled}."
         )
-        prefixes = (embedding.query_prefix, embedding.document_prefix)
-        if any(prefixes):
-            yield "The prefixes of queries and of documents: " + cards.names(prefixes) + "."
+        yield prefixes(model)
     if served.index is not None:
         count = served.index.vectors.shape[0]
         yield f"Searches {count:,} texts, and finds the {served.index.nearest} nearest of them."

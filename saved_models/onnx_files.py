@@ -36,9 +36,9 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.reports import cards
 
 from . import replay
-from .card import parameters
+from .card import parameters, prefixes
 from .comparison import Difference, describe, differences, over_all
-from .embeddings import vectors_of_tokens
+from .embeddings import DOCUMENT, QUERY, vectors_of_tokens
 from .fill_mask import fills_masks
 from .precision import copy_model, max_seq_length
 from .samples import Sample, run_samples
@@ -180,6 +180,7 @@ def write_onnx(
 def _served(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
     """A copy of the model in float32, untraced."""
     copied = copy_model(model, "float32")
+    embedding = copied.sentence_embedding = model.cut_embedding(options.embedding_dims)
     return Served(
         model=copied,
         call=functools.partial(copied, training=False),
@@ -187,6 +188,7 @@ def _served(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) 
         tokenizer=tokenizer,
         max_seq_length=max_seq_length(model, options),
         options=options,
+        vectors=None if embedding is None else copied.embed_states,
     )
 
 
@@ -281,6 +283,8 @@ def _silence() -> Iterator[None]:
 
 def _answers(served: Served) -> dict[str, Any]:
     model = served.model
+    embedding = model.sentence_embedding
+    roles = () if embedding is None else (QUERY, DOCUMENT)
     return {
         "model": type(model).__name__,
         "labels": list(model.labels),
@@ -288,6 +292,7 @@ def _answers(served: Served) -> dict[str, Any]:
         "thresholds": dict(model.thresholds),
         "max_seq_length": served.max_seq_length,
         "do_lower_case": served.tokenizer.do_lower_case,
+        **{role: getattr(embedding, role) for role in roles},
     }
 
 
@@ -320,6 +325,7 @@ def _card(
                 _ARITHMETIC[precision],
                 f"On its samples, the largest difference from Keras' float32:{differing}",
                 f"Classes: {cards.names(model.labels)}." if model.labels else "",
+                prefixes(model),
                 _long_texts(served.options),
             ]
         ),

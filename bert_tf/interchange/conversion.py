@@ -205,6 +205,11 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         files.move_new(partial, target)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)
     notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
+    if checkpoint.task is not None and form != "bert_tf":
+        notes += (
+            f"{form} has no place for task.json, the lengths and options that {checkpoint.path} "
+            "was fine-tuned with: commands that read the result take their own defaults.",
+        )
     if checkpoint.not_computed:
         notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
     return Conversion(checkpoint, went, left_out, differences, notes)

@@ -176,7 +176,7 @@ def _why(error: Exception) -> str:
     """What a person needs of an error of huggingface_hub, which may be a page long."""
     kind = type(error).__name__
     if kind in ("RepositoryNotFoundError", "GatedRepoError"):
-        return "there is no such model, or access to it is restricted: huggingface-cli login"
+        return "there is no such model, or access to it is restricted: hf auth login"
     if kind == "RevisionNotFoundError":
         return "it has no such revision"
     if kind == "OfflineModeIsEnabled":

@@ -90,7 +90,13 @@ def _classifier(
     for model_class in (BertTokenClassifier, BertMultipleChoice):
         if architecture == model_class.hugging_face:
             return model_class, notes
-    is_regressor = classes == 1 and values.get("problem_type") in (None, REGRESSION)
+    problem = values.get("problem_type")
+    is_regressor = classes == 1 and problem in (None, REGRESSION)
+    if problem == REGRESSION and not is_regressor:
+        notes += (
+            f"{source} says that its {classes} outputs are numbers (problem_type), and here they "
+            "are the logits of classes: read the logits alone.",
+        )
     return BertRegressor if is_regressor else BertClassifier, notes
 
 

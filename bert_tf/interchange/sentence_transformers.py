@@ -82,19 +82,20 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     )
     if len(modules) == 1:
         return checkpoint
-    checkpoint = _encoder_alone(checkpoint, inner)
+    whole, checkpoint = checkpoint, _encoder_alone(checkpoint, inner)
     try:
         pooling = _read_pooling(path, modules)
         length = _read_length(inner, checkpoint)
-        prompts, notes = _read_prompts(path)
+        normalize = modules[-1][0] == _NORMALIZE
+        prompts, notes = _read_prompts(path, normalize)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
             checkpoint = _with_dense(checkpoint, os.path.join(path, dense[0]), allow_pickle)
     except _NotComputedError as reason:
-        return dataclasses.replace(checkpoint, not_computed=f"{path} {reason}")
+        return dataclasses.replace(whole, not_computed=f"{path} {reason}")
     embedding = check_sentence_embedding(
         {
             "pooling": pooling,
-            "normalize": modules[-1][0] == _NORMALIZE,
+            "normalize": normalize,
             "max_seq_length": length,
             **prompts,
         },
@@ -221,8 +222,8 @@ def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
     return min(length, positions) if type(length) in (int, float) else length
 
 
-def _read_prompts(path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The embedding's prefixes and dimensions, and sentences on further prompts.
+def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The embedding's prefixes and dimensions, and sentences on what else its file says.
 
     A prompt that is the default one stands before what has none of its own.
     """
@@ -237,11 +238,14 @@ def _read_prompts(path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     found = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
     known = [*itertools.chain(*_ROLES), default]
     others = [f"{name}: {quote(text)}" for name, text in prompts.items() if name not in known]
-    if not others:
-        return found, ()
-    return found, (
-        f"{source} has further prompts; put them before your texts yourself: {listed(others)}.",
-    )
+    how, notes = values.get("similarity_fn_name"), []
+    if how not in (None, "cosine") and not normalize:  # of length 1 they are in the same order
+        notes = [f"{source} compares vectors by {quote(how)}: here they are by their cosines."]
+    if others:
+        notes.append(
+            f"{source} has further prompts; put them before your texts yourself: {listed(others)}."
+        )
+    return found, tuple(notes)
 
 
 # === Writing ===

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 import tokenizers
 
+from bert_tf import marks
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
@@ -40,9 +41,10 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
     "normalizer": {"type": ("BertNormalizer",), "clean_text": (True,)},
     "pre_tokenizer": {"type": ("BertPreTokenizer",)},
 }
+_CLASS = "tokenizer_class"
 _LIKE_BERTS = ("Bert", "DistilBert", "Electra", "MobileBert")  # they tokenise alike
 _COMPUTED_CONFIG: dict[str, tuple[Any, ...]] = {
-    "tokenizer_class": (
+    _CLASS: (
         *(f"{name}Tokenizer{fast}" for name in _LIKE_BERTS for fast in ("", "Fast")),
         *("PreTrainedTokenizerFast", "TokenizersBackend"),  # tokenizer.json says all of these
     ),
@@ -50,9 +52,14 @@ _COMPUTED_CONFIG: dict[str, tuple[Any, ...]] = {
     "clean_text": (True,),
     "wordpieces_prefix": (vocabulary.CONTINUATION_PREFIX,),
     "never_split": ([],),
+    "word_tokenizer_type": ("basic",),  # this and the next of BertJapaneseTokenizer
+    "subword_tokenizer_type": ("wordpiece",),
+    **{role: (token,) for role, token in _SPECIAL_ROLES.items()},
+}
+# Tokens that are found in a text before it is split, which the caller may compute.
+_ADDED: dict[str, tuple[Any, ...]] = {
     "additional_special_tokens": ([],),
     "extra_special_tokens": ([], {}),
-    **{role: (token,) for role, token in _SPECIAL_ROLES.items()},
 }
 _CLS_A_SEP = [("SpecialToken", "[CLS]", 0), ("Sequence", "A", 0), ("SpecialToken", "[SEP]", 0)]
 _TEMPLATES = {
@@ -62,19 +69,20 @@ _TEMPLATES = {
 
 
 def read_tokenization(
-    path: str, do_lower_case: bool | None = None
+    path: str, do_lower_case: bool | None = None, adds_tokens: bool = False
 ) -> tuple[Tokenization | None, tuple[str, ...]]:
     """The tokenizer in a directory with ``vocab.txt``, or else ``tokenizer.json``.
 
     ``do_lower_case`` is what the caller knows of the casing; else ``tokenizer_config.json`` or
-    ``tokenizer.json`` says it, else the vocabulary's own letters do. Returned: the tokenizer,
-    ``None`` where there is no vocabulary or another tokenizer than BERT's; and sentences on what
-    was assumed, or on why there is none.
+    ``tokenizer.json`` says it, else the vocabulary's own letters do. ``adds_tokens``: whether the
+    caller adds the tokens that files name beside ``vocab.txt``; else they are refused. Returned:
+    the tokenizer, ``None`` where there is no vocabulary or another tokenizer than BERT's; and
+    sentences on what was assumed, or on why there is none.
     """
     try:
         tokenizer = _read_tokenizer(path)
         pieces = _read_vocabulary(path, tokenizer)
-        settings = _read_settings(path, tokenizer, pieces)
+        settings = _read_settings(path, tokenizer, pieces, adds_tokens)
     except ValueError as error:
         return None, (f"No preprocessor is made: {error}",)
     if pieces is None:
@@ -261,18 +269,30 @@ def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
 
 
 def _read_settings(
-    path: str, tokenizer: Mapping[str, Any] | None, pieces: Sequence[str] | None
+    path: str,
+    tokenizer: Mapping[str, Any] | None,
+    pieces: Sequence[str] | None,
+    adds_tokens: bool,
 ) -> dict[str, bool]:
     """The settings of ``_SETTINGS``, as far as the files say them."""
     settings: dict[str, Any] = {}
     if tokenizer is not None:
         settings = {name: tokenizer["normalizer"].get(key) for name, key in _SETTINGS.items()}
-    source = os.path.join(path, TOKENIZER_CONFIG)
-    if tf.io.gfile.exists(source):
-        values = read_json_object(source)
-        _check_computed(values, _COMPUTED_CONFIG, f"{source}: ")
+    source, config, added = (
+        os.path.join(path, name) for name in (TOKENIZER_CONFIG, marks.CONFIG, ADDED_TOKENS)
+    )
+    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
+    _check_computed(values, _COMPUTED_CONFIG, f"{source}: ")
+    if values.get(_CLASS) is None and tf.io.gfile.exists(config):  # where transformers looks next
+        found = {_CLASS: read_json_object(config).get(_CLASS)}
+        _check_computed(found, _COMPUTED_CONFIG, f"{config}: ")
+    if not adds_tokens:
+        _check_computed(values, _ADDED, f"{source}: ")
         _check_added(values.get("added_tokens_decoder"), pieces or (), source)
-        settings.update((name, values[name]) for name in _SETTINGS if values.get(name) is not None)
+        if tf.io.gfile.exists(added):
+            tokens = read_json_object(added).items()
+            _check_added({str(at): {"content": token} for token, at in tokens}, pieces or (), added)
+    settings.update((name, values[name]) for name in _SETTINGS if values.get(name) is not None)
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, value in settings.items():
         if not isinstance(value, bool):

@@ -37,6 +37,7 @@ _ROLES: Mapping[str, str] = MappingProxyType(
 _NORMALIZATION: Mapping[str, str] = MappingProxyType(
     {"strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
 )
+_HOW_ADDED = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
 _CLEANED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
@@ -128,6 +129,7 @@ class BertTokenizerFast:
         if os.path.isfile(path):
             return cls(path, **options)
         settings: dict[str, Any] = {}
+        found: Mapping[str, Any] = {}
         config = os.path.join(path, TOKENIZER_CONFIG)
         if os.path.isfile(config):
             found = read_json_object(config)
@@ -144,12 +146,12 @@ class BertTokenizerFast:
         if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
             settings["tokenizer_file"] = file
         else:
-            tokenization, notes = read_tokenization(path, lower)
+            tokenization, notes = read_tokenization(path, lower, adds_tokens=True)
             if tokenization is None:
                 raise ValueError(" ".join(notes))
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
-            _add_tokens(settings["tokenizer_object"], os.path.join(path, ADDED_TOKENS))
+            _add_tokens(settings["tokenizer_object"], path, found.get("added_tokens_decoder"))
         return cls(**{**settings, "name_or_path": path, **options})
 
     def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
@@ -549,9 +551,20 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
     return one, list(zip(texts, pairs, strict=True))
 
 
-def _add_tokens(tokenizer: tokenizers.Tokenizer, path: str) -> None:
-    """Adds the tokens of a file that is there, which have the ids behind the vocabulary's."""
+def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) -> None:
+    """Adds the tokens of ``added_tokens.json``, which have the ids behind the vocabulary's.
+
+    And those that ``added_tokens_decoder`` describes, whose ids may be the vocabulary's, too.
+    """
+    path = os.path.join(folder, ADDED_TOKENS)
     found = read_json_object(path) if os.path.isfile(path) else {}
+    tokens = {}
+    for at, token in described.items() if isinstance(described, Mapping) else ():
+        text = token.get("content") if isinstance(token, Mapping) else None
+        if not isinstance(text, str) or not at.isdecimal():
+            raise ValueError(f"{folder} adds {quote(token)} as {quote(at)}: expected a token.")
+        how = {key: token[key] for key in _HOW_ADDED if isinstance(token.get(key), bool)}
+        found[text], tokens[text] = int(at), AddedToken(text, **how)
     ids = {token: at for token, at in found.items() if tokenizer.token_to_id(token) != at}
     first = tokenizer.get_vocab_size()
     are_numbers = all(type(at) is int for at in ids.values())
@@ -559,7 +572,8 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, path: str) -> None:
         raise ValueError(
             f"{path}: expected ids that follow the vocabulary's, from {first} on, got {quote(ids)}."
         )
-    tokenizer.add_tokens(sorted(ids, key=ids.__getitem__))
+    tokens = {token: AddedToken(token) for token in ids} | tokens
+    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=found.__getitem__)])
 
 
 def _content(value: Any) -> Any:

@@ -56,6 +56,13 @@ def test_a_conversion(tmp_path, form):
     assert (done.left_out, done.differences, done.notes) == ((), {"logits": 0.0}, ())
 
 
+def test_what_is_known_of_the_task_stays_in_this_librarys_directories(tmp_path):
+    source = _source(tmp_path, "bert_tf", task={"max_seq_length": 9})
+    assert conversion.convert(source, str(tmp_path / "one"), "bert_tf").notes == ()
+    (note,) = conversion.convert(source, str(tmp_path / "two"), "huggingface").notes
+    assert note.startswith("huggingface has no place for task.json, the lengths and options that ")
+
+
 POOLER = ("pooler/dense/kernel", "pooler/dense/bias")
 NO_POOLER = (
     "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "

@@ -370,7 +370,7 @@ def test_a_text_of_any_size_is_not_fetched(server):
     ("name", "network", "why"),
     [
         ("nobody/nothing", "up",
-         r"there is no such model, or access to it is restricted: huggingface-cli lo"),
+         r"there is no such model, or access to it is restricted: hf auth login"),
         (f"{NAME}@v9", "up", "it has no such revision"),
         (NAME, "down", r"\w*Error: "),
         (NAME, "unwanted", r"HF_HUB_OFFLINE is set\): try again"),

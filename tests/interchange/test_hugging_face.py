@@ -182,6 +182,12 @@ def test_a_classifier_of_an_unknown_architecture(named, shapes, expected, taken)
     assert note.endswith(f"classifies: it is taken as BertFor{taken}Classification's.")
 
 
+def test_several_numbers_are_said_to_be_no_classes():
+    values = SEQUENCES | {"problem_type": "regression"}
+    spec, (note,) = model_spec(values, {**WITH_POOLER, **classifier(2)}, "config.json")
+    assert spec == TWO and note.startswith("config.json says that its 2 outputs are numbers")
+
+
 @pytest.mark.parametrize("shape", [(), (0, 8)])
 def test_a_classifier_without_classes(shape):
     with pytest.raises(ValueError, match=r"BertClassifier cannot be made with num_classes=0"):

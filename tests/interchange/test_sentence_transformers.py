@@ -13,9 +13,9 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.load import make_preprocessor
+from bert_tf.interchange.load import load_with_report, make_preprocessor
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertClassifier, BertEncoder
+from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions, precision
 from bert_tf.saved_models.signatures import model_signatures
@@ -149,6 +149,16 @@ def test_a_head_that_no_pooling_reads_is_left_out(tmp_path, name):
     np.testing.assert_allclose(embed(model, TEXTS), twin(model, "mean", True), atol=1e-5)
 
 
+def test_a_head_that_another_module_reads_is_there_for_who_asks_for_it(tmp_path):
+    """As SPLADE's, whose vectors are made of the masked-LM head's logits."""
+    kinds = ("Transformer", "SpladePooling")
+    path = write_directory(tmp_path / "m", kinds=kinds, model="masked lm")
+    with pytest.raises(ValueError, match="and no SpladePooling is computed"):
+        bert_tf.load(path)
+    _, report = load_with_report(path, BertPretrainer)
+    assert (report.new, report.unused) == ((), ())
+
+
 # === What is made of it ===
 
 
@@ -214,6 +224,19 @@ def test_prompts_are_prefixes(tmp_path):
         embedding = found.sentence_embedding
         assert (embedding.query_prefix, embedding.document_prefix) == prefixes
         assert len(found.notes) == (note is not None) and all(note in n for n in found.notes)
+
+
+def test_vectors_that_are_compared_otherwise_than_by_cosines(tmp_path):
+    plain = ("Transformer", "Pooling")
+    for number, (how, kinds, is_said) in enumerate(
+        [("dot", plain, True), ("dot", (*plain, "Normalize"), False), ("cosine", plain, False)]
+    ):
+        values = {"similarity_fn_name": how}
+        path = write_directory(
+            tmp_path / str(number), kinds=kinds, config_sentence_transformers=values
+        )
+        notes = open_checkpoint(path).notes
+        assert ["compares vectors by 'dot': here" in note for note in notes] == [True] * is_said
 
 
 def test_an_export_has_the_layer_and_the_prefixes():

@@ -158,6 +158,7 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
         ("normalizer", {"clean_text": False}, "clean_text is False, and only True can be computed"),
         ("pre_tokenizer", {"behavior": "Isolated"}, "pre_tokenizer.'behavior' is not known, and s"),
         (None, {"tokenizer_class": "BertJapaneseTokenizer"}, "class is 'BertJapaneseTokenizer'"),
+        (None, {"word_tokenizer_type": "mecab"}, "type is 'mecab', and only 'basic' can be comp"),
         (None, {"never_split": ["cat"]}, "never_split is ['cat'], and only [] can be computed."),
         (None, {"unk_token": {"content": "<unk>"}}, "unk_token is '<unk>', and only '[UNK]' can"),
         (None, {"additional_special_tokens": ["<e>"]}, "special_tokens is ['<e>'], and only"),
@@ -176,6 +177,28 @@ def test_every_setting_is_computed_or_named(tmp_path, part, setting, note, with_
     assert tokenization is None and note in said
     file = "tokenizer.json" if part else "tokenizer_config.json"
     assert said.startswith(f"No preprocessor is made: {tmp_path}/{file}")
+
+
+def test_the_class_that_config_json_names(tmp_path):
+    """Where no other file does, as in those of Tohoku University's Japanese BERTs."""
+    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False})
+    _write(tmp_path, config={"tokenizer_class": "BertJapaneseTokenizer"})
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None
+    assert "/config.json: tokenizer_class is 'BertJapaneseTokenizer', and only" in said
+    values = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
+    _write(tmp_path, tokenizer_config=values)
+    assert read_tokenization(str(tmp_path)) == (CASED, ())
+
+
+def test_tokens_added_in_a_file_of_their_own(tmp_path):
+    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False})
+    _write(tmp_path, added_tokens={"[PAD]": 0})
+    assert read_tokenization(str(tmp_path)) == (CASED, ())
+    _write(tmp_path, added_tokens={"[X]": len(PIECES)})
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None and "added_tokens.json has the token {'content': '[X]'} un" in said
+    assert read_tokenization(str(tmp_path), adds_tokens=True) == (CASED, ())
 
 
 def test_vocabularies_that_differ(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import bert_tf
 from bert_tf import export as command
 from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import onnx_files, replay, verification
 from bert_tf.saved_models.served import ExportOptions
 from tests.anew import run_main
@@ -133,6 +134,29 @@ def test_int8_embeddings(tmp_path):
     # What ONNX Runtime answered is recorded: nothing else is reproducible to 1e-4.
     (row,) = replay.replay(str(folder))
     assert (row["largest_difference"], row["problems"]) == (0.0, [])
+
+
+@pytest.mark.slow
+def test_sentence_embeddings(tmp_path):
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    embedding = SentenceEmbedding("mean", True, 16, "query: ")
+    small_runs.write_model(
+        tmp_path / "model", "BertEncoder", {"pooler": False, "dense_size": 6},
+        sentence_embedding=embedding,
+    )  # fmt: skip
+    folder = tmp_path / "out"
+    run_main(
+        command, f"--model={tmp_path}/model", f"--output={folder}", "--onnx=float32",
+        "--embedding_dims=4",
+    )  # fmt: skip
+    inputs = ids(3, 5)
+    expected = np.array(bert_tf.load(str(tmp_path / "model")).embed(inputs))[:, :4]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(ask(folder, inputs)["sentence_embedding"], expected, atol=1e-5)
+    answers = json.loads((folder / "answers.json").read_text())
+    assert (answers["query_prefix"], answers["document_prefix"]) == ("query: ", "")
+    assert "prefixes of queries and of documents: `query: `, " in (folder / "README.md").read_text()
 
 
 NORMAL = np.random.default_rng(7)

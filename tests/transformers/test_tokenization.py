@@ -1,5 +1,7 @@
 """The tokenizer by transformers' names against literals, and against this library's own."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,26 @@ def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
     again = BertTokenizerFast.from_pretrained(tmp_path / "saved")
     ids = again("the covid", return_tensors="np")["input_ids"]
     np.testing.assert_array_equal(ids, [[2, 5, 14, 3]])
+
+
+def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, tmp_path):
+    how = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    contents = [(0, "[PAD]"), (10, "##s"), (14, "[X]"), (15, "covid")]
+    listed = {str(at): {"content": text, "special": text[0] == "[", **how} for at, text in contents}
+    values = {"do_lower_case": True, "added_tokens_decoder": listed}
+    values["additional_special_tokens"] = ["[X]"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[X]": 14, "covid": 15}))
+    for _ in range(2):  # the first file says it all, too
+        tokenizer = BertTokenizerFast.from_pretrained(tmp_path)
+        assert tokenizer.tokenize("The [X] covid ##s") == ["the", "[X]", "covid", "##s"]
+        assert tokenizer.decode([5, 14, 15], skip_special_tokens=True) == "the covid"
+        (tmp_path / "added_tokens.json").unlink(missing_ok=True)
+    for listed in ({"16": {"content": "a b"}}, {"x": {"content": "a"}}, {"14": "a"}):
+        values["added_tokens_decoder"] = listed
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+        with pytest.raises(ValueError, match="from 14 on, got|adds .*: expected a token"):
+            BertTokenizerFast.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
