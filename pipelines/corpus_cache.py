@@ -53,8 +53,8 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
         if not isinstance(text, str):
             found = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
             raise ValueError(
-                f"{path}:{number} has no string under {text_key!r} but {found}: name the key that "
-                "holds the text."
+                f"{path}:{number} has no string under {text_key!r} but {found}: rename the key "
+                "that holds the text, or in Python give open_corpus its text_key."
             )
         yield text
 

@@ -129,6 +129,11 @@ def sample_files(paths: Sequence[str]) -> list[str]:
 def _glob(pattern: str) -> list[str]:
     if tf.io.gfile.exists(pattern):  # a path, even where it has a glob's characters
         return [pattern]
+    if "**" in pattern:
+        raise ValueError(
+            f"{pattern}: ** would stand for one folder, and leave out what is above and below: "
+            "name the folder itself, which stands for all files in it and below."
+        )
     try:
         return sorted(tf.io.gfile.glob(pattern))
     except tf.errors.NotFoundError:
@@ -193,6 +198,7 @@ def inflate_small(file: SourceFile, limit: int) -> bytes | None:
 MAX_DOCUMENT_BYTES = 1 << 20
 
 _BLANK_LINES = (b"\n\n", b"\n\r\n")
+_PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:
@@ -201,9 +207,12 @@ def check_utf8(text: bytes, path: str, offset: int) -> None:
         codecs.utf_8_decode(text, "strict", True)
     except UnicodeDecodeError as error:
         position = offset + error.start
+        remedy = "convert the file, for example with iconv"
+        if path.endswith(_PACKED):
+            remedy = "unpack it first, as of packed files gzip alone is read"
         raise ValueError(
             f"{path} is not UTF-8: invalid byte 0x{text[error.start]:02x} at byte offset "
-            f"{position} ({error.reason}); convert the file, for example with iconv."
+            f"{position} ({error.reason}); {remedy}."
         ) from error
 
 

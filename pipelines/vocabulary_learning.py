@@ -9,8 +9,9 @@ import tokenizers
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK_TOKEN, validate_vocabulary
 
 _CODE_POINTS = 0x110000
-# Lines handed to the learner at a time: enough to keep its threads busy, little memory.
-_LINES_PER_BATCH = 4096
+# Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
+# without line ends has lines of a megabyte, which are counted at 13 bytes a character.
+_LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
 
 
 def learn_vocabulary(
@@ -89,13 +90,15 @@ def learn_vocabulary(
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups lines into lists of at most ``_LINES_PER_BATCH``."""
+    """Groups lines into lists of ``_LINES_PER_BATCH``, fewer where they are long."""
     batch: list[str] = []
+    size = 0
     for line in lines:
         batch.append(line)
-        if len(batch) == _LINES_PER_BATCH:
+        size += len(line)
+        if len(batch) == _LINES_PER_BATCH or size >= _CHARACTERS_PER_BATCH:
             yield batch
-            batch = []
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -4,12 +4,11 @@ import dataclasses
 import os
 
 from bert_tf.config import BertConfig
-from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
-from .model import fit_vocabulary, open_start, read_config
+from .model import open_start, sized_config
 from .settings import PretrainingSettings, phases_of
 from .timing import choose_precision, choose_steps, step_seconds
 
@@ -124,10 +123,7 @@ def report_cost(settings: PretrainingSettings) -> None:
     """
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)
-    config = read_config(settings, start)
-    if settings.vocab_file:
-        vocab = vocabulary.load_vocabulary(settings.vocab_file)
-        config = fit_vocabulary(settings, config, vocab)
+    config = sized_config(settings, start)
     settings = choose_precision(settings, config, devices)
     settings = choose_steps(settings, config, devices)
     phases = phases_of(settings)

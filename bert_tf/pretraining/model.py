@@ -71,8 +71,7 @@ _LEARNED_VOCABULARY = 8000
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
     """The config that ``--bert_config`` names, or a checkpoint's, checked against the phases.
 
-    Its ``vocab_size`` is how many pieces to learn where no vocabulary is given: the flag's, else
-    what a JSON file has room for, else 8,000 for a preset.
+    Its ``vocab_size`` is the most pieces that it has room for: of a preset the flag's, else 8,000.
     """
     if start is not None:
         config = start.config
@@ -82,6 +81,11 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
+        if (settings.vocab_size or 0) > config.vocab_size:
+            raise ValueError(
+                f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
+                f"that {settings.bert_config} has room for: give as many or fewer."
+            )
     objective = settings.objective
     if config.direction not in ("both", objective):
         sides = {"mlm": "both sides", "ltr": "the left", "rtl": "the right"}
@@ -129,6 +133,14 @@ def fit_vocabulary(
     source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
     vocabulary.check_vocabulary_fits(vocab, config.vocab_size, source)
     return config
+
+
+def sized_config(settings: PretrainingSettings, start: Checkpoint | None) -> BertConfig:
+    """What ``read_config`` gives, for the vocabulary that ``--vocab_file`` names, if any."""
+    config = read_config(settings, start)
+    if not settings.vocab_file:
+        return config
+    return fit_vocabulary(settings, config, vocabulary.load_vocabulary(settings.vocab_file))
 
 
 def set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:

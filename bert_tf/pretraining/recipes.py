@@ -77,6 +77,8 @@ _SET_TOO: Mapping[str, Collection[str]] = {
 def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
     """What a recipe sets beside the flags that are ``given``."""
     others = {*given}.union(*(_SET_TOO.get(flag, ()) for flag in given))
+    if all("_dropout_prob=" in text for text in RECIPES[name].get("config_overrides", ())):
+        others -= {"config_overrides"}.difference(given)  # any model has these
     return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
 
 

@@ -72,6 +72,14 @@ IS_TEXT = refuses(
     "--{flag}={value} is text, and --input_format=tfrecord holds rows: leave one of them out, or "
     "give --input the text that the rows were made of.",
 )
+HAS_LENGTHS = refuses(
+    lambda phases, values: (
+        values["input_format"] == "tfrecord"
+        and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
+    ),
+    "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
+    "by --max_seq_length, and train on records of each length in a run of their own.",
+)
 NEEDS_HOURS = refuses(
     lambda recipe, values: recipe == "budget" and not values["max_hours"],
     "--recipe=budget needs --max_hours, the time that the run may take.",

@@ -53,6 +53,7 @@ from .model import (
     open_start,
     pretrainer_spec,
     read_config,
+    sized_config,
 )
 from .recipes import as_flags
 from .results import export_model, fill_masks, show
@@ -179,9 +180,7 @@ def _settle(
     if all(value in PRECISIONS or isinstance(value, int) for value in kept.values()):
         return dataclasses.replace(settings, **kept), devices
     devices = devices or _choose_devices(settings)
-    config = read_config(settings, start)
-    if settings.vocab_file:
-        config = fit_vocabulary(settings, config, load_vocabulary(settings.vocab_file))
+    config = sized_config(settings, start)
     settings = choose_precision(settings, config, devices)
     return choose_steps(settings, config, devices), devices
 
@@ -198,7 +197,8 @@ def _open_inputs(
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
-    vocab = load_or_learn_vocabulary(settings, data, config.vocab_size, directory, start)
+    size = settings.vocab_size or config.vocab_size
+    vocab = load_or_learn_vocabulary(settings, data, size, directory, start)
     config = fit_vocabulary(settings, config, vocab)
     fingerprints = {
         **data.fingerprints,

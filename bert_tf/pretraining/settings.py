@@ -175,7 +175,8 @@ class PretrainingSettings:
     )
     held_out_fraction: float = number(
         0.01,
-        "The share of documents held out for evaluation, at least one document; 0: none.",
+        "The share of documents held out for evaluation, at least one document; 0: no evaluation "
+        "without --eval_input.",
         rules=[within(lambda share: 0 <= share < 1, "0 or more and below 1")],
     )
     vocab_file: str | None = string(
@@ -343,7 +344,7 @@ class PretrainingSettings:
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule; "
         "128:0.9:20,512:0.1:76 says the most predictions of a row, too.",
-        rules=[one_of("set the length", "max_seq_length")],
+        rules=[one_of("set the length", "max_seq_length"), rules.HAS_LENGTHS],
     )
     equal_tokens: bool = switch(
         False,

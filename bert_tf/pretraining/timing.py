@@ -33,12 +33,13 @@ def step_seconds(
 ) -> float:
     """Times some steps of the real model on random ids: the whole batch where that is quick.
 
-    Otherwise a few of its rows, scaled to the batch.
+    Otherwise a few of its rows, scaled to the batch. There are never more at once than in a run.
     """
     replicas = devices.strategy.num_replicas_in_sync
-    rows = phase.rows(settings)
-    few = replicas * min(rows // replicas, _TIMED_ROWS)
-    seconds = _rows_seconds(settings, config, devices, phase, few) * rows / few
+    rows, parts = phase.rows(settings), settings.gradient_accumulation_steps
+    few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
+    at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
     if few < rows and seconds < _QUICK:
         return _rows_seconds(settings, config, devices, phase, rows)
     return seconds
@@ -71,7 +72,7 @@ def _rows_seconds(
     phase: Phase,
     rows: int,
 ) -> float:
-    timed = dataclasses.replace(settings, gradient_accumulation_steps=1, train_batch_size=rows)
+    timed = dataclasses.replace(settings, train_batch_size=rows)
     loop = build_loop(timed, config, devices)
     batch = _random_batch(
         config, rows, phase.max_seq_length, predictions_per_row(settings, phase.max_seq_length)
@@ -97,12 +98,15 @@ def choose_precision(
         return settings
     if devices.device_type == "TPU":
         return dataclasses.replace(settings, precision="bfloat16")
-    # Workers have not all come this far, and what they add to a step is the same for both.
-    alone = distribution.choose_strategy("one_device") if devices.hosts > 1 else devices
+    alone, share = devices, settings.train_batch_size
+    if devices.hosts > 1:
+        # Workers have not all come this far, and what they add to a step is the same for both.
+        alone = distribution.choose_strategy("one_device")
+        share = max(1, share // devices.strategy.num_replicas_in_sync)
     phase = phases_of(settings)[0]
     seconds = {}
     for precision in PRECISIONS:
-        timed = dataclasses.replace(settings, precision=precision)
+        timed = dataclasses.replace(settings, precision=precision, train_batch_size=share)
         seconds[precision] = step_seconds(timed, config, alone, phase)
     fastest = min(PRECISIONS, key=seconds.__getitem__)
     measured = ", ".join(f"{value:.3g} s a step in {name}" for name, value in seconds.items())

@@ -16,7 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import check_new
 from bert_tf.pretraining.cost import estimate_step
 from bert_tf.pretraining.data import predictions_per_row
-from bert_tf.pretraining.model import build_loop, read_config
+from bert_tf.pretraining.model import build_loop, open_start, sized_config
 from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
 from bert_tf.pretraining.timing import choose_precision
 from bert_tf.training.distribution import Distribution
@@ -49,14 +49,15 @@ def run(settings: PretrainingSettings, topology: str, cores: int, hlo_file: str 
     if hlo_file:
         check_new(hlo_file)
     settings = dataclasses.replace(settings, train_batch_size=settings.train_batch_size // cores)
-    config = read_config(settings)
+    settings, start = open_start(settings)
+    config = sized_config(settings, start)
     devices = Distribution(tf.distribute.get_strategy(), "TPU", f"a core of {topology}")
     settings = choose_precision(settings, config, devices)
     for phase in phases:
         length = phase.max_seq_length
         print(
-            f"{settings.bert_config}, {phase.rows(settings)} rows of {length} tokens, "
-            f"{settings.precision}, on {devices.description}:",
+            f"{settings.bert_config or settings.init_checkpoint}, {phase.rows(settings)} rows of "
+            f"{length} tokens, {settings.precision}, on {devices.description}:",
             flush=True,
         )
         program = _lower(settings, config, phase, devices)

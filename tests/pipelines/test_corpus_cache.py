@@ -31,7 +31,7 @@ BAD_LINES = [
     ),
     (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3 has no string under 'text' but no object"),
     (b'{"body": "x", "id": 1}\n', "a.jsonl:1 has no string under 'text' but the keys body, id:"),
-    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but the keys text: name the key"),
+    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but the keys text: rename the"),
     (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
 ]
 

@@ -86,6 +86,7 @@ def test_a_path_with_a_globs_characters_is_a_path(folder):
     [
         ("{0}/a.txt,{0}/*.tex", "No file matches '{0}/*.tex': give paths or globs of text files"),
         ("/no/such/folder/*", "No file matches '/no/such/folder/*'"),
+        ("{0}/**/*.txt", "{0}/**/*.txt: ** would stand for one folder, and leave out what"),
         (" , ", "The input names no file: give paths or globs"),
         ("{0}/empty.txt", "The input {0}/empty.txt is empty: every file that it names has 0 byt"),
     ],
@@ -157,3 +158,11 @@ def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
     assert cut("äöüäöüäöü".encode(), "google", 4) == ["äöüäö".encode(), "üäöü".encode()]
     # Invalid text is cut too; the check of its bytes comes later.
     assert cut(b"\x80" * 13, "google", 4)[0] == b"\x80"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("a.txt.xz", "unpack it first"), ("a", "convert the")]
+)
+def test_what_is_no_text_is_converted_or_unpacked(name, remedy):
+    with pytest.raises(ValueError, match=rf"^{name} is not UTF-8: .* offset 7 \(.*\); {remedy}"):
+        corpus_files.check_utf8(b"\xfd7zXZ", name, 7)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pipelines import pairing
 from bert_tf.pipelines.pairing import (
     PairDraws,
     Tokens,
@@ -200,3 +201,10 @@ def test_chunks_hold_every_token_once():
     ends = [4, 8, 9, 10, 15]
     expected = [(start, end, end, end, 0) for start, end in zip([0, *ends], ends, strict=False)]
     np.testing.assert_array_equal(np.stack(chunks, 1), expected)
+
+
+def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
+    monkeypatch.setattr(pairing, "_MOST_RUNS", 3)
+    tokens = _tokens([[3, 4, 2], [1], [5]])
+    chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64))
+    assert (chunks.a_end - chunks.a_start).numpy().tolist() == [3, 3, 3, 1, 2, 2, 1]

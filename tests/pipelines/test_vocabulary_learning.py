@@ -54,6 +54,12 @@ def test_size_limit_and_coverage():
     assert "z" not in vocabulary_learning.learn_vocabulary(rare, 50, min_frequency=4)
 
 
+def test_long_lines_are_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(vocabulary_learning, "_CHARACTERS_PER_BATCH", 5)
+    batches = vocabulary_learning._batches(["abc", "de", "fghijk", "l"])
+    assert [*batches] == [["abc", "de"], ["fghijk"], ["l"]]
+
+
 def test_iterators_lists_and_streams_agree():
     lines = [f"the {word} of a {word}er" for word in ("sun", "moon", "star", "sky")] * 3000
 

@@ -32,6 +32,7 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
         (VOCABULARY, f"{PIECES}[MASK]\nword\nword\n".encode(), "lines 6 and 7|line 6.*line 7"),
         ({"bert_config": "config.json"}, HEADS.encode(),
          "hidden_size 16 is not a multiple of num_attention_heads 3"),
+        ({"vocab_size": 201}, None, "--vocab_size=201 is more than the 200 pieces .* has room for"),
         ({"tpu": "grpc://127.0.0.1:9"}, None, "^No TPU was found at 'grpc://127.0.0.1:9'"),
         ({"strategy": "multi_worker"}, None, "needs two workers or more"),
     ],

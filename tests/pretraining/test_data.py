@@ -9,12 +9,13 @@ import pytest
 from bert_tf.pipelines import kept_files, record_files
 from bert_tf.pipelines.tfrecords import write_tfrecords
 from bert_tf.pretraining.data import open_data, open_evaluation_data
+from bert_tf.pretraining.run import _open_inputs
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
 from tests.pipelines.test_tfrecords import _batch
 from tests.tfds_data import write_texts
 
-from .commands import assert_bit_equal, pretrain, refusal_of, weights
+from .commands import arguments, assert_bit_equal, parse, pretrain, refusal_of, weights
 
 
 @pytest.fixture
@@ -86,6 +87,14 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
         open_evaluation_data(settings, run, str(tmp_path / "eval"))
     others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
     assert open_data(others, run).is_held_out
+
+
+def test_as_many_pieces_are_learned_as_the_flag_says_and_the_config_has_room_for(inputs, tmp_path):
+    settings = parse(*arguments(inputs, tmp_path / "run", vocab_size=60))[0]
+    run = RunDirectory(settings.model_dir)
+    run.create()
+    _, vocab, config = _open_inputs(settings, run, None, [])
+    assert (len(vocab), config.vocab_size) == (60, 200)
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

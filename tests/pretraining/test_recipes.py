@@ -97,6 +97,14 @@ def test_a_flag_takes_the_place_of_what_the_recipe_says():
     assert parse("--bert_config=bert-mini")[0].config_overrides == []
     assert parse("--init_checkpoint=a", "--recipe=five_minutes")[0].config_overrides == []
     assert parse("--seed=3")[0].config_overrides == parse()[0].config_overrides != []
+    # Without dropout any model is trained faster.
+    budget = "--recipe=budget", "--max_hours=1", "--input=a"
+    for own in ("--bert_config=bert-base", "--init_checkpoint=a"):
+        found = parse(*budget, own)[0].config_overrides
+        assert found == ["hidden_dropout_prob=0", "attention_probs_dropout_prob=0"]
+    assert parse(*budget, "--config_overrides=hidden_act=relu")[0].config_overrides == [
+        "hidden_act=relu"
+    ]
 
 
 def test_overrides_of_the_config():

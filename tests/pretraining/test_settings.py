@@ -134,6 +134,8 @@ def test_every_setting_that_matters_is_compared():
         (["--keep_steps=5,11", "--num_train_steps=10"], "--keep_steps=5,11: the run has 10"),
         (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
         (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
+        (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and"),
+        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and ro"),
     ],
 )  # fmt: skip
 def test_errors(arguments, message):

@@ -53,6 +53,24 @@ def test_a_long_step_is_timed_on_a_few_rows(inputs, tmp_path, monkeypatch):
     assert rows == [8, 8, 32]
 
 
+def test_no_more_rows_are_timed_at_once_than_a_run_has(inputs, tmp_path, monkeypatch):
+    flags = {"train_batch_size": 32, "gradient_accumulation_steps": 8}
+    settings, timed = auto(inputs, tmp_path, **flags), []
+
+    def seconds(settings, config, devices, phase, rows):
+        timed.append((rows, settings.gradient_accumulation_steps))
+        return 0.1
+
+    monkeypatch.setattr(timing, "_rows_seconds", seconds)
+    devices, phase = distribution.choose_strategy("one_device"), timing.phases_of(settings)[0]
+    timing.step_seconds(settings, CONFIG, devices, phase)
+    assert timed == [(4, 1), (32, 8)]
+    # Of four replicas on two machines, the share of one.
+    four = types.SimpleNamespace(num_replicas_in_sync=4)
+    timing.choose_precision(settings, CONFIG, devices._replace(strategy=four, hosts=2))
+    assert timed[2:] == [(1, 1), (8, 8)] * 2
+
+
 @pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
 def test_the_faster_precision_is_chosen_and_printed(fastest, inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(

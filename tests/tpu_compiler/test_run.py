@@ -56,6 +56,22 @@ def test_refusals(monkeypatch, tmp_path):
         tpu_run.run(settings, "v5e:2x2", 1, str(tmp_path / "new"))
 
 
+def test_the_model_has_the_vocabulary_that_is_given(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.metadata, "version", versions(jax="0.10.2", libtpu="1"))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    found = []
+
+    def lower(settings, config, *_):
+        found.append(config.vocab_size)
+        raise InterruptedError
+
+    monkeypatch.setattr(tpu_run, "_lower", lower)
+    for own in (f"--vocab_file={tmp_path}/vocab.txt", "--init_checkpoint=tiny"):
+        with pytest.raises(InterruptedError):
+            tpu_run.run(parse(own, *SIZES)[0], "v5e:2x2", 1, None)
+    assert found == [6, 8000]
+
+
 def test_a_compiler_that_ends_says_why(monkeypatch, tmp_path):
     """Its process is another one here, which ends as a compiler does that refuses a topology."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
