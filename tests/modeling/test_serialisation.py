@@ -74,6 +74,7 @@ def test_saved_and_loaded(make, arguments, tmp_path):
         assert [v.path for v in getattr(loaded, kind)] == [v.path for v in getattr(model, kind)]
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_keras_quantizes_every_kernel():
     model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
     before = model(make_batch())
