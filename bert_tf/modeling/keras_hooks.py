@@ -5,6 +5,7 @@ wrong numbers in silence.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -108,6 +109,16 @@ def replace_variable(
     if new.path != old.path or not any(new is variable for variable in layer.weights):
         raise unexpected("keeps the variables of a layer elsewhere than in its tracker")
     return new
+
+
+def hand_on_training(layer: keras.Layer) -> None:
+    """Gives ``training`` to a ``call`` that takes any keyword, as Keras 2 did."""
+    kinds = {parameter.kind for parameter in inspect.signature(layer.call).parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        return
+    if not isinstance(getattr(layer, "_call_has_context_arg", None), dict):
+        raise unexpected("has no layer._call_has_context_arg")
+    layer._call_has_training_arg = layer._call_has_context_arg["training"] = True
 
 
 def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:

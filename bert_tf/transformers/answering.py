@@ -7,6 +7,7 @@ Letters: B batch, S sequence, C classes, M masks of a row, V vocabulary, H hidde
 """
 
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from . import auto
 from .encoding import BatchEncoding
 from .inputs import TENSORS
 
+_LOGGER = logging.getLogger("bert_tf")
 Answer = dict[str, Any]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
 _TEXTS_AT_ONCE = 256
@@ -48,13 +50,15 @@ class Pipeline:
 
     #: The class of ``auto`` that loads a model by its name.
     auto_class = "TFAutoModel"
+    #: The model of the hub that answers where none is given, as there; "": there is none.
+    default_model = "distilbert/distilbert-base-cased"
     #: The option that says how long a row may be.
     length_option = "max_length"
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.options = options
+        self.options = {k: value for k, value in options.items() if k not in _WITHOUT_MEANING}
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
@@ -141,6 +145,7 @@ class TextClassificationPipeline(Pipeline):
     """A class and its probability for a text or a pair of texts."""
 
     auto_class = "TFAutoModelForSequenceClassification"
+    default_model = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answers; of one text in a list, as there, but where the call says ``top_k``."""
@@ -201,6 +206,7 @@ class TokenClassificationPipeline(Pipeline):
     """The entities of a text, token by token or put together."""
 
     auto_class = "TFAutoModelForTokenClassification"
+    default_model = "dbmdz/bert-large-cased-finetuned-conll03-english"
 
     def ask(
         self,
@@ -316,6 +322,7 @@ class FillMaskPipeline(Pipeline):
     """The likeliest tokens for each [MASK] of a text."""
 
     auto_class = "TFAutoModelForMaskedLM"
+    default_model = ""  # theirs is no BERT
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answers; of a list of one text its answer, as there."""
@@ -377,6 +384,7 @@ class QuestionAnsweringPipeline(Pipeline):
     """The words of a context that answer a question."""
 
     auto_class = "TFAutoModelForQuestionAnswering"
+    default_model = "distilbert/distilbert-base-cased-distilled-squad"
     length_option = "max_seq_len"
 
     def __call__(
@@ -522,7 +530,7 @@ def pipeline(
     Args:
         task: one of ``text-classification`` (``sentiment-analysis``), ``token-classification``
             (``ner``), ``fill-mask``, ``question-answering``, ``feature-extraction``.
-        model: a model, its directory or its name on the hub.
+        model: a model, its directory or its name on the hub; by default the task's on the hub.
         config: of the model, where that is a name.
         tokenizer: a tokenizer or its directory; by default the model's.
         revision: of a name on the hub.
@@ -533,11 +541,14 @@ def pipeline(
     """
     if task is None or task not in PIPELINES:
         raise ValueError(f"task is {task!r}: expected one of {', '.join(PIPELINES)}.")
+    kind = PIPELINES[task]
+    if model is None and kind.default_model:
+        model = kind.default_model
+        _LOGGER.warning("pipeline(%r) was given no model, and takes %s.", task, model)
     if model is None:
         raise ValueError(
             f"pipeline({task!r}) was given no model: expected one, its directory or its name."
         )
-    kind = PIPELINES[task]
     by_name = isinstance(model, str | os.PathLike)
     if not by_name and not hasattr(model, "config"):
         raise ValueError(
@@ -552,5 +563,4 @@ def pipeline(
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
         tokenizer = auto.AutoTokenizer.from_pretrained(str(tokenizer or name))
-    options = {key: value for key, value in options.items() if key not in _WITHOUT_MEANING}
     return kind(model, tokenizer, **options)

@@ -32,13 +32,15 @@ class _TFAutoModel:
         return NATIVE[name]
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
         """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
-        found = options.get("config")
+        path, found = pretrained_model_name_or_path, options.get("config")
         if not isinstance(found, PretrainedConfig):
             place = {key: options[key] for key in _PLACE if key in options}
-            found = AutoConfig.from_pretrained(name if found is None else found, **place)
-        return cls._class_of(found).from_pretrained(name, *inputs, **options)
+            found = AutoConfig.from_pretrained(path if found is None else found, **place)
+        return cls._class_of(found).from_pretrained(path, *inputs, **options)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
@@ -65,11 +67,13 @@ class AutoTokenizer:
     """``from_pretrained`` gives the tokenizer of the model that a directory is of."""
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
         """The tokenizer of a directory or of the hub."""
-        kind = "bert"
+        path, kind = pretrained_model_name_or_path, "bert"
         place = {key: options[key] for key in _PLACE if key in options}
         with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
-            kind = AutoConfig.from_pretrained(name, **place).model_type
+            kind = AutoConfig.from_pretrained(path, **place).model_type
         classes = {"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast}
-        return classes[kind].from_pretrained(name, *inputs, **options)
+        return classes[kind].from_pretrained(path, *inputs, **options)

@@ -150,9 +150,11 @@ class PretrainedConfig:
         return cls(**read_json_object(os.fspath(path)))
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], **values: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], **values: Any
+    ) -> Any:
         """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
-        path, values = directory_of(name, values)
+        path, values = directory_of(pretrained_model_name_or_path, values)
         file = path if path.endswith(".json") else os.path.join(path, hugging_face.CONFIG)
         found = read_json_object(file)
         config = _class_of(found, file, cls)(**found)
@@ -171,10 +173,10 @@ class PretrainedConfig:
             found = hugging_face.config_values(checkpoint)
         return _class_of(found, file, cls)(**found)
 
-    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> None:
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
         """Writes ``config.json`` into a directory, which is made where it is not there."""
-        os.makedirs(directory, exist_ok=True)
-        write_json(os.path.join(directory, hugging_face.CONFIG), self.to_dict())
+        os.makedirs(save_directory, exist_ok=True)
+        write_json(os.path.join(save_directory, hugging_face.CONFIG), self.to_dict())
 
 
 def _class_of(values: Mapping[str, Any], source: str, asked: type[Any]) -> type[Any]:

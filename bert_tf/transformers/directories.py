@@ -16,7 +16,7 @@ from bert_tf.interchange.weights import assign, expected_shapes
 from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig
-from .heads import Head
+from .heads import LAYERS, Head
 from .layers import TFBertMainLayer
 
 _LOGGER = logging.getLogger("bert_tf")
@@ -105,6 +105,8 @@ def write(model: Any, directory: str, version: int | None = None) -> None:
             "save_weights, or save the model that it holds."
         )
     os.makedirs(directory, exist_ok=True)
+    for there, here in LAYERS.items():
+        _take_over(model, getattr(model.native, there, None), getattr(model, here, None))
     config = model.config
     checkpoint = checkpoint_of(model.native)
     if model.head.has_classes:
@@ -120,6 +122,18 @@ def write(model: Any, directory: str, version: int | None = None) -> None:
     write_json(file, values)
     if version is not None:
         write_saved_model(model, os.path.join(directory, "saved_model", str(version)))
+
+
+def _take_over(model: Any, native: Any, layer: Any) -> None:
+    """Gives a layer of the native model the weights of one that a script put in its place."""
+    if native is None or layer is native:
+        return
+    if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:
+        raise ValueError(
+            f"{model.name} has another {layer.name} than its class, of other sizes, for which "
+            "config.json has no place: use save_weights."
+        )
+    native.set_weights(layer.get_weights())
 
 
 def write_saved_model(model: Any, directory: str) -> None:

@@ -36,8 +36,11 @@ class LabelledModel(keras.Model):
 
         XLA compiles only where ``jit_compile=True`` says so, as it was there.
         """
-        self._computes_loss = isinstance(loss, str) and loss in _OWN_LOSSES
+        is_name = isinstance(loss, str) and loss in _OWN_LOSSES
+        self._computes_loss = is_name or loss == self.compute_loss
         loss = None if self._computes_loss else loss
+        if metrics is not None and not isinstance(metrics, list | tuple | dict):
+            metrics = [metrics]  # Keras 2 took one
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
 

@@ -80,11 +80,14 @@ class TFBertTokenizer(keras.layers.Layer):
         return cls(sorted(ids, key=ids.__getitem__), **known)
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
         """The layer with the vocabulary of a directory, or of a model of the hub."""
         given = ("do_lower_case", "revision", "subfolder", "allow_pickle")
         own = {key: options[key] for key in given if key in options}
-        return cls.from_tokenizer(BertTokenizerFast.from_pretrained(name, **own), **options)
+        tokenizer = BertTokenizerFast.from_pretrained(pretrained_model_name_or_path, **own)
+        return cls.from_tokenizer(tokenizer, **options)
 
     def call(self, text: Any, text_pair: Any = None, **options: Any) -> dict[str, Any]:
         """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs.

@@ -60,6 +60,7 @@ class TFBertMainLayer(CalledAsTheirs):
         add_pooling_layer: whether it has a pooler.
         encoder: the ``BertEncoder`` whose layers it is made of; by default a new one.
         name: the layer's name.
+        trainable: whether its weights are trained.
         **kwargs: what ``keras.layers.Layer`` takes besides.
 
     Attributes:
@@ -81,6 +82,7 @@ class TFBertMainLayer(CalledAsTheirs):
         add_pooling_layer: bool = True,
         encoder: BertEncoder | None = None,
         name: str = "bert",
+        trainable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
@@ -89,7 +91,9 @@ class TFBertMainLayer(CalledAsTheirs):
         self.keep_native(found)
         self.embeddings = TFBertEmbeddings(found.embeddings, name="embeddings")
         self.encoder = TFBertEncoder(found.blocks, name="encoder")
-        self.pooler = found.pooler
+        # A DistilBERT's is its classifier's, which is trained where the encoder is frozen.
+        self.pooler = None if found.config.is_distilbert else found.pooler
+        self.trainable = trainable  # what it is made of, too
 
     def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
         """A dict of tensors -> ``TFBaseModelOutputWithPooling``."""
@@ -126,7 +130,7 @@ class TFBertMainLayer(CalledAsTheirs):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
-        has_pooler = self.pooler is not None
+        has_pooler = self.native.pooler is not None
         values = {"config": self.config.to_dict(), "add_pooling_layer": has_pooler}
         return {**super().get_config(), **values}
 

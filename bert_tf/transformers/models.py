@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.recognition import open_checkpoint, open_for
+from bert_tf.modeling import keras_hooks
 from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, names, weight_files
@@ -38,7 +39,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     Args:
         config: its settings.
         *inputs: ignored, as theirs.
-        **kwargs: ``name``; the rest is ignored, as theirs.
+        **kwargs: ``name`` and ``trainable``; the rest is ignored, as theirs.
 
     Attributes:
         config: its settings.
@@ -59,9 +60,11 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
                 f"bert_tf.transformers; for weights, {type(self).__name__}.from_pretrained(...)."
             )
         super().__init__(name=kwargs.get("name"))
+        keras_hooks.hand_on_training(self)
         self.config = config
         head = self.head
         if head is None:
+            self.trainable = kwargs.get("trainable", True)
             return
         arguments = directories.arguments_of(head, config)
         native_class: Any = head.native
@@ -69,9 +72,12 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         self.keep_native(native)
         main, name = _MAIN[config.model_type]
         setattr(self, name, main(config, encoder=native.encoder, name=name))
+        if config.model_type == "distilbert" and native.encoder.pooler is not None:
+            self.pre_classifier = native.encoder.pooler
         for there, here in LAYERS.items():
             if (layer := getattr(native, there, None)) is not None:
                 setattr(self, here, layer)
+        self.trainable = kwargs.get("trainable", True)  # what it is made of, too
         self.built = True  # its layers are, and weights can be read before a call
 
     def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
@@ -91,6 +97,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     def hf_compute_loss(self, labels: Any, logits: Any) -> Any:
         """The loss that the model computes itself; of several outputs a dict and their logits."""
+        if self.head is None:  # of a class of one's own another base may have it
+            return super().hf_compute_loss(labels, logits)
         if not isinstance(labels, Mapping):
             return self.head.loss(labels, logits)
         return sum(self.head.loss(*pair) for pair in zip(labels.values(), logits, strict=True))
@@ -133,43 +141,52 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     # === In and out ===
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
         """The model with the weights of a directory, a file, or a model of the hub.
 
         Args:
-            name: what ``bert_tf.load`` takes, or the hub's name of a model.
+            pretrained_model_name_or_path: what ``bert_tf.load`` takes, or the hub's name of a
+                model.
             *inputs: of the constructor, after the config.
             **options: ``config``; ``ignore_mismatched_sizes``, whether a head of another size
                 starts anew; ``revision``; ``subfolder``; ``allow_pickle``, whether a
-                ``pytorch_model.bin`` is read; settings of the config (``num_labels=3``). Those that
+                ``pytorch_model.bin`` is read; settings of the config (``num_labels=3``);
+                ``name`` and ``trainable``, and what else a class of one's own takes. Those that
                 say how to fetch, or whose the weights are, mean nothing: the format is recognised.
 
         Raises:
             ValueError: nothing is there that can be read, or its weights have other sizes.
             TypeError: an option is no setting.
         """
-        path, values = path_of(name, options)
+        path, values = path_of(pretrained_model_name_or_path, options)
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
         wants_info = values.pop("output_loading_info", False)
         config = values.pop("config", None)
-        checkpoint = open_checkpoint(path, bool(values.pop("allow_pickle", False)))
+        allow_pickle = bool(values.pop("allow_pickle", False))
+        if config is not None and not isinstance(config, PretrainedConfig):
+            config = cls.config_class.from_pretrained(config)
+        if config is not None and os.path.isfile(path):  # which has no config.json beside it
+            checkpoint = open_for(path, config.to_dict())
+        else:
+            checkpoint = open_checkpoint(path, allow_pickle)
         if config is None:
             config = cls.config_class.of_checkpoint(checkpoint)
-        elif not isinstance(config, PretrainedConfig):
-            config = cls.config_class.from_pretrained(config)
         others = config.update(values)
-        if others:
+        is_theirs = cls.__init__ is TFPreTrainedModel.__init__
+        if is_theirs and others.keys() - {"name", "trainable"}:
             raise TypeError(
                 f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
                 "config, ignore_mismatched_sizes, revision, or a setting of the config."
             )
-        model = cls(config, *inputs)
+        model = cls(config, *inputs, **others)
         info = directories.read_weights(model, checkpoint, bool(ignores_sizes))
         return (model, info) if wants_info else model
 
     def save_pretrained(
         self,
-        directory: str | os.PathLike[str],
+        save_directory: str | os.PathLike[str],
         saved_model: bool = False,
         version: int = 1,
         push_to_hub: bool = False,
@@ -186,7 +203,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
                 "save_pretrained has no push_to_hub and no signatures: upload the directory with "
                 "huggingface_hub; give signatures to tf.saved_model.save."
             )
-        directories.write(self, os.fspath(directory), version if saved_model else None)
+        directories.write(self, os.fspath(save_directory), version if saved_model else None)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Keras' own, into a file of any name."""
@@ -198,7 +215,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     def get_config(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
-        return {"config": self.config.to_dict(), "name": self.name}
+        frozen = {} if self.trainable else {"trainable": False}
+        return {"config": self.config.to_dict(), "name": self.name, **frozen}
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None, **options: Any) -> Any:
@@ -206,7 +224,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if isinstance(config, PretrainedConfig):
             config.update(options)
             return cls(config)
-        return cls(AutoConfig.for_model(**config["config"]), name=config.get("name"))
+        named = {key: value for key, value in config.items() if key != "config"}
+        return cls(AutoConfig.for_model(**config["config"]), **{"name": None, **named})
 
     _from_config = from_config
 

@@ -34,6 +34,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "configuration": ("AutoConfig", "BertConfig", "DistilBertConfig", "PretrainedConfig"),
         "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
+        "examples": ("InputExample", "InputFeatures"),
         "graph_tokenizer": ("TFBertTokenizer",),
         "layers": (
             *("TFBertEmbeddings", "TFBertEncoder", "TFBertMainLayer", "TFDistilBertMainLayer"),
@@ -49,6 +50,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("AddedToken", "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer"),
             *("DistilBertTokenizerFast", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
         ),
+        "verbosity": ("logging",),
     }
 )
 #: By each name that is here: the module that it is in.
@@ -63,7 +65,7 @@ _REFUSED = (
     (r"(Auto|Distil|)(Bert)?(Model|PreTrainedModel|For).*|(Bert|DistilBert|Auto)\w*|logging_\w+",
      "the same name with TF in front; this class is PyTorch's"),
     (r"Squad.*|squad_.*", "python -m bert_tf.finetune --task=squad11, and evaluate_squad"),
-    (r"glue_.*|xnli_.*|Input(Example|Features)", "python -m bert_tf.finetune --task=mrpc and kin"),
+    (r"glue_.*|xnli_.*", "python -m bert_tf.finetune --task=mrpc and kin"),
     (r"\w+Pipeline", "pipeline of one of the five tasks that it names"),
     (r"DataCollator\w*", "python -m bert_tf.pretrain, or a collator that is here"),
     (r"load_(pytorch|tf)_\w+", "from_pretrained, which reads every format"),
@@ -74,7 +76,6 @@ _REFUSED = (
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
      "TFBertMainLayer and its parts"),
     (r"(is_\w+_available|shape_list|TensorType|\w+_NAME)", "TensorFlow's and Python's own"),
-    (r"logging", "Python's logging.getLogger('bert_tf')"),
 )  # fmt: skip
 
 

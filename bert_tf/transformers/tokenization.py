@@ -4,6 +4,7 @@ Both are one class, over the ``tokenizers`` package, whose ids are those of this
 tokenizer in the graph.
 """
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -108,7 +109,7 @@ class BertTokenizerFast:
             )
         self._tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
-        self.model_max_length = model_max_length or _ENDLESS
+        self.model_max_length = model_max_length or options.get("max_len") or _ENDLESS
         self.padding_side = options.pop("padding_side", "right")
         self.truncation_side = options.pop("truncation_side", "right")
         self.name_or_path = os.fspath(options.pop("name_or_path", vocab_file or ""))
@@ -122,9 +123,11 @@ class BertTokenizerFast:
     # === In and out ===
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
         """The tokenizer of a directory, a ``vocab.txt``, or a model of the hub; options win."""
-        path, options = directory_of(name, options)
+        path, options = directory_of(pretrained_model_name_or_path, options)
         options.pop("config", None)
         if os.path.isfile(path):
             return cls(path, **options)
@@ -154,9 +157,11 @@ class BertTokenizerFast:
             _add_tokens(settings["tokenizer_object"], path, found.get("added_tokens_decoder"))
         return cls(**{**settings, "name_or_path": path, **options})
 
-    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], **options: Any
+    ) -> tuple[str, ...]:
         """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``; their paths."""
-        folder = os.fspath(directory)
+        folder = os.fspath(save_directory)
         os.makedirs(folder, exist_ok=True)
         config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
         values = {
@@ -208,6 +213,8 @@ class BertTokenizerFast:
         return_length: bool = False,
         pad_to_max_length: bool = False,
         verbose: bool = True,
+        truncation_strategy: str | None = None,
+        return_attention_masks: bool | None = None,
     ) -> BatchEncoding:
         """Rows of ids of a text, a list of texts, or of pairs of them.
 
@@ -231,10 +238,13 @@ class BertTokenizerFast:
             return_length: whether rows have their lengths.
             pad_to_max_length: an older name of ``padding="max_length"``.
             verbose: means nothing.
+            truncation_strategy: an older name of ``truncation``.
+            return_attention_masks: means nothing, as there: many scripts misspell it so.
         """
         one, batch = _as_batch(text, text_pair, is_split_into_words)
         if max_length is not None and padding is False and truncation is None:
             truncation = True
+        truncation = truncation_strategy if truncation is None else truncation
         if pad_to_max_length and padding is False:
             padding = "longest" if max_length is None else "max_length"
         self._bound(padding, truncation, max_length, stride, pad_to_multiple_of)
@@ -267,7 +277,26 @@ class BertTokenizerFast:
             data = {name: values[0] for name, values in data.items()}
         return BatchEncoding(data, rows, return_tensors)
 
-    encode_plus = __call__
+    def encode_plus(
+        self, text: Any, text_pair: Any = None, *arguments: Any, **options: Any
+    ) -> BatchEncoding:
+        """The row of a text or a pair; without ``is_split_into_words`` a list is tokens or ids."""
+        texts = [each for each in (text, text_pair) if each is not None]
+        are_lists = all(isinstance(each, list | tuple) for each in texts)
+        if not texts or not are_lists or options.get("is_split_into_words"):
+            return self(text, text_pair, *arguments, **options)
+        tokens = [[self._token(each) for each in some] for some in texts]
+        model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
+        taken = copy.copy(self)  # whose words are tokens
+        taken._tokenizer = tokenizers.Tokenizer(model)
+        taken._tokenizer.post_processor = self._tokenizer.post_processor
+        pair = tokens[1] if len(tokens) > 1 else None
+        return taken(tokens[0], pair, *arguments, **{**options, "is_split_into_words": True})
+
+    prepare_for_model = encode_plus
+
+    def _token(self, token: Any) -> str:
+        return token if isinstance(token, str) else str(self._tokenizer.id_to_token(int(token)))
 
     def batch_encode_plus(self, batch_text_or_text_pairs: Any, **options: Any) -> BatchEncoding:
         """Rows of a list of texts, or of a list of pairs."""
@@ -275,7 +304,7 @@ class BertTokenizerFast:
 
     def encode(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
         """The ids of a text or a pair."""
-        return self(text, text_pair, **options)["input_ids"]
+        return self.encode_plus(text, text_pair, **options)["input_ids"]
 
     def tokenize(
         self, text: str, pair: str | None = None, add_special_tokens: bool = False, **options: Any
@@ -528,6 +557,12 @@ def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
         raise ValueError("The tokenizer was given no text.")
     # Of NumPy or pandas: an array becomes a list, and what is one text a str.
     text, pair = (given.tolist() if hasattr(given, "tolist") else given for given in (text, pair))
+    # A column of datasets is a sequence, and no list.
+    sorts = (str, bytes, list, tuple)
+    text, pair = (
+        list(given) if isinstance(given, Sequence) and not isinstance(given, sorts) else given
+        for given in (text, pair)
+    )
     one = not isinstance(text, list | tuple)
     if not one and is_split:
         one = len(text) > 0 and isinstance(text[0], str)
