@@ -36,6 +36,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
         "examples": ("InputExample", "InputFeatures"),
         "graph_tokenizer": ("TFBertTokenizer",),
+        "keras_callbacks": ("KerasMetricCallback",),
         "layers": (
             *("TFBertEmbeddings", "TFBertEncoder", "TFBertMainLayer", "TFDistilBertMainLayer"),
         ),
@@ -60,7 +61,6 @@ NAMES: Mapping[str, str] = MappingProxyType(
 # By a pattern of their names that are not here: what takes their place. The first that fits.
 _REFUSED = (
     (r"PushToHubCallback", "save_pretrained, and upload the directory with huggingface_hub"),
-    (r"KerasMetricCallback", "python -m bert_tf.finetune, which judges after each epoch"),
     (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "python -m bert_tf.finetune"),
     (r"(Auto|Distil|)(Bert)?(Model|PreTrainedModel|For).*|(Bert|DistilBert|Auto)\w*|logging_\w+",
      "the same name with TF in front; this class is PyTorch's"),

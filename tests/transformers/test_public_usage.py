@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf.transformers as successor
+from bert_tf.transformers.keras_callbacks import KerasMetricCallback
 from bert_tf.transformers.modeling_tf_utils import (
     TFSequenceClassificationLoss,
     get_initializer,
@@ -180,3 +181,74 @@ def test_examples_and_features():
     example = successor.InputExample(guid=None, text_a="so", text_b=None, label=1)
     features = successor.InputFeatures([2, 8, 3], token_type_ids=[0, 0, 0], label=example.label)
     assert (features.input_ids, features.attention_mask, features.label) == ([2, 8, 3], None, 1)
+
+
+# === A metric of one's own after each epoch ===
+
+
+@pytest.mark.parametrize("among", [True, False])
+def test_a_metric_reads_all_predictions_and_labels(among):
+    """Of batches of other lengths the shorter rows are filled, labels among or beside inputs."""
+    model = successor.TFBertForTokenClassification(CONFIG)
+    ids = [np.array([[2, 5, 3], [2, 6, 3]]), np.array([[2, 5, 6, 3]])]
+    labels = [rows % 2 for rows in ids]
+
+    def batches():
+        for rows, tags in zip(ids, labels, strict=True):
+            yield {"input_ids": rows, "labels": tags} if among else ({"input_ids": rows}, tags)
+
+    spec = tf.TensorSpec([None, None], tf.int64)
+    signature = {"input_ids": spec, "labels": spec} if among else ({"input_ids": spec}, spec)
+    data = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    seen = []
+
+    def metric(found):
+        seen.append(found)
+        return {"share": float((found[0].argmax(-1) == found[1]).mean())}
+
+    callback = KerasMetricCallback(metric, data)
+    model.compile("sgd")
+    first = {"input_ids": ids[0], "labels": labels[0]}
+    history = model.fit(first, epochs=2, verbose=0, callbacks=[callback])
+    assert len(history.history["share"]) == 2
+    logits, tags = seen[-1]
+    assert tags.tolist() == [[0, 1, 1, -100], [0, 0, 1, -100], [0, 1, 0, 1]]
+    np.testing.assert_allclose(logits[:2, :3], model(ids[0]).logits, atol=1e-6)
+    np.testing.assert_allclose(logits[2:], model(ids[1]).logits, atol=1e-6)
+    assert (logits[:2, 3] == -100).all()
+
+
+def test_metrics_of_several_outputs_and_of_arrays():
+    model = successor.TFBertForQuestionAnswering(CONFIG)
+    ends = {"start_positions": np.array([0, 1]), "end_positions": np.array([1, 1])}
+    seen = []
+    callback = KerasMetricCallback(
+        lambda found: seen.append(found) or {}, {"input_ids": IDS, **ends}, batch_size=1
+    )
+    callback.set_model(model)
+    callback.on_epoch_end(0, logs := {"loss": 1.0})
+    predicted, labels = seen[0]
+    assert list(predicted) == ["start_logits", "end_logits"] and list(labels) == list(ends)
+    np.testing.assert_allclose(predicted["end_logits"], model(IDS).end_logits, atol=1e-6)
+    assert logs == {"loss": 1.0}
+    one = KerasMetricCallback(callback.metric_fn, callback.eval_dataset, ["start_logits"])
+    one.set_model(model)
+    one.on_epoch_end(0)
+    np.testing.assert_allclose(seen[1][0], model(IDS).start_logits, atol=1e-6)
+
+
+def test_metrics_that_cannot_be():
+    data = tf.data.Dataset.from_tensor_slices({"input_ids": IDS}).batch(1)
+    for options, sentence in (
+        ({"eval_dataset": IDS}, "is no tf.data.Dataset: give batch_size"),
+        ({"eval_dataset": data}, "label_cols is None, and the dataset's inputs are input_ids: exp"),
+        ({"eval_dataset": data, "label_cols": ["y"]}, r"label_cols is \['y'\], and"),
+        ({"eval_dataset": data, "predict_with_generate": True}, "for models that write text"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            KerasMetricCallback(dict, **options)
+    pairs = tf.data.Dataset.from_tensor_slices(({"input_ids": IDS}, [0, 1])).batch(2)
+    callback = KerasMetricCallback(lambda found: 0.5, pairs)
+    callback.set_model(successor.TFBertForSequenceClassification(CONFIG))
+    with pytest.raises(TypeError, match="metric_fn gave 0.5: expected a dict of numbers"):
+        callback.on_epoch_end(0)
