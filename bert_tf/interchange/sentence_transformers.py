@@ -184,7 +184,7 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
     layer = {key: Spelling(there, key.endswith("kernel")) for key, there in _LINEAR.items()}
     tensors = {key: one.lay_out(stored[one.name]) for key, one in layer.items()}
     encoder = _encoder_alone(checkpoint, source, **dense)
-    return dataclasses.replace(encoder, tensors=encoder.tensors | tensors)
+    return dataclasses.replace(encoder, tensors={**encoder.tensors, **tensors})
 
 
 def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
