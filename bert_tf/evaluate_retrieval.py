@@ -107,7 +107,7 @@ def evaluate(settings: RetrievalSettings) -> dict[str, Any]:
     found = read_retrieval(settings.data_dir, settings.split)
     print(f"{len(found.queries):,} queries, {len(found.documents):,} documents.", flush=True)
     if found.missing:
-        print(f"{found.missing:,} judged documents are not there: they count as not found.")
+        print(f"{found.missing:,} relevant documents are not there: they count as not found.")
     with open_devices(settings.strategy, settings.precision).scope():
         ranked = first_ranked = _rank(settings, found)
         if settings.reranker:

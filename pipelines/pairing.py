@@ -217,15 +217,17 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
 _MOST_RUNS = 8192
 
 
-def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
+def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segments:
     """Cuts every document into runs of its target number of tokens, for training without pairs.
 
     A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
-    Where a target would make more than 8,192 runs of a document, they are longer: a pool would have
-    hardly any others. Google's script has no such mode.
+    Where a target would make more than 8,192 runs of a document, they are longer, up to
+    ``max_tokens``, which fit into a row: a pool would have hardly any others. Google's script has
+    no such mode.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
-    targets = tf.maximum(targets, -(-(bounds[1:] - bounds[:-1]) // _MOST_RUNS))
+    least = -(-(bounds[1:] - bounds[:-1]) // _MOST_RUNS)
+    targets = tf.maximum(targets, tf.minimum(least, max_tokens))
     starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)
     document = value_rows(starts.row_splits)
     a_start = starts.flat_values

@@ -303,7 +303,7 @@ def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple
         fold(seed, Operation.TARGET_LENGTHS),
     )
     if not options.pairs:
-        return tokens, chunk_documents(tokens, targets)
+        return tokens, chunk_documents(tokens, targets, options.max_tokens)
     tokens, targets = cut_long_sentences(tokens, targets, options.max_tokens)
     draws = draw_pairs(tf.size(tokens.token_splits) - 1, targets, seed)
     return tokens, cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)

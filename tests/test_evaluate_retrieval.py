@@ -110,7 +110,11 @@ def test_documents_may_be_empty_or_missing(folder, path, model, capsys):
     assert found["scores"]["ndcg@10"] == pytest.approx(
         1 / math.log2(rank + 1) / (1 + 1 / math.log2(3))
     )
-    assert "\n1 judged documents are not there: they count as not" in capsys.readouterr().out
+    assert "\n1 relevant documents are not there: they count as n" in capsys.readouterr().out
+    # One that is irrelevant says nothing, here as many as the others.
+    judged = "query-id\tcorpus-id\tscore\nq0\td0\t1\nq0\tgone\t0\n"
+    (folder / "qrels" / "test.tsv").write_text(judged)
+    assert read_retrieval(str(folder)).missing == 0
 
 
 def test_the_scores_are_those_of_a_plain_loop(folder, path, model, capsys):

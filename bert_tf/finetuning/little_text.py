@@ -60,9 +60,12 @@ def _tokens_seen(path: str) -> tuple[int | None, bool]:
     """
     place = of_model(path).rstrip("/")
     above, name = os.path.split(place)
-    is_part = name == "best" or os.path.basename(above) == "steps"
-    run = place if not is_part else above if name == "best" else os.path.dirname(above)
-    seen = _read(os.path.join(run, "results.json")).get("trained_tokens")
+    found = _read(os.path.join(place, "results.json"))  # a run, too, may be called "best"
+    is_part = not found and (name == "best" or os.path.basename(above) == "steps")
+    if is_part:
+        run = above if name == "best" else os.path.dirname(above)
+        found = _read(os.path.join(run, "results.json"))
+    seen = found.get("trained_tokens")
     return (seen if isinstance(seen, int) else None), is_part
 
 

@@ -18,6 +18,7 @@ from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 
+from .recipes import RECIPES
 from .settings import PretrainingSettings, phases_of
 
 
@@ -81,7 +82,8 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-        if (settings.vocab_size or 0) > config.vocab_size:
+        usual = RECIPES[settings.recipe].get("vocab_size")  # which is for presets
+        if settings.vocab_size != usual and (settings.vocab_size or 0) > config.vocab_size:
             raise ValueError(
                 f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
                 f"that {settings.bert_config} has room for: give as many or fewer."

@@ -197,7 +197,7 @@ def _open_inputs(
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
-    size = settings.vocab_size or config.vocab_size
+    size = min(settings.vocab_size or config.vocab_size, config.vocab_size)
     vocab = load_or_learn_vocabulary(settings, data, size, directory, start)
     config = fit_vocabulary(settings, config, vocab)
     fingerprints = {

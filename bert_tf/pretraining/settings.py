@@ -562,13 +562,15 @@ def settings_from_flags(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
     said = flag_fields.said_without_effect(parsed, _WITHOUT_EFFECT)
-    if parsed["do_eval"].value and not parsed["do_train"].present:
+    trains = settings.mode == "train" and not settings.dry_run
+    if trains and parsed["do_eval"].value and not parsed["do_train"].present:
         said.append(_TRAINS_TOO)
     if settings.input_format == "tfrecord":
         said += [
             f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
             for name in rules.OF_ROWS
-            if name in given
+            # Without a number of predictions the share says how many a row of the records has.
+            if name in given and (name != "masked_lm_prob" or settings.max_predictions_per_seq)
         ]
     rate = flag_fields.defaults(PretrainingSettings)["learning_rate"]
     if settings.init_checkpoint and settings.learning_rate == rate:

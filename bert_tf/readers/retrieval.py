@@ -28,7 +28,7 @@ class RetrievalSet:
         documents: by id; a title stands before its text.
         relevant: of each query, in order, the documents' relevance by their numbers in
             ``documents``, all above 0; that of one which is missing lies behind them.
-        missing: how many documents are judged and not there, as in ArguAna: they are never found.
+        missing: how many documents are relevant and not there, as in ArguAna: they are never found.
     """
 
     queries: Mapping[str, str]
@@ -61,8 +61,9 @@ def read_retrieval(folder: str, split: str = "test") -> RetrievalSet:
     names = [name for name in queries if found.get(name)]
     if not names:
         raise ValueError(f"{path}: expected a score above 0, and every one is 0.")
-    missing = [*places][len(documents) :]
-    if len(missing) == len(set().union(*found.values())):
+    judged: set[int] = set().union(*found.values())
+    missing = [name for name in [*places][len(documents) :] if places[name] in judged]
+    if len(missing) == len(judged):
         raise ValueError(f"{path}: expected documents of {corpus}, which has no {missing[0]!r}.")
     relevant = [found[name] for name in names]
     return RetrievalSet({n: queries[n] for n in names}, documents, relevant, len(missing))

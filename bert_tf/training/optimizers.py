@@ -43,6 +43,11 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
     return excluded
 
 
+def _path(variable: Any) -> str:
+    """A variable's path; of one of TensorFlow's own its name."""
+    return str(getattr(variable, "path", None) or variable.name)
+
+
 @dataclasses.dataclass(frozen=True)  # Keras would look into a tuple
 class _Scalars:
     beta_1_power: Any
@@ -129,9 +134,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 f"{self.name} updates variables of float32 or float64, got {min(narrow)}, to which "
                 "beta_2 is 1: build the model with dtype='mixed_bfloat16'."
             )
-        excluded = [v for v in var_list if v.path in self._undecayed or not is_decayed(self, v)]
+        excluded = [v for v in var_list if _path(v) in self._undecayed or not is_decayed(self, v)]
         self.exclude_from_weight_decay(var_list=excluded)
-        self._undecayed = [variable.path for variable in excluded]
+        self._undecayed = [_path(variable) for variable in excluded]
         super().build(var_list)
         check_variable_indices(self, var_list)
         self._momentums, self._velocities = self.add_optimizer_variables(
@@ -304,7 +309,7 @@ class Lamb(AdamWeightDecay):
         rate = tf.cast(learning_rate, variable.dtype)
         if is_decayed(self, variable):
             value = tf.convert_to_tensor(variable)
-            update += self.weight_decay * value
+            update += (self.weight_decay or 0.0) * value
             norms = tf.norm(value), tf.norm(update)
             ratio = tf.math.divide_no_nan(*norms)
             rate *= tf.where(ratio > 0, ratio, 1.0)

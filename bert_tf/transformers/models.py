@@ -91,8 +91,11 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if leading is not None:  # (B * K, 1) -> (B, K)
             found["logits"] = ops.reshape(found["logits"], leading)
         if head.loss is not None and all(label in inputs for label in pairs):
-            labels = {label: inputs[label] for label in pairs}
-            found["loss"] = self.hf_compute_loss(labels, [found[name] for name in pairs.values()])
+            labels: Any = {label: inputs[label] for label in pairs}
+            logits: Any = [found[name] for name in pairs.values()]
+            if len(pairs) == 1:  # as theirs, which a script may override
+                (labels,), (logits,) = labels.values(), logits
+            found["loss"] = self.hf_compute_loss(labels, logits)
         return kind(**found)
 
     def hf_compute_loss(self, labels: Any, logits: Any) -> Any:

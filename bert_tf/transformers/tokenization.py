@@ -593,6 +593,7 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) ->
     """
     path = os.path.join(folder, ADDED_TOKENS)
     found = read_json_object(path) if os.path.isfile(path) else {}
+    path = path if found else os.path.join(folder, TOKENIZER_CONFIG)
     tokens = {}
     for at, token in described.items() if isinstance(described, Mapping) else ():
         text = token.get("content") if isinstance(token, Mapping) else None

@@ -53,6 +53,11 @@ def test_the_weights_of_a_step_saw_as_little(folder, name):
     settings, said = parse(*f"{FLAGS} --init_checkpoint=start/{name}".split())
     assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
     assert said[0].startswith(f"start/{name} saw little text (at most 7 tokens), so the defaults")
+    # A run of that name knows its own tokens.
+    results = json.dumps({"trained_tokens": 8})
+    (folder / "start" / name / "results.json").write_text(results)
+    said = parse(*f"{FLAGS} --init_checkpoint=start/{name}".split())[1]
+    assert said[0].startswith(f"start/{name} saw little text (8 tokens), so the defaults")
 
 
 @pytest.mark.parametrize("start", ["hf://google-bert/bert-base-uncased", "start/bert_model.ckpt"])

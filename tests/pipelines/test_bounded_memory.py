@@ -25,7 +25,7 @@ def test_a_pool_of_many_short_texts_and_a_long_one(longest):
     draws = pairing.draw_pairs(tf.size(pool.token_splits) - 1, targets, seed)
     segments = pairing.pair_sentences(pool, draws)
     assert len(segments.labels) > MANY
-    chunks = pairing.chunk_documents(pool, targets)
+    chunks = pairing.chunk_documents(pool, targets, 20)
     assert int(tf.reduce_sum(chunks.a_end - chunks.a_start)) == lengths.sum()
 
 

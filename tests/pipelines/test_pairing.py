@@ -197,7 +197,7 @@ def test_sentences_and_documents_without_tokens_are_dropped():
 
 def test_chunks_hold_every_token_once():
     tokens = _tokens([[3, 4, 2], [1], [5]])
-    chunks = chunk_documents(tokens, tf.constant([4, 4, 5], tf.int64))
+    chunks = chunk_documents(tokens, tf.constant([4, 4, 5], tf.int64), 5)
     ends = [4, 8, 9, 10, 15]
     expected = [(start, end, end, end, 0) for start, end in zip([0, *ends], ends, strict=False)]
     np.testing.assert_array_equal(np.stack(chunks, 1), expected)
@@ -206,5 +206,7 @@ def test_chunks_hold_every_token_once():
 def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
     monkeypatch.setattr(pairing, "_MOST_RUNS", 3)
     tokens = _tokens([[3, 4, 2], [1], [5]])
-    chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64))
-    assert (chunks.a_end - chunks.a_start).numpy().tolist() == [3, 3, 3, 1, 2, 2, 1]
+    # Those of a row have room for three, and for two.
+    for most, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
+        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), most)
+        assert (chunks.a_end - chunks.a_start).numpy().tolist() == expected

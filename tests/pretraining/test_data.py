@@ -97,6 +97,15 @@ def test_as_many_pieces_are_learned_as_the_flag_says_and_the_config_has_room_for
     assert (len(vocab), config.vocab_size) == (60, 200)
 
 
+def test_a_recipes_pieces_are_no_more_than_a_config_has_room_for(inputs, tmp_path):
+    flags = {"recipe": "bert_base", "vocab_size": None}
+    settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
+    run = RunDirectory(settings.model_dir)
+    run.create()
+    _, vocab, config = _open_inputs(settings, run, None, [])
+    assert len(vocab) <= config.vocab_size == 200 < settings.vocab_size
+
+
 @pytest.mark.parametrize("eval_input", [False, True])
 def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypatch, eval_input):
     monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)

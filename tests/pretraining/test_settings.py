@@ -194,10 +194,14 @@ def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
 def test_what_trained_nothing_in_googles_script_is_said_to_train():
     (sentence,) = parse("--do_eval")[1]
     assert sentence.startswith("--do_eval without --do_train: this run trains all the same;")
+    assert parse("--do_eval", "--mode=eval")[1] == parse("--do_eval", "--dry_run")[1] == []
 
 
 def test_flags_of_rows_that_records_hold_are_said_to_change_nothing():
     given = ("--masked_lm_prob=0.3", "--do_whole_word_mask", "--short_seq_prob=0")
+    said = parse("--input=a.tfrecord", *given)[1]  # the share says how many predictions they have
+    assert [sentence.split()[0] for sentence in said] == ["--masking", "--short_seq_prob"]
+    given += ("--max_predictions_per_seq=20",)
     said = parse("--input=a.tfrecord", *given)[1]
     assert [sentence.split()[0] for sentence in said] == [
         *("--masked_lm_prob", "--masking", "--short_seq_prob"),

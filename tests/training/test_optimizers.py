@@ -156,6 +156,12 @@ def test_the_decay_may_be_changed():
     optimizer.weight_decay = 0.5
     optimizer.apply([keras.ops.zeros(1)], [weight])
     assert weight.numpy().tolist() == [1.5]
+    for name in ("adam", "lamb"):
+        weight = keras.Variable([2.0], name="kernel")
+        optimizer = optimizers.create_optimizer(name, 0.5, [weight])
+        optimizer.weight_decay = None
+        optimizer.apply([keras.ops.zeros(1)], [weight])
+        assert weight.numpy().tolist() == [2.0]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -37,6 +37,17 @@ def test_the_models_loss_by_its_name_is_a_loss_of_compile_and_metrics_are_its_th
     assert loss == pytest.approx(expected)
 
 
+def test_a_loss_of_ones_own_gets_the_labels_and_the_logits():
+    class Doubled(successor.TFBertForSequenceClassification):
+        def hf_compute_loss(self, labels, logits):
+            return 2 * super().hf_compute_loss(tf.cast(labels, tf.int32), tf.identity(logits))
+
+    model = Doubled(CONFIG)
+    found = model(IDS, labels=np.array([0, 1]))
+    expected = model.head.loss(np.array([0, 1]), found.logits)
+    np.testing.assert_allclose(found.loss, 2 * expected, rtol=1e-6)
+
+
 def test_next_sentence_labels_have_their_name():
     model = successor.TFBertForNextSentencePrediction(CONFIG)
     for found in (

@@ -85,7 +85,7 @@ def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, t
     for listed in ({"16": {"content": "a b"}}, {"x": {"content": "a"}}, {"14": "a"}):
         values["added_tokens_decoder"] = listed
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
-        with pytest.raises(ValueError, match="from 14 on, got|adds .*: expected a token"):
+        with pytest.raises(ValueError, match=r"g\.json: .* from 14 on,|adds .*: expected a tok"):
             BertTokenizerFast.from_pretrained(tmp_path)
 
 
