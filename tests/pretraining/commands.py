@@ -36,7 +36,7 @@ def arguments(inputs, model_dir, **changes):
     values = {
         "input": inputs / "corpus.txt",
         "bert_config": inputs / "config.json",
-        "vocab_size": 150,
+        "vocab_size": 200,
         "max_seq_length": 32,
         "train_batch_size": 8,
         "eval_batch_size": 8,
