@@ -29,6 +29,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import LOADED, BertModel
+from bert_tf.modeling.pooling import most_tokens
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -97,8 +98,7 @@ def _leave_cudnn(model: keras.Model) -> None:
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
     """The option's, else that of the model's sentence embedding, else all positions."""
     positions = model.config.max_position_embeddings
-    embedding = model.sentence_embedding
-    default = positions if embedding is None else embedding.max_seq_length
+    default = most_tokens(model.sentence_embedding, positions)
     chosen = default if options.max_seq_length is None else options.max_seq_length
     if not SHORTEST_SEQUENCE <= chosen <= positions:
         raise ValueError(

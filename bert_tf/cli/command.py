@@ -24,6 +24,7 @@ from bert_tf.startup import (
 )
 from bert_tf.untrusted import LINE_VARIABLE, Screen, one_line, quote, reason
 
+from . import left_out
 from .flag_fields import help_text
 from .pipes import spooled_pipes
 
@@ -64,6 +65,9 @@ def _parse(
         if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
             print(help_text())
             sys.exit(0)
+        named = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
+        if said := left_out.instead([name[1] for name in named if name], flags.FLAGS):
+            sys.exit(f"Error: this command has no {'; and no '.join(said)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)

@@ -19,6 +19,7 @@ from absl import flags
 
 from bert_tf.untrusted import quote, reason
 
+from . import left_out
 from .flag_rules import Rule, check, refuses, within
 
 # In --help, what stands above a flag, and above those that follow.
@@ -189,7 +190,10 @@ def flags_of_call(
     define(values)
     for name, value in given.items():
         if name not in values:
-            raise TypeError(f"{name} is no setting{nearest(name, values)}.")
+            said = left_out.instead([name], values)
+            raise TypeError(
+                f"{said[0][2:]}." if said else f"{name} is no setting{nearest(name, values)}."
+            )
         if value is None:
             continue
         if isinstance(value, tuple | set | frozenset):
@@ -232,6 +236,14 @@ def said_without_effect(
         for name, flag in without_effect.items()
         if (value := values[name].value) not in (None, flag.neutral)
     ]
+
+
+def said_of_training(values: flags.FlagValues, asked: Sequence[str], instead: str) -> list[str]:
+    """That a run trains, where Google's script does not: flags asked for without --do_train."""
+    named = [name for name in asked if values[name].value]
+    if not named or values["do_train"].present:
+        return []
+    return [f"--{named[0]} without --do_train: this run trains all the same; {instead}."]
 
 
 def parse_words(text: str, flag: str = "") -> dict[str, str]:

@@ -26,9 +26,3 @@ WITHOUT_EFFECT = {
     ),
     "iterations_per_loop": WithoutEffect("every step is a call", "1"),
 }
-# To Google's scripts a command with these, and without --do_train, is one that trains nothing.
-WITHOUT_TRAINING = ("do_predict", "do_eval")
-TRAINS_TOO = (
-    "--{} without --do_train: this run trains all the same, from --init_checkpoint on; "
-    "python -m bert_tf.predict predicts with a model that is trained."
-)

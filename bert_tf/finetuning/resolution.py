@@ -35,9 +35,8 @@ def settings_from_flags(
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
     said = flag_fields.said_without_effect(values, google_flags.WITHOUT_EFFECT)
-    if not values["do_train"].present:
-        asked = [name for name in google_flags.WITHOUT_TRAINING if values[name].value]
-        said += [google_flags.TRAINS_TOO.format(asked[0])] if asked else []
+    predicts = "python -m bert_tf.predict predicts with a model that is trained"
+    said += flag_fields.said_of_training(values, ("do_predict", "do_eval"), predicts)
     taken, usual = little_text.defaults_of(settings.to_dict(), given), flag_defaults()
     if any(taken[flag] != usual[flag] for flag in taken):
         said.append(little_text.describe(settings.init_checkpoint, taken, usual))

@@ -45,6 +45,11 @@ def normalize(vectors: Any) -> Any:
     return ops.normalize(vectors, axis=-1, order=2)
 
 
+def most_tokens(embedding: "SentenceEmbedding | None", positions: int) -> int:
+    """The tokens of a row where nothing else says it: the embedding's, else all positions."""
+    return positions if embedding is None else min(embedding.max_seq_length, positions)
+
+
 class Pooling(keras.layers.Layer):
     """What a head reads where that is no pooler's output: the mean or maximum over a text's tokens.
 

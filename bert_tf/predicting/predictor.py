@@ -14,7 +14,7 @@ from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
@@ -427,9 +427,8 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     if task is None:
         several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
         kind = next(several, kinds[0])
-        embedding = checkpoint.sentence_embedding
-        most = positions if embedding is None else embedding.max_seq_length
-        task = TaskFile(kind.name, path, min(most, positions))
+        most = most_tokens(checkpoint.sentence_embedding, positions)
+        task = TaskFile(kind.name, path, most)
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{path} was trained for {task.kind} and holds a {held}: it is damaged; "

@@ -135,11 +135,6 @@ _WITHOUT_EFFECT = {
     "tpu_zone": WithoutEffect("--tpu=NAME is looked up in the machine's own zone", ""),
     "gcp_project": WithoutEffect("--tpu=NAME is looked up in the machine's own project", ""),
 }
-# To Google's script a command without --do_train is one that trains nothing.
-_TRAINS_TOO = (
-    "--do_eval without --do_train: this run trains all the same; --mode=eval evaluates alone, the "
-    "checkpoints of a run of this command."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -562,9 +557,9 @@ def settings_from_flags(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
     said = flag_fields.said_without_effect(parsed, _WITHOUT_EFFECT)
-    trains = settings.mode == "train" and not settings.dry_run
-    if trains and parsed["do_eval"].value and not parsed["do_train"].present:
-        said.append(_TRAINS_TOO)
+    if settings.mode == "train" and not settings.dry_run:
+        evaluates = "--mode=eval evaluates alone, the checkpoints of a run of this command"
+        said += flag_fields.said_of_training(parsed, ("do_eval",), evaluates)
     if settings.input_format == "tfrecord":
         said += [
             f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."

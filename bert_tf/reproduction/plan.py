@@ -28,7 +28,6 @@ from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
 _VOCAB_BYTES = 20_000_000  # taken evenly from the whole text
 _ROW, _SQUAD_ROW = 128, 384
-_MASKED = 0.15
 _OF_TEXT = ("input_format", "do_lower_case")  # flags of pretrain that say how text is read
 _PLACES = {
     "data_dir",
@@ -179,7 +178,7 @@ class Plan:
             needs.append(self._pretraining(TABLES["glue"], TABLES["glue"].rows[0])[2])
         if row.static_masks:
             known["static_masks"], name = "true", "static"
-            needs.append(self._records(text, float(flags.get("masked_lm_prob", _MASKED))))
+            needs.append(self._records(text, pretraining_settings(as_words(flags)).masked_lm_prob))
             text = {"input": self.runs[needs[-1]].product, "input_format": "tfrecord"}
         if name == "base":
             flags["keep_steps"] = ",".join(f"{share * settings.steps:.0f}" for share in _SHARES)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.interchange.load import load
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding, most_tokens
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.training.progress import Progress
 
@@ -87,7 +87,7 @@ def open_embedder(
         )
     if model.preprocessor is None:
         raise ValueError(f"{name} has no vocabulary: put its vocab.txt into the directory.")
-    length = max_seq_length or min(embedding.max_seq_length, positions)
+    length = max_seq_length or most_tokens(embedding, positions)
     if length > positions:
         raise ValueError(
             f"--max_seq_length={length}: expected 3 to {positions}, the positions that {name} has "

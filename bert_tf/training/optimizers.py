@@ -43,8 +43,8 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
     return excluded
 
 
-def _path(variable: Any) -> str:
-    """A variable's path; of one of TensorFlow's own its name."""
+def variable_path(variable: Any) -> str:
+    """A variable's path; of one of TensorFlow's own, which its trainer gives, the name."""
     return str(getattr(variable, "path", None) or variable.name)
 
 
@@ -134,9 +134,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 f"{self.name} updates variables of float32 or float64, got {min(narrow)}, to which "
                 "beta_2 is 1: build the model with dtype='mixed_bfloat16'."
             )
-        excluded = [v for v in var_list if _path(v) in self._undecayed or not is_decayed(self, v)]
+        excluded = [
+            v for v in var_list if variable_path(v) in self._undecayed or not is_decayed(self, v)
+        ]
         self.exclude_from_weight_decay(var_list=excluded)
-        self._undecayed = [_path(variable) for variable in excluded]
+        self._undecayed = [variable_path(variable) for variable in excluded]
         super().build(var_list)
         check_variable_indices(self, var_list)
         self._momentums, self._velocities = self.add_optimizer_variables(

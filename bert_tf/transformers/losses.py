@@ -4,12 +4,20 @@
 V vocabulary.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_tf.training.losses import weighted_sums
+
+
+def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
+    """A loss of labels and logits; of a dict of labels the sum over them and their logits."""
+    if not isinstance(labels, Mapping):
+        return loss(labels, logits)
+    return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
 
 
 def of_choices(labels: Any, logits: Any) -> Any:

@@ -1,6 +1,6 @@
 """``transformers.modeling_tf_utils``: what models of one's own take from there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -24,9 +24,7 @@ def shape_list(tensor: Any) -> list[Any]:
 
 def _base(name: str, loss: Callable[[Any, Any], Any]) -> Any:
     def hf_compute_loss(self: Any, labels: Any, logits: Any) -> Any:
-        if isinstance(labels, Mapping):  # one for each of several logits
-            return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
-        return loss(labels, logits)
+        return losses.summed(loss, labels, logits)
 
     return type(name, (), {"hf_compute_loss": hf_compute_loss, "__module__": __name__})
 

@@ -16,7 +16,7 @@ from bert_tf.interchange.recognition import open_checkpoint, open_for
 from bert_tf.modeling import keras_hooks
 from bert_tf.pipelines.replicas import forget_steps
 
-from . import directories, names, weight_files
+from . import directories, losses, names, weight_files
 from .collators import as_dataset
 from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedConfig
 from .fitting import LabelledModel
@@ -102,9 +102,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         """The loss that the model computes itself; of several outputs a dict and their logits."""
         if self.head is None:  # of a class of one's own another base may have it
             return super().hf_compute_loss(labels, logits)
-        if not isinstance(labels, Mapping):
-            return self.head.loss(labels, logits)
-        return sum(self.head.loss(*pair) for pair in zip(labels.values(), logits, strict=True))
+        return losses.summed(self.head.loss, labels, logits)
 
     # === Parts ===
 

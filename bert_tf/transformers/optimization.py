@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.training.optimizers import variable_path
+
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
@@ -84,8 +86,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
 
     def _use_weight_decay(self, variable: Any) -> bool:
         """Keras asks it of each variable."""
-        # TensorFlow's trainer gives its own variables, which have names alone.
-        name = getattr(variable, "path", None) or variable.name
+        name = variable_path(variable)
         name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # theirs, too
         if any(re.search(pattern, name) for pattern in self._included):
             return True

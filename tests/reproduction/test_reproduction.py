@@ -193,6 +193,8 @@ def test_every_command_reads_and_masks_the_text_alike(make):
         assert runs[name].flags["input_format"] == "jsonl", name
     assert runs["records"].flags["masked_lm_prob"] == "0.3"
     assert runs["records"].flags["max_predictions_per_seq"] == "39"
+    by_recipe = Plan(make(table=["static"], pretrain_flags="--recipe=hour")).runs["records"].flags
+    assert by_recipe["masked_lm_prob"] == "0.3"  # the recipe's
     static = runs["pretrain/static"].flags
     assert (static["do_lower_case"], static["input_format"]) == ("false", "tfrecord")
 

@@ -1,0 +1,129 @@
+"""What users build on: every flag, public name and key of a file is listed here, and stays."""
+
+import importlib
+
+import pytest
+from absl import flags
+
+import bert_tf
+
+FLAGS = {
+    "pretrain": """
+        input input_format tfds eval_input held_out_fraction vocab_file vocab_size
+        do_lower_case max_predictions_per_seq masked_lm_prob short_seq_prob masking
+        mask_split nsp pairs objective recipe bert_config config_overrides
+        init_checkpoint precision num_train_steps num_warmup_steps train_batch_size
+        gradient_accumulation_steps learning_rate optimizer weight_decay phases
+        max_seq_length seed strategy worker_hosts task_index tpu deterministic
+        jit_compile remat model_dir save_checkpoints_steps keep_checkpoints
+        eval_batch_size max_eval_steps export cache_dir dry_run
+    """,
+    "finetune": """
+        task train_file text_columns label_column init_checkpoint model_dir dev_file
+        dev_fraction test_file skip_bad_rows data_dir tfds id_column label_separator
+        answer_start_column title_column delimiter encoding character_spans
+        document_context doc_stride max_query_length n_best_size max_answer_length
+        null_score_diff_threshold max_seq_length long_text train_batch_size
+        gradient_accumulation_steps remat learning_rate num_train_epochs max_steps
+        warmup_proportion optimizer weight_decay hidden_dropout_prob label_smoothing
+        class_weights few_shot few_shot_pairs freeze pooling normalize similarity_loss
+        feature_based lstm_units metric early_stopping_epochs seed sweep restarts
+        precision strategy eval_batch_size save_checkpoints_minutes export
+    """,
+    "predict": """
+        model input output text_columns id_column input_format delimiter encoding
+        keep_columns skip_bad_rows threshold top_k max_seq_length batch_size precision
+        strategy
+    """,
+    "export": """
+        model output name max_seq_length pair normalize transformers_signature precision
+        max_rows max_bytes allowed_batch_sizes
+    """,
+    "verify": """
+        python tolerance
+    """,
+    "extract_features": """
+        model input output format layers pooling normalize max_seq_length batch_size
+        precision
+    """,
+    "convert": """
+        model output format allow_pickle
+    """,
+    "vocab": """
+        input output input_format vocab_size do_lower_case min_frequency
+    """,
+    "create_pretraining_data": """
+        input input_format vocab_file output_file runner do_lower_case max_seq_length
+        max_predictions_per_seq masked_lm_prob short_seq_prob do_whole_word_mask
+        num_epochs seed
+    """,
+}
+ALIASES = {
+    "pretrain": "input_file output_dir bert_config_file tpu_name random_seed",
+    "finetune": "task_name output_dir predict_file predict_batch_size random_seed",
+    "export": "checkpoint",
+}
+TRANSFORMERS = """
+    AdamWeightDecay AddedToken AutoConfig AutoTokenizer BatchEncoding BertConfig BertTokenizer
+    BertTokenizerFast CharSpan DataCollatorForLanguageModeling
+    DataCollatorForTokenClassification DataCollatorWithPadding DefaultDataCollator
+    DistilBertConfig DistilBertTokenizer DistilBertTokenizerFast FeatureExtractionPipeline
+    FillMaskPipeline GradientAccumulator InputExample InputFeatures KerasMetricCallback
+    NerPipeline Pipeline PreTrainedTokenizerBase PreTrainedTokenizerFast PretrainedConfig
+    QuestionAnsweringPipeline TFAutoModel TFAutoModelForCausalLM TFAutoModelForMaskedLM
+    TFAutoModelForMultipleChoice TFAutoModelForNextSentencePrediction
+    TFAutoModelForPreTraining TFAutoModelForQuestionAnswering
+    TFAutoModelForSequenceClassification TFAutoModelForTextEncoding
+    TFAutoModelForTokenClassification TFAutoModelWithLMHead TFBertEmbeddings TFBertEncoder
+    TFBertForMaskedLM TFBertForMultipleChoice TFBertForNextSentencePrediction
+    TFBertForPreTraining TFBertForQuestionAnswering TFBertForSequenceClassification
+    TFBertForTokenClassification TFBertLMHeadModel TFBertMainLayer TFBertModel
+    TFBertPreTrainedModel TFBertTokenizer TFDistilBertForMaskedLM
+    TFDistilBertForMultipleChoice TFDistilBertForQuestionAnswering
+    TFDistilBertForSequenceClassification TFDistilBertForTokenClassification
+    TFDistilBertMainLayer TFDistilBertModel TFDistilBertPreTrainedModel TFPreTrainedModel
+    TextClassificationPipeline TokenClassificationPipeline TokenSpan WarmUp create_optimizer
+    default_data_collator enable_full_determinism logging pipeline set_seed
+"""
+NAMES = {
+    "bert_tf": """
+        BertClassifier BertConfig BertEncoder BertFeatureTagger BertFeatures BertMultipleChoice
+        BertPreprocessor BertPretrainer BertRegressor BertSpanPredictor BertTokenClassifier
+        Predictor __version__ load save
+    """,
+    "bert_tf.saved_models": "ExportOptions export verify",
+    "bert_tf.transformers": TRANSFORMERS,
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_command_has_its_flags(name):
+    command = importlib.import_module(f"bert_tf.{name}")
+    module = {
+        "predict": "bert_tf.predicting.settings",
+        "pretrain": "bert_tf.pretraining.settings",
+        "finetune": "bert_tf.finetuning.settings",
+    }.get(name, command.__name__)
+    define = importlib.import_module(module).define_flags
+    values = flags.FlagValues()
+    try:
+        define(values)
+    except TypeError:  # one that defines the program's own
+        before = set(flags.FLAGS)
+        define()
+        values = set(flags.FLAGS) - before
+        for flag in values:
+            delattr(flags.FLAGS, flag)
+    assert {*FLAGS[name].split(), *ALIASES.get(name, "").split()} <= set(values)
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_module_has_its_names(module):
+    assert set(NAMES[module].split()) == set(importlib.import_module(module).__all__)
+
+
+def test_the_commands_as_functions():
+    api = importlib.import_module("bert_tf.api")
+    public = ("fine_tune", "predict", "export", "pretrain")
+    assert all(callable(getattr(api, name)) for name in public)
+    assert bert_tf.__version__
