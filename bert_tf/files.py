@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
 import tensorflow as tf
@@ -358,29 +358,3 @@ def read_bounded(path: str, kind: str, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"{path}: expected a {kind} file of at most {most:,} bytes.")
     return content
-
-
-def check_marked(path: str, mark: str) -> None:
-    """Raises a ``ValueError`` where a text is without the mark, and so a person's."""
-    there = mark
-    if tf.io.gfile.exists(path):
-        there = read_bounded(path, "a text", MAX_JSON_BYTES).decode("utf-8", "replace")
-    if mark not in there:
-        raise ValueError(
-            f"{path} exists, and this command did not write it: move it away, or name another."
-        )
-
-
-def write_marked(path: str, text: str, mark: str) -> None:
-    """Writes a text with a mark in it, in the place of nothing or of a text that has the mark."""
-    check_marked(path, mark)
-    with replace_whole(path) as file:
-        file.write(text.encode())
-
-
-def sizes_fingerprint(paths: Sequence[str]) -> str:
-    """What files are known by wherever they are: their number, size, and a digest of both."""
-    sizes = {path: tf.io.gfile.stat(path).length for path in paths}
-    lines = "".join(f"{os.path.basename(path)} {size}\n" for path, size in sizes.items())
-    digest = hashlib.sha256(lines.encode()).hexdigest()[:8]
-    return f"{len(paths)} files, {sum(sizes.values()) / 1e6:.1f} MB, {digest}"

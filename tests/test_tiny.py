@@ -10,12 +10,9 @@ import setuptools
 import bert_tf
 import bert_tf.transformers
 from bert_tf import paths
-from bert_tf.files import sizes_fingerprint
 from bert_tf.finetuning.run import run
 from bert_tf.interchange import safetensors
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.reproduction.plan import Plan
-from bert_tf.reproduction.settings import Settings
 from tests.documents import ROOT, commands
 from tests.finetuning.small_runs import parse
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
@@ -37,12 +34,6 @@ def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder)
     assert [paths.of_model(path) for path in others] == others
     (folder / "tiny").symlink_to("gone")  # a run whose disk is not there, for example
     assert paths.of_model("tiny") == "tiny"
-
-
-def test_a_reproduction_knows_its_files(folder):
-    settings = Settings(table=["stability"], checkpoint="tiny", size="bert-tiny")
-    files = sorted(str(path) for path in FOLDER.iterdir())
-    assert Plan(settings).checkpoint == f"tiny: {sizes_fingerprint(files)}"
 
 
 def test_a_folder_of_the_same_name_is_read(folder):

@@ -9,7 +9,6 @@ import difflib
 import functools
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -40,7 +39,6 @@ _MAX_LINE_MB = flags.DEFINE_integer(
     lower_bound=1,
 )
 
-_LOG_END = 4096
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
 # How Python and absl refuse a flag's value, and what the flag expects.
 _EXPECTED = {
@@ -184,36 +182,3 @@ def run(
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on, or_flag=or_flag)
     with quiet_without_reader():
         app.run(guarded, flags_parser=parse)
-
-
-def run_apart(name: str, words: Sequence[str], log: str) -> str | None:
-    """Runs another command of the library in a process of its own, which writes to a log.
-
-    Returns ``None`` after success, else the last line of the log and how the process ended. A
-    Ctrl-C stops the process as SIGTERM does, with a checkpoint, before it goes on.
-    """
-    with open(log, "ab") as file:
-        # In a session of its own, a terminal's Ctrl-C reaches it once: from here.
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"bert_tf.{name}", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    if not status:
-        return None
-    with open(log, "rb") as file:
-        file.seek(max(0, os.path.getsize(log) - _LOG_END))
-        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line]
-    said = (
-        one_line(lines[-1], _LOG_END).removeprefix("Error: ").rstrip(".") if lines else "no output"
-    )
-    ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-    return f"{said} ({ending})"

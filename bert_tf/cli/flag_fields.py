@@ -8,7 +8,6 @@ import difflib
 import functools
 import math
 import os
-import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
-from bert_tf.untrusted import quote, reason
+from bert_tf.untrusted import quote
 
 from . import left_out
 from .flag_rules import Rule, check, refuses, within
@@ -244,47 +243,6 @@ def said_of_training(values: flags.FlagValues, asked: Sequence[str], instead: st
     if not named or values["do_train"].present:
         return []
     return [f"--{named[0]} without --do_train: this run trains all the same; {instead}."]
-
-
-def parse_words(text: str, flag: str = "") -> dict[str, str]:
-    """The flags of another command that a text holds, which ``flag`` gave.
-
-    >>> parse_words("--nsp=false --equal_tokens", "--pretrain_flags")
-    {'nsp': 'false', 'equal_tokens': 'true'}
-    """
-    found = {}
-    try:
-        given = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"{flag}={text}: {reason(error)}.") from error
-    for word in given:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not (word.startswith("--") and name):
-            raise ValueError(f"{flag}={text}: expected --name=value, got {quote(word)}.")
-        found[name] = value if equals else "true"
-    return found
-
-
-def parsed(
-    command: str, define: Callable[[flags.FlagValues], None], words: Sequence[str]
-) -> flags.FlagValues:
-    """Another command's flags, as it would parse these words; a wrong one is a ``ValueError``."""
-    values = flags.FlagValues()
-    define(values)
-    try:
-        values([command, *words])
-    except flags.Error as error:
-        raise ValueError(f"{command} does not take these flags: {reason(error)}.") from error
-    return values
-
-
-def as_words(given: Mapping[str, str]) -> list[str]:
-    """Flags as a command line has them, in the order of their names.
-
-    >>> as_words({"steps": "10", "nsp": "false"})
-    ['--nsp=false', '--steps=10']
-    """
-    return [f"--{name}={value}" for name, value in sorted(given.items())]
 
 
 # === --help ===

@@ -1,7 +1,7 @@
 """From the flags that are given to a fine-tuning's settings: what is left out, what is read."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import flags
@@ -21,7 +21,6 @@ from .settings import (
     FEATURES_DEFAULTS,
     FEW_SHOT_DEFAULTS,
     FineTuningSettings,
-    define_flags,
     flag_defaults,
     is_in_tables,
     parse_setting,
@@ -41,11 +40,6 @@ def settings_from_flags(
     if any(taken[flag] != usual[flag] for flag in taken):
         said.append(little_text.describe(settings.init_checkpoint, taken, usual))
     return settings, said
-
-
-def settings_from_words(words: Sequence[str]) -> FineTuningSettings:
-    """The settings that a command line asks for; a wrong flag is a ``ValueError``."""
-    return settings_from_flags(flag_fields.parsed("finetune", define_flags, words))[0]
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:

@@ -5,8 +5,6 @@ is what another set of the same kind and size would have shown (Efron, "Bootstra
 look at the jackknife", 1979). The draws are a function of the seed and the number of rows.
 """
 
-import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -69,32 +67,3 @@ def mcnemar(only_first: int, only_second: int) -> float:
         chosen = chosen * (total - k + 1) // k
         ways += chosen
     return min(1.0, 2 * ways / 2**total)
-
-
-# The middle 95% of Student's t ends here, by degrees of freedom from 1.
-_T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-_T += [2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101]
-
-
-class Mean(NamedTuple):
-    """The mean of a score over seeds, with its standard error, 0 of a single seed."""
-
-    mean: float
-    error: float
-    seeds: int
-
-    def differs(self, other: "Mean") -> bool:
-        """Whether chance among seeds hardly explains the difference: Student's t test at 5%.
-
-        Both are of at most ten seeds and of one spread. Two single seeds say nothing.
-        """
-        freedom = self.seeds + other.seeds - 2
-        squares = sum(one.error**2 * one.seeds * (one.seeds - 1) for one in (self, other))
-        error = math.sqrt(squares / max(freedom, 1) * (1 / self.seeds + 1 / other.seeds))
-        return freedom > 0 and abs(self.mean - other.mean) > _T[freedom - 1] * error
-
-
-def mean_over_seeds(scores: Sequence[float]) -> Mean:
-    """The mean of one score or more."""
-    error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    return Mean(statistics.fmean(scores), error, len(scores))

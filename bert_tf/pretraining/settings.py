@@ -511,15 +511,12 @@ _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 
 
 def settings_from_flags(
-    without_corpus: str = "five_minutes", parsed: flags.FlagValues = flags.FLAGS
+    parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and what to say of flags: no effect, unusual.
-
-    ``without_corpus`` is the recipe where no flag names one, nor a corpus or weights to start from.
-    """
+    """The settings that the parsed flags ask for, and what to say of flags: no effect, unusual."""
     values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
     if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
-        values["recipe"] = without_corpus
+        values["recipe"] = "five_minutes"
     given = given_flags(parsed)
     values |= from_recipe(values["recipe"], given)
     names = [os.path.basename(path) for path in values["input"]]
@@ -574,11 +571,6 @@ def settings_from_flags(
             "weights mostly want less, such as 5e-5."
         )
     return settings, said
-
-
-def settings_from_words(words: Sequence[str]) -> PretrainingSettings:
-    """The settings that a command line asks for; a wrong flag is a ``ValueError``."""
-    return settings_from_flags(parsed=flag_fields.parsed("pretrain", define_flags, words))[0]
 
 
 def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:

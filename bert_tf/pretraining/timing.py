@@ -4,7 +4,6 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,14 +14,13 @@ from bert_tf.config import BertConfig
 from bert_tf.training import distribution
 
 from .data import predictions_per_row
-from .model import build_loop, read_config
+from .model import build_loop
 from .settings import Phase, PretrainingSettings, phases_of
 
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
 _TIMED_SECONDS = 2.0  # of steps at least, where they are short
 _QUICK = 5.0  # seconds
-_ROUNDS = 3
 
 
 def step_seconds(
@@ -43,26 +41,6 @@ def step_seconds(
     if few < rows and seconds < _QUICK:
         return _rows_seconds(settings, config, devices, phase, rows)
     return seconds
-
-
-def mean_step_seconds(
-    runs: Sequence[PretrainingSettings], devices: distribution.Distribution
-) -> list[float]:
-    """Seconds of a mean step of each run over its phases: the least of some rounds, in turn.
-
-    What else the machine does in a round, it does to all of them. Where a run's precision is auto,
-    it is chosen first, and printed.
-    """
-    found = [math.inf] * len(runs)
-    chosen = [choose_precision(run, read_config(run), devices) for run in runs]
-    for number in [*range(len(runs))] * (_ROUNDS if len(runs) > 1 else 1):
-        settings, config = chosen[number], read_config(chosen[number])
-        seconds = math.fsum(
-            step_seconds(settings, config, devices, phase) * (phase.last_step - phase.first_step)
-            for phase in phases_of(settings)
-        )
-        found[number] = min(found[number], seconds / settings.num_train_steps)
-    return found
 
 
 def _rows_seconds(

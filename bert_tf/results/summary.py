@@ -38,41 +38,6 @@ def score(name: str, value: float, names: Collection[str]) -> str:
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
-def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
-    """Of several runs' results: each seed, why it collapsed or "", its scores on dev in percent.
-
-    Losses and errors are left out; a run that diverged has no score. ``commonest_class_accuracy``
-    and ``commonest_class_f1`` are what that answer alone has, where each row has one class;
-    ``mismatched_accuracy`` is of MNLI's second set. Of a sweep the runs of one configuration count,
-    the one of the best mean: the best run of all may be a lucky seed of another.
-
-    >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
-    >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
-    [('1', '', {'f1': 50.0})]
-    """
-    found = []
-    names = ("feature_based", *_SWEPT, *results.get("grid", ()))
-    best: Mapping[str, Any] = next(iter(results.get("configurations", ())), {})
-    for run in results["runs"]:
-        if best and any(run.get(name) != best[name] for name in names):
-            continue
-        scores = run["scores"].get(results["dev_set"], {})
-        scale = 100 if _AMONG_PERCENTAGES.isdisjoint(scores) else 1
-        percent = {k: v * scale for k, v in scores.items() if k not in LOWER_IS_BETTER}
-        classes = run.get("classes", {}).get(results["dev_set"], {})
-        counts = [each["true"] for each in classes.values()]
-        if counts and sum(counts) == run["rows"].get(results["dev_set"]):
-            share = max(counts) / sum(counts)
-            # F1 of two classes is the second's.
-            alone = {"accuracy": share, "f1": (counts[-1] == max(counts)) * 2 * share / (1 + share)}
-            percent |= {f"commonest_class_{k}": 100 * alone[k] for k in alone if k in percent}
-        for name, value in run["scores"].get("dev_mismatched", {}).items():
-            if name not in LOWER_IS_BETTER:
-                percent[f"mismatched_{name}"] = value * scale
-        found.append((str(run["seed"]), run["collapsed"] or "", percent))
-    return found
-
-
 def scores_line(
     headline: str,
     scores: Mapping[str, float],

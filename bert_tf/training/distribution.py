@@ -1,9 +1,7 @@
 """Which devices a command runs on, and in which precision."""
 
-import collections
 import functools
 import os
-import platform
 import socket
 import sys
 from collections.abc import Callable
@@ -288,15 +286,3 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = "mixed_bfloat16" if precision == "bfloat16" and not rewrite else "float32"
     keras.config.set_dtype_policy(policy)
     return policy
-
-
-def machine_name() -> str:
-    """The machine's cards, if it has any, its processor, and how many cores that has."""
-    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-    cards = collections.Counter(detail.get("device_name", "GPU") for detail in details)
-    name = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            name = next((line.split(":")[1] for line in file if line.startswith("model na")), name)
-    parts = [f"{number} {card}" for card, number in cards.items()]
-    return ", ".join([*parts, f"{os.cpu_count()} cores of {name.strip()}"])

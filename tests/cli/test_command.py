@@ -11,7 +11,6 @@ import time
 import pytest
 import tensorflow as tf
 
-import bert_tf
 from bert_tf.cli import command
 from bert_tf.finetuning.settings import FineTuningSettings
 from tests.anew import run_in_forks
@@ -296,41 +295,3 @@ def test_what_is_missing_or_wrong_is_told_without_tensorflow(ended, line):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"Error: {REFUSED[line]}") and done.stderr.count("\n") == 1
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras"}
-
-
-def test_another_command_runs_apart(tmp_path):
-    log = tmp_path / "log"
-    assert command.run_apart("__main__", ["--version"], str(log)) is None
-    assert log.read_text() == f"bert_tf {bert_tf.__version__}\n"
-    assert command.run_apart("evaluate_squad", ["a.json"], str(log)) == (
-        "expected DATA PREDICTIONS, got a.json: python -m bert_tf.evaluate_squad DATA PREDICTIONS "
-        "[--name=value ...] is the whole command (exit status 1)"
-    )
-
-
-@pytest.mark.parametrize("ending", ["killed", "silent"])
-def test_how_another_command_ended_is_said(ending, tmp_path, monkeypatch):
-    program, log = tmp_path / "program", str(tmp_path / "log")
-    program.write_text(
-        "#!/bin/sh\n" + ("echo Step 7.\nkill -9 $$" if ending == "killed" else "exit 3")
-    )
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    assert command.run_apart("pretrain", [], log) == (
-        "Step 7 (killed by signal 9)" if ending == "killed" else "no output (exit status 3)"
-    )
-
-
-def test_an_interrupt_stops_another_command_first(tmp_path, monkeypatch):
-    program, log = tmp_path / "program", tmp_path / "log"
-    program.write_text('#!/bin/sh\ntrap "echo saved; exit 0" TERM\necho begun\nsleep 20 & wait\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.7)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            command.run_apart("pretrain", [], str(log))
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert log.read_text() == "begun\nsaved\n"

@@ -10,7 +10,6 @@ from bert_tf.metrics.judging import judge_classes
 from bert_tf.metrics.resampling import (
     bootstrap,
     mcnemar,
-    mean_over_seeds,
     percentiles,
     resampled,
 )
@@ -74,24 +73,3 @@ def test_mcnemar_is_the_binomial_test(only):
     expected = stats.binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
     assert mcnemar(*only) == pytest.approx(expected, rel=1e-9)
     assert mcnemar(*reversed(only)) == mcnemar(*only)
-
-
-@pytest.mark.parity
-def test_means_over_seeds_and_their_difference_are_scipys():
-    stats = pytest.importorskip("scipy.stats")
-    generator = np.random.Generator(np.random.PCG64(1))
-    verdicts = set()
-    for counts in ((2, 2), (3, 3), (3, 5), (10, 10)):
-        for shift in (0.5, 1.0, 2.0, 4.0, 8.0):
-            scores = [
-                generator.normal(each, 1.0, n) for each, n in zip((0, shift), counts, strict=True)
-            ]
-            means = [mean_over_seeds(list(each)) for each in scores]
-            assert means[0].mean == pytest.approx(np.mean(scores[0]))
-            assert means[0].error == pytest.approx(stats.sem(scores[0]))
-            expected = bool(stats.ttest_ind(*scores).pvalue < 0.05)
-            assert means[1].differs(means[0]) == means[0].differs(means[1]) == expected
-            verdicts.add(expected)
-    assert verdicts == {True, False}
-    assert not mean_over_seeds([1.0]).differs(mean_over_seeds([9.0]))
-    assert mean_over_seeds([1.0]).differs(mean_over_seeds([9.0, 9.1, 9.0]))

@@ -1,6 +1,5 @@
 """How long a step takes, and the precision that is chosen by it."""
 
-import dataclasses
 import types
 
 import pytest
@@ -160,34 +159,3 @@ def test_a_run_keeps_the_steps_and_the_precision_that_it_chose(
         start(max_hours=0.5)
     with pytest.raises(ValueError, match=r"--precision=float32 \(was bfloat16\)"):
         start(precision="float32")
-
-
-def test_mean_steps_are_measured_in_turn_and_weighed_by_their_phases(inputs, tmp_path, monkeypatch):
-    settings = commands.parse(*commands.arguments(inputs, tmp_path, num_train_steps=8))[0]
-    settings = dataclasses.replace(settings, phases="16:0.75,32:0.25", masked_lm_prob=0.15)
-    other = dataclasses.replace(settings, masked_lm_prob=0.3)
-    asked = []
-
-    def seconds(settings, config, devices, phase):
-        asked.append(settings.masked_lm_prob)
-        slow = 2.0 if len(asked) <= 4 else 1.0  # of the first round
-        return slow * (0.4 if phase.max_seq_length == 16 else 0.8)
-
-    monkeypatch.setattr(timing, "step_seconds", seconds)
-    devices = distribution.choose_strategy("one_device")
-    found = timing.mean_step_seconds([settings, other], devices)
-    assert found == pytest.approx([0.5, 0.5])
-    assert asked == [0.15, 0.15, 0.3, 0.3] * 3
-
-
-def test_of_mean_steps_the_faster_precision_is_measured(inputs, tmp_path, monkeypatch):
-    asked = []
-
-    def seconds(settings, config, devices, phase):
-        asked.append(settings.precision)
-        return 1.0 if settings.precision == "bfloat16" else 2.0
-
-    monkeypatch.setattr(timing, "step_seconds", seconds)
-    devices = distribution.choose_strategy("one_device")
-    assert timing.mean_step_seconds([auto(inputs, tmp_path)], devices) == [1.0]
-    assert asked == ["float32", "bfloat16", "bfloat16"]

@@ -1,13 +1,10 @@
-import itertools
-
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.sweep import summarise
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import data_lines, label_lines, layer_table, scores_by_seed, show
+from bert_tf.results.summary import data_lines, label_lines, layer_table, show
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
 
@@ -44,66 +41,6 @@ def test_the_data_in_words():
         "Task: own, 2 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
-
-
-def test_the_commonest_class_has_its_own_accuracy_and_f1():
-    def of(first, second, rows, **scores):
-        classes = {"0": {"true": first}, "1": {"true": second}}
-        run = {"seed": 1, "collapsed": None, "scores": {"dev": scores}}
-        run |= {"classes": {"dev": classes}, "rows": {"dev": rows}}
-        return scores_by_seed({"dev_set": "dev", "runs": [run]})[0][2]
-
-    own = {"accuracy": 0.5, "f1": 0.5, "loss": 1.0}
-    assert of(1, 3, 4, **own) == {
-        **{"accuracy": 50.0, "f1": 50.0},
-        **{"commonest_class_accuracy": 75.0, "commonest_class_f1": pytest.approx(600 / 7)},
-    }
-    assert of(3, 1, 4, **own)["commonest_class_f1"] == 0.0
-    assert of(1, 3, 4, accuracy=0.5) == {"accuracy": 50.0, "commonest_class_accuracy": 75.0}
-    # A row has several labels, or none, as one of tags has: no class is an answer to all.
-    assert of(1, 3, 3, **own) == {"accuracy": 50.0, "f1": 50.0}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_of_a_sweep_the_runs_of_the_best_mean_count(seed):
-    """Against a plain loop: scores by chance, and the best run of all not the best's."""
-    random, runs = np.random.default_rng(seed), []
-    for rate, size, dropout in itertools.product((1e-5, 5e-5), (16, 32), (0.0, 0.1)):
-        for number in range(3):
-            scores = {"dev": {"f1": random.uniform(0.5, 0.6), "loss": random.uniform()}}
-            if (rate, size, dropout) == (1e-5, 16, 0.0):
-                scores["dev"]["f1"] = (0.9, 0.2, 0.2)[number]  # a lucky seed
-            if (rate, size, dropout, number) == (5e-5, 16, 0.1, 1):
-                scores = {}  # it diverged
-            runs.append(
-                {
-                    "name": f"{rate}_{size}_{dropout}_{number}",
-                    **{"seed": number, "train_batch_size": size, "learning_rate": rate},
-                    **{"num_train_epochs": 3, "hidden_dropout_prob": dropout},
-                    **{"feature_based": None, "headline": "f1", "scores": scores},
-                    "collapsed": None if scores else "the loss was not finite",
-                }
-            )
-    means = {}
-    for run in runs:
-        key = run["learning_rate"], run["train_batch_size"], run["hidden_dropout_prob"]
-        if run["scores"]:
-            means.setdefault(key, []).append(run["scores"]["dev"]["f1"])
-    best, highest = None, 0.0
-    for key, values in means.items():
-        if sum(values) / len(values) > highest:
-            best, highest = key, sum(values) / len(values)
-    expected = []
-    for run in runs:
-        if (run["learning_rate"], run["train_batch_size"], run["hidden_dropout_prob"]) == best:
-            percent = {"f1": 100 * run["scores"]["dev"]["f1"]} if run["scores"] else {}
-            expected.append((str(run["seed"]), run["collapsed"] or "", percent))
-    others = ["hidden_dropout_prob"]
-    results = {
-        **{**runs[0], "best_run": runs[0]["name"], "dev_set": "dev", "grid": others, "runs": runs},
-        "configurations": summarise(runs, "dev", others),
-    }
-    assert scores_by_seed(results) == expected and len(expected) == 3
 
 
 def test_labels_are_counted_and_compared():

@@ -190,11 +190,3 @@ def test_an_unknown_precision_is_refused():
     message = r"Unknown precision 'float16': expected one of float32, bfloat16\."
     with pytest.raises(ValueError, match=message):
         distribution.set_precision("float16", "GPU")
-
-
-def test_a_machine_is_named_by_its_cards_and_its_processor(monkeypatch):
-    assert re.fullmatch(r"\d+ cores of .*\S", distribution.machine_name())
-    details = {"a": {"device_name": "NVIDIA H200"}, "b": {}, "c": {"device_name": "NVIDIA H200"}}
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [*details])
-    monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
-    assert re.fullmatch(r"2 NVIDIA H200, 1 GPU, \d+ cores of .*\S", distribution.machine_name())

@@ -1,0 +1,267 @@
+"""What the compilers of a TPU and of an H100 make of a pre-training's step, on neither.
+
+    python -m benchmarks.compiled_step [--targets=v5e,h100] [--programs=tiny:32x128,base:32x512]
+        [--python=v5e=VENV/bin/python,h100=VENV/bin/python] [--keep=FOLDER]
+
+A program is a size, rows and tokens a row. TensorFlow lowers the whole step, forward, backward and
+update, in bfloat16; the compilers that jax 0.10.2 brings compile it without the hardware: for a TPU
+libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's description in h100.txtpb
+(pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2). --python names
+environments that have them, if this one does not. A line a program: kernels, bytes that they move,
+the seconds that takes at the memory's speed, temporaries, seconds of compiling; below it what the
+step's parts move most. The compiler for a GPU times nothing there, and asks no library, so that
+products are Triton's. --keep keeps the programs, lowered and compiled.
+"""
+
+import argparse
+import collections
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+JAX = "0.10.2"
+
+
+class Target(NamedTuple):
+    """A chip: what it is called by, bytes and bfloat16 operations a second, bytes of memory."""
+
+    platform: str
+    topology: str
+    bytes_per_second: float
+    peak: float
+    memory: float
+
+
+# Sources: https://cloud.google.com/tpu/docs; NVIDIA's data sheet.
+TARGETS = {
+    "v5e": Target("tpu", "v5e:2x2", 819e9, 197e12, 16e9),
+    "v6e": Target("tpu", "v6e:2x2", 1640e9, 918e12, 32e9),
+    "h100": Target("cuda", "1x1x1", 3.35e12, 989e12, 80e9),
+}
+# What of libtpu looks for a TPU, on a machine or on the network, is told that there is none.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+# === The step, lowered by TensorFlow ===
+
+
+def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]:
+    """A step of one replica as StableHLO, and the FLOPs of its matrix products."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import keras
+    import tensorflow as tf
+
+    from bert_tf import features
+    from bert_tf.config import BertConfig
+    from bert_tf.modeling import BertPretrainer
+    from bert_tf.pretraining.cost import estimate_step
+    from bert_tf.training import optimizers, pretraining, schedules
+
+    device = {"tpu": "TPU", "cuda": "GPU"}[platform]
+    # The model asks what it computes on.
+    keras.distribution.list_devices = lambda *_: [f"{device.lower()}:0"]
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    config = BertConfig.from_preset(f"bert-{size}")
+    model = BertPretrainer(config)
+    schedule = schedules.WarmupLinearDecay(1e-4, warmup_steps=100, total_steps=10_000)
+    optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
+    loop = pretraining.PretrainingLoop(
+        model,
+        optimizer,
+        tf.distribute.get_strategy(),
+        seed=0,
+        jit_compile=True,
+        device_type=device,
+        clip_norm=1.0,
+    )
+    sizes = {"B": rows, "S": length, "P": max(1, math.ceil(0.15 * length))}
+    batch = {
+        key: tf.zeros([sizes[letter] for letter in feature.dimensions], feature.dtype)
+        for key, feature in features.PRETRAINING_FEATURES.items()
+    }
+    batch[features.CURSOR] = tf.zeros([rows, 4], tf.int32)
+    step = tf.function(loop.replica_step, jit_compile=True)
+    # No such device is there to lower for; the program is the same.
+    text = step.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
+    work = estimate_step(
+        config,
+        batch_size=rows,
+        max_seq_length=length,
+        max_predictions_per_seq=sizes["P"],
+        nsp=True,
+    )
+    return text, work.flops
+
+
+# === The compilers, in a process and perhaps an environment of their own ===
+
+
+def compile_program(program: str, name: str, hlo_file: str) -> None:
+    """Compiles a program, writes the result as text, and prints a line of JSON.
+
+    A process of its own: JAX, imported, may look for a TPU or take a GPU's memory.
+    """
+    import jax
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+    from jax.experimental import topologies
+
+    if jax.__version__ != JAX:
+        sys.exit(f"jax {JAX} is needed, and {jax.__version__} is installed")
+    target = TARGETS[name]
+    if target.platform == "cuda":
+        card = pathlib.Path(__file__).with_name(f"{name}.txtpb").read_text()
+        # The topology must be given, or it asks for a client, which needs a GPU.
+        options = {"topology_name": "", "topology": target.topology, "target_config": card}
+    else:
+        options = {"topology_name": target.topology}
+    device = topologies.get_topology_desc(platform=target.platform, **options).devices[0]
+    compiling = compiler.get_compile_options(
+        num_replicas=1, num_partitions=1, device_assignment=np.zeros((1, 1), int)
+    )
+    text = pathlib.Path(program).read_text()
+    with mlir.make_ir_context():
+        # The compilers do not know what XLA's bridge makes of tf.identity.
+        module = ir.Module.parse(text.replace("mhlo.copy", "stablehlo.optimization_barrier"))
+        began = time.monotonic()
+        found = device.client.compile(module, xla_client.DeviceList((device,)), compiling)
+        seconds = time.monotonic() - began
+    memory = found.get_compiled_memory_stats()
+    hlo = "\n".join(each.to_string() for each in found.hlo_modules())
+    pathlib.Path(hlo_file).write_text(hlo)
+    print(json.dumps([seconds, memory.argument_size_in_bytes, memory.temp_size_in_bytes]))
+    sys.stdout.flush()
+    os._exit(0)  # libtpu's own end fails without a TPU
+
+
+# === The compiled program ===
+
+_BYTES = {
+    **dict.fromkeys(("pred", "s8", "u8"), 1),
+    **dict.fromkeys(("s16", "u16", "f16", "bf16"), 2),
+    **dict.fromkeys(("s32", "u32", "f32"), 4),
+    **dict.fromkeys(("s64", "u64", "f64"), 8),
+}
+_ARRAY = re.compile(rf"\b({'|'.join(_BYTES)})\[([\d,]*)\](?:\{{([\d,]*)(?::T\(([\d,]+)\))?)?")
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)")
+_SOURCE = re.compile(r'op_name="([^"]*)"')
+# What only names or regroups what is there.
+_FREE = {"get-tuple-element", "tuple", "parameter", "bitcast", "constant"}
+
+
+def array_bytes(shape: str) -> int:
+    """The bytes of a shape's arrays as they are tiled in a TPU's memory, padding included.
+
+    >>> array_bytes("f32[10,3]"), array_bytes("f32[10,3]{1,0:T(8,128)}")
+    (120, 8192)
+    """
+    total = 0
+    for name, sizes, order, tile in _ARRAY.findall(shape):
+        dimensions = [int(size) for size in sizes.split(",") if size]
+        # The order has the fastest dimension first, and a tile has it last.
+        places = [int(each) for each in order.split(",") if each]
+        tiles = [int(each) for each in tile.split(",") if each]
+        for dimension, multiple in zip(places, reversed(tiles), strict=False):
+            dimensions[dimension] = -(-dimensions[dimension] // multiple) * multiple
+        total += math.prod(dimensions) * _BYTES[name]
+    return total
+
+
+def kernels(hlo: str) -> Iterator[tuple[int, str]]:
+    """The instructions of a program's entry that move bytes: how many, and where they come from."""
+    entry = hlo[hlo.index("\nENTRY") :]
+    sizes: dict[str, int] = {}
+    for line in entry[: entry.index("\n}")].split("\n"):
+        if found := _INSTRUCTION.match(line):
+            name, shape, operation, rest = found.groups()
+            sizes[name] = array_bytes(shape)
+            if operation in _FREE:
+                continue
+            operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
+            source = _SOURCE.search(line)
+            where = re.sub(r"_\d+\b", "", source.group(1)) if source else operation
+            yield sizes[name] + sum(sizes.get(each, 0) for each in operands), where[-70:]
+
+
+def account(
+    target: Target, hlo: str, seconds: float, arguments: int, temporaries: int, flops: float
+) -> list[str]:
+    """The line of a program, and what its parts move most."""
+    parts, counts = collections.Counter[str](), collections.Counter[str]()
+    for size, where in kernels(hlo):
+        parts[where] += size
+        counts[where] += 1
+    moved = sum(parts.values())
+    least = max(moved / target.bytes_per_second, flops / target.peak)
+    fits = "" if arguments + temporaries < target.memory else " TOO MUCH"
+    return [
+        f"{sum(counts.values()):,} kernels, {moved / 1e9:.2f} GB moved: "
+        f"{moved / target.bytes_per_second * 1e3:.1f} ms; products {flops / 1e12:.3g} TFLOP: "
+        f"{flops / target.peak * 1e3:.1f} ms, MFU {flops / target.peak / least:.0%} at most; "
+        f"{arguments / 1e9:.2f} GB variables and batch, {temporaries / 1e9:.2f} temporaries{fits}; "
+        f"compiled in {seconds:.0f} s",
+        *(
+            f"  {size / 1e9:7.2f} GB {counts[where]:4}  {where}"
+            for where, size in parts.most_common(8)
+        ),
+    ]
+
+
+def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[str]:
+    """Lowers and compiles a program for a target, and accounts for it."""
+    target = TARGETS[name]
+    size, _, shape = program.partition(":")
+    rows, length = map(int, shape.split("x"))
+    path, hlo_file = (folder / f"{name}-{size}-{shape}.{kind}" for kind in ("mlir", "hlo"))
+    environment = {**os.environ, **ENVIRONMENT}
+    text, flops = lower(target.platform, size, rows, length)
+    path.write_text(text)
+    words = [python, __file__, "--compile", str(path), name, str(hlo_file)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        return [f"the compiler ended with status {done.returncode}: {last}"]
+    seconds, arguments, temporaries = json.loads(done.stdout.splitlines()[-1])
+    return account(target, hlo_file.read_text(), seconds, arguments, temporaries, flops)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--compile"]:
+        compile_program(*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--targets", default="v5e,h100", help=f"some of {', '.join(TARGETS)}")
+    parser.add_argument("--programs", default="tiny:32x128")
+    parser.add_argument("--python", default="", help="TARGET=PATH of interpreters with a compiler")
+    parser.add_argument("--keep", help="a folder for the programs")
+    given = parser.parse_args()
+    pythons: Mapping[str, str] = dict(
+        each.partition("=")[::2] for each in given.python.split(",") if each
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(given.keep or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in given.targets.split(","):
+            for program in given.programs.split(","):
+                lines = measure(name, program, pythons.get(name, sys.executable), folder)
+                print(f"{name} {program}: " + "\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The stages of ``python -m bert_tf.reproduce``."""

@@ -1,0 +1,120 @@
+"""examples/paper: every command of the plan is one, runs are made once, the tables are right."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+
+import pytest
+from absl import flags
+
+from bert_tf.finetuning import resolution, settings
+from bert_tf.pretraining import settings as pretraining_settings
+from tests.documents import ROOT, commands
+
+SCRIPT = ROOT / "examples" / "paper" / "make_tables.py"
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the checkout is missing")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    spec = importlib.util.spec_from_file_location("make_tables", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def data(tables, tmp_path):
+    """A folder with every file that a task reads first, but RTE's."""
+    for task, sources in tables.TASKS.items():
+        for name in sources[0]["files"] if task != "RTE" else ():
+            path = tmp_path / "data" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
+def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
+    given = [f"--size={size}", "--input=a b.txt", f"--data_dir={data}", f"--output_dir={tmp_path}"]
+    tables.main([*given, "--pretrain_flags=--masked_lm_prob=0.3", "--dry_run"])
+    printed = capsys.readouterr().out
+    assert "\n# no glue/RTE/train.tsv in --data_dir" in printed
+    by_name = {}
+    for name, words in commands(printed):
+        by_name.setdefault(name, []).append(words)
+    assert {name: len(some) for name, some in by_name.items()} == {
+        "vocab": 1,
+        "pretrain": 15,  # of sizes 8, of tasks 2 more, of masks 5 more
+        "finetune": 93,
+    }
+    for words in by_name["pretrain"]:
+        pretraining_settings.define_flags(values := flags.FlagValues())
+        values(["pretrain", *words])
+        pretraining_settings.settings_from_flags(parsed=values)
+    for words in by_name["finetune"]:
+        settings.define_flags(values := flags.FlagValues())
+        values(["finetune", *words])
+        resolution.settings_from_flags(values)
+    assert "--objective=ltr" in printed and "--masked_lm_prob=0.3 --objective" not in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_overrides_are_joined_and_heads_keep_their_width(tables):
+    assert tables.joined("--a=1 --config_overrides=x=1", "--a=2 --config_overrides=y=2") == [
+        *("--a=2", "--config_overrides=x=1,y=2")
+    ]
+    row, heads = {"width": 0.5}, "--config_overrides=num_attention_heads=4"
+    sizes = "num_attention_heads=2,hidden_size=64,intermediate_size=256"
+    assert tables.sizes("bert-tiny", row, heads) == f"--config_overrides={sizes}"
+    with pytest.raises(ValueError, match="bert-tiny has too few blocks"):
+        tables.sizes("bert-tiny", {"blocks": 0.25}, "")
+
+
+def of_seeds(scores, **more):
+    of_dev = [{"dev": {"f1": score, "loss": 3.0}} for score in scores]
+    runs = [{"seed": n, "collapsed": None, "scores": s, **more} for n, s in enumerate(of_dev)]
+    return {"dev_set": "dev", "runs": runs}
+
+
+def test_of_a_sweep_the_best_configuration_counts_and_squad_is_in_percent(tables):
+    results = of_seeds([0.5, 0.7], learning_rate=2e-5)
+    results["runs"] += of_seeds([0.9], learning_rate=5e-5)["runs"]
+    results["configurations"] = [{"learning_rate": 2e-5}, {"learning_rate": 5e-5}]
+    assert [each["f1"] for _, _, each in tables.scores(results)] == [50, 70]
+    results = of_seeds([81.5])
+    results["runs"][0]["scores"]["dev"]["exact"] = 70.0
+    assert tables.scores(results) == [("0", "", {"f1": 81.5, "exact": 70.0})]
+
+
+def test_runs_are_made_once_failed_ones_again_and_tables_say_what_lacks(
+    tables, data, tmp_path, monkeypatch
+):
+    made = []
+
+    def run(words, stdout, stderr):
+        assert stdout is stderr
+        (place,) = [word.split("=", 1)[1] for word in words if word.startswith("--model_dir=")]
+        made.append(place.rpartition("/")[2])
+        if len(made) == 1:
+            return subprocess.CompletedProcess(words, returncode=1)
+        pathlib.Path(place).mkdir()
+        pathlib.Path(place, "results.json").write_text(json.dumps(of_seeds([0.8, 0.9])))
+        return subprocess.CompletedProcess(words, returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    given = ["--table=stability", "--checkpoint=tiny", f"--data_dir={data}"]
+    given.append(f"--output_dir={tmp_path}/out")
+    with pytest.raises(SystemExit, match="1 runs have failed"):
+        tables.main(given)
+    with pytest.raises(SystemExit, match="0"):
+        tables.main(given)
+    assert len(made) == 9 and made[0] == made[-1]  # 4 of MRPC and of CoLA
+    page = (tmp_path / "out/tables.md").read_text()
+    assert "| AdamW, 3 epochs | - | 85.0 ± 5.0 | - |" in page
+    assert "Missing: RTE, no glue/RTE/train.tsv in --data_dir." in page
+    lines = (tmp_path / "out/cells.csv").read_text().splitlines()
+    assert lines[0] == "run,metric,seed,score,collapsed" and len(lines) == 1 + 8 * 2
+    with pytest.raises(SystemExit, match="8 runs have failed"):
+        tables.main([*given, "--seeds=5"])
