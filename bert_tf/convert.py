@@ -21,7 +21,7 @@ from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import ALLOW_PICKLE, choice, string, switch
+from bert_tf.cli.flag_fields import choice, string, switch
 from bert_tf.cli.flag_rules import required
 from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
@@ -52,7 +52,10 @@ class _Settings:
         "model.safetensors; google_tf1: bert_model.ckpt; keras: one .keras file.",
         rules=[_NEEDED],
     )
-    allow_pickle: bool = switch(False, ALLOW_PICKLE)
+    allow_pickle: bool = switch(
+        False,
+        "Accept pytorch_model.bin. A pickle can run any code: only from someone you trust.",
+    )
 
 
 def define_flags() -> None:

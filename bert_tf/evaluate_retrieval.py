@@ -68,7 +68,6 @@ class RetrievalSettings:
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
-    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
 def define_flags() -> None:
@@ -146,7 +145,6 @@ def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
         settings.model,
         settings.max_seq_length,
         settings.batch_size,
-        settings.allow_pickle,
         settings.embedding_dims,
     )
     documents = embedder.directions([*found.documents.values()], "Documents")
@@ -167,9 +165,7 @@ def _rerank(
     from bert_tf.predicting.predictor import Predictor
     from bert_tf.training.progress import Progress
 
-    model = Predictor(
-        settings.reranker, batch_size=settings.batch_size, allow_pickle=settings.allow_pickle
-    )
+    model = Predictor(settings.reranker, batch_size=settings.batch_size)
     documents, reranked = [*found.documents.values()], ranked.copy()
     progress = Progress("Reranking", len(ranked), "queries")
     for first in range(0, len(ranked), _QUERIES_AT_ONCE):

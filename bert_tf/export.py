@@ -218,7 +218,6 @@ class ExportSettings:
             ),
         ],
     )
-    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
 def define_flags(values: flags.FlagValues | None = None) -> None:
@@ -256,7 +255,7 @@ def run(
     check_new(output)
     if model is None:
         print(f"Reading {settings.model}.", flush=True)
-        checkpoint = open_checkpoint(settings.model, settings.allow_pickle)
+        checkpoint = open_checkpoint(settings.model)
         options = _options(checkpoint, settings)
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:

@@ -193,7 +193,7 @@ def test_the_first_documents_are_reranked(path, model, reranker, top, tmp_path, 
     said = capsys.readouterr().out
     assert f"Before reranking: ndcg@10 {found[0]:.4f}.\n" in said
     assert ("Reranked by the probability of 'yes'.\n" in said) == (top == 100)  # of classes
-    ranked = predictor.Predictor(where, batch_size=64, allow_pickle=False).rank(query, documents)
+    ranked = predictor.Predictor(where, batch_size=64).rank(query, documents)
     assert [place for place, _ in ranked] == np.argsort(-relevance(query, documents)).tolist()
     assert ranked[0][1] > ranked[-1][1]
 

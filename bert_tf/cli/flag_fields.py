@@ -54,7 +54,6 @@ _IS_NUMBER = refuses(
     "--{flag}={value}: expected a number.",
 )
 SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
-ALLOW_PICKLE = "Accept pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 
 class WithoutEffect(NamedTuple):

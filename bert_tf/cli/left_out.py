@@ -25,8 +25,10 @@ _ONNX = "convert --format=huggingface, then optimum-cli export onnx"
 _TF_LITE = "call tf.lite.TFLiteConverter.from_saved_model on the export"
 _SEARCHED = "keep the vectors of the export's signature embed in a vector index such as faiss"
 _EXPLAINED = "convert --format=huggingface, then explain with captum or shap"
-_PICKLE = "convert the directory once with python -m bert_tf.convert --allow_pickle, and name its "
-_PICKLE += "output here"
+_PICKLE = (
+    "convert a pytorch_model.bin once with python -m bert_tf.convert --allow_pickle, and name "
+)
+_PICKLE += "its output here"
 _STOPS = "a run stops at the first step that is not finite, before anything is spoilt"
 _SIGNAL = "send SIGTERM, at which a run saves a checkpoint and ends with status 75"
 _LEAVE = "leave it out"

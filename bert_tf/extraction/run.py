@@ -106,7 +106,7 @@ def run(settings: ExtractionSettings) -> Manifest:
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
-    checkpoint = open_checkpoint(settings.model, settings.allow_pickle)
+    checkpoint = open_checkpoint(settings.model)
     if settings.pooling is None and checkpoint.not_computed:
         raise ValueError(
             f"{checkpoint.not_computed}; for the states of its BERT give --layers, or --pooling "

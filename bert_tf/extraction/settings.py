@@ -7,7 +7,6 @@ from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
 from bert_tf.cli.flag_fields import (
-    ALLOW_PICKLE,
     EMBEDDING_DIMS,
     STRATEGY,
     choice,
@@ -109,7 +108,6 @@ class ExtractionSettings:
         least=1,
     )
     strategy: str = choice("auto", STRATEGIES, STRATEGY)
-    allow_pickle: bool = switch(False, ALLOW_PICKLE)
 
     @property
     def is_pooled(self) -> bool:

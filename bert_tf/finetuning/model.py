@@ -58,11 +58,11 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         checkpoint, head = None, described.model.arguments
         embedding = described.sentence_embedding
     else:
-        checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        checkpoint = open_checkpoint(settings.init_checkpoint)
         if settings.init_layers:
             checkpoint = take_layers(checkpoint, settings.init_layers)
         if settings.backward_checkpoint:
-            second = open_checkpoint(settings.backward_checkpoint, settings.allow_pickle)
+            second = open_checkpoint(settings.backward_checkpoint)
             checkpoint = with_backward(checkpoint, second)
         pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
         head = {"pooling": "mean" if settings.few_shot and pooling == "cls" else pooling}

@@ -28,7 +28,7 @@ from .grid import NAMES, combinations
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("allow_pickle", "export", "max_search_hours", "language", "license", "explain_errors"),
+        *("export", "max_search_hours", "language", "license", "explain_errors"),
         *("remat", "on_bad_step", "spike_factor", "max_bad_steps"),
     }
 )
@@ -207,11 +207,6 @@ class FineTuningSettings:
         'squad: answer "" where its score is this much higher than the best answer\'s; by default '
         "the value that scores best on the evaluated set.",
         rules=[rules.for_kinds],
-    )
-    allow_pickle: bool = flag_fields.switch(
-        False,
-        "Accept an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code.",
-        heading="Model and rows",
     )
     max_seq_length: int = flag_fields.integer(
         None,

@@ -74,7 +74,7 @@ def check_inputs(
     for flag in ("init_checkpoint", "backward_checkpoint"):
         path = getattr(settings, flag)
         if path and (flag in moved or opens_start):
-            start = open_checkpoint(path, settings.allow_pickle)
+            start = open_checkpoint(path)
             fingerprints[f"--{flag}"] = start.fingerprint()
     if settings.teacher and ("teacher" in moved or not directory.has_progress()):
         fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task)[0].fingerprint()

@@ -36,7 +36,7 @@ _OUTPUTS, _OF = "outputs", "of"
 def open_teacher(settings: FineTuningSettings, task: Task) -> tuple[Checkpoint, TaskFile]:
     """Opens ``--teacher`` and checks that it was fine-tuned for the task and its classes."""
     path = str(settings.teacher)
-    teacher = open_checkpoint(path, settings.allow_pickle)
+    teacher = open_checkpoint(path)
     its = task_of(teacher)
     if its is None or teacher.tokenization is None:
         what = "task.json" if its is None else "vocabulary"

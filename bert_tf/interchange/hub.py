@@ -18,7 +18,7 @@ from typing import Any
 from bert_tf.paths import HUB_NAME, HUB_SCHEME
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, quote, reason
 
-from . import hugging_face, sentence_transformers, tokenizer_files
+from . import hugging_face, sentence_transformers, tokenizer_files, torch_files
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 _TEXTS = (
@@ -38,7 +38,7 @@ def is_name(path: str) -> bool:
     return path.startswith(HUB_SCHEME)
 
 
-def directory_of(path: str, allow_pickle: bool) -> str:
+def directory_of(path: str, allow_pickle: bool = False) -> str:
     """The directory of a model's files on this machine, fetched where they are not there yet."""
     match = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME).rstrip("/"))
     if match is None or ".." in path or "--" in match[1] or "//" in (match[2] or ""):
@@ -161,9 +161,8 @@ def _form(path: str, names: Iterable[str], allow_pickle: bool) -> tuple[str, ...
             return form
     raise _NothingToReadError(
         f"{path} has {listed(sorted(names), 12)}: expected {hugging_face.CONFIG} with "
-        f"{hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}; {hugging_face.PICKLED} is "
-        "fetched with --allow_pickle alone (allow_pickle=True in Python), because a pickle can "
-        "run code of whoever made it."
+        f"{hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}; of "
+        f"{hugging_face.PICKLED}, {torch_files.what_to_do(path)}."
     )
 
 

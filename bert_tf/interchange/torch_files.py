@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import os
 import re
 from typing import Any
 
@@ -29,12 +30,20 @@ def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     """
     if not allow_pickle:
         raise ValueError(
-            f"{path} is a pickle, which can run code of whoever made it: take the model's "
-            "safetensors file, or, if you trust the source, pass --allow_pickle "
-            "(allow_pickle=True in Python)."
+            f"{path} is a pickle, which can run code of whoever made it: "
+            f"{what_to_do(os.path.dirname(path))}."
         )
     _check_torch(path)
     return open_shards(path, _open_file) if path.endswith(".json") else _open_file(path)
+
+
+def what_to_do(model: str) -> str:
+    """The clause on a pickle that is not read; ``model`` is its directory, or its hub's name."""
+    return (
+        "take the model's safetensors file, or, if you trust the source, convert it once and name "
+        f"the output: python -m bert_tf.convert --model={model} --output=DIR --format=huggingface "
+        "--allow_pickle (in Python: bert_tf.load(..., allow_pickle=True))"
+    )
 
 
 def _import_torch() -> Any:

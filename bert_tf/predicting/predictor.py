@@ -72,8 +72,6 @@ class Predictor:
         max_seq_length: the most tokens of a row; by default the training's, else all positions.
         embedding_dims: how many numbers, the first ones, are kept of sentence embeddings.
         batch_size: examples at once.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
-            run any code.
 
     Raises:
         ValueError: there is no model, it has no task's head, or an argument does not fit it. The
@@ -101,7 +99,6 @@ class Predictor:
         max_seq_length: int | None = None,
         embedding_dims: int | None = None,
         batch_size: int = 64,
-        allow_pickle: bool = False,
     ) -> None:
         settings = settings_of_call(
             threshold=threshold,
@@ -111,14 +108,11 @@ class Predictor:
             max_seq_length=max_seq_length,
             embedding_dims=embedding_dims,
             batch_size=batch_size,
-            allow_pickle=allow_pickle,
         )
         model = getattr(model, "model", model)  # of a FineTuned
         self._model = model if isinstance(model, BertModel) else None
         self._checkpoint = (
-            open_checkpoint(model, settings.allow_pickle)
-            if self._model is None
-            else checkpoint_of(self._model)
+            open_checkpoint(model) if self._model is None else checkpoint_of(self._model)
         )
         task = _task(self._checkpoint, settings.max_seq_length)
         self.task_class = KINDS[task.kind].task_class

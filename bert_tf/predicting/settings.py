@@ -102,7 +102,6 @@ class PredictionSettings:
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
-    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:

@@ -34,7 +34,7 @@ def open_start(
         return settings, None
     under_way = directory is not None and directory.has_checkpoint()
     path = directory.path if directory is not None and under_way else settings.init_checkpoint
-    checkpoint = open_checkpoint(path, settings.allow_pickle)
+    checkpoint = open_checkpoint(path)
     tokenization = checkpoint.tokenization
     if tokenization is None:
         if not settings.vocab_file or settings.do_lower_case is None:

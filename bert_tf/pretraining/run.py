@@ -209,7 +209,7 @@ def _open_inputs(
         fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
     # Once the run has a checkpoint of its own, the one that it started from may be gone.
     if settings.init_checkpoint and ("init_checkpoint" in moved or not directory.has_progress()):
-        first = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        first = open_checkpoint(settings.init_checkpoint)
         fingerprints["--init_checkpoint"] = first.fingerprint()
     directory.check_inputs(fingerprints)
     return data, vocab, config

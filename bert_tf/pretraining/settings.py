@@ -107,7 +107,7 @@ MAY_DIFFER = frozenset(
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         "keep_steps",
         *("worker_hosts", "task_index", "connect_seconds"),
-        *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
+        *("eval_batch_size", "export", "dry_run", "mode", "eval_timeout"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
     }
 )
@@ -271,9 +271,6 @@ class PretrainingSettings:
                 says="--{flag} says its own --{other}: leave the flag out.",
             ),
         ],
-    )
-    allow_pickle: bool = switch(
-        False, "Accept an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
     )
     precision: str = choice(
         "float32",

@@ -65,7 +65,6 @@ def open_embedder(
     path: str | BertModel,
     max_seq_length: int | None = None,
     batch_size: int = 64,
-    allow_pickle: bool = False,
     embedding_dims: int | None = None,
     name: str = "",
 ) -> Embedder:
@@ -77,7 +76,7 @@ def open_embedder(
         ValueError: the model gives no vectors of texts, or shorter ones, has no vocabulary, or
             fewer positions than ``max_seq_length``.
     """
-    model = path if isinstance(path, BertModel) else load(path, allow_pickle=allow_pickle)
+    model = path if isinstance(path, BertModel) else load(path)
     name = name or (model.name if isinstance(path, BertModel) else path)
     embedding, positions = model.sentence_embedding, model.config.max_position_embeddings
     if embedding is None:

@@ -10,7 +10,7 @@ from .names import NAMES
 from .tokenization import BertTokenizerFast, DistilBertTokenizerFast
 
 _PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
-_PLACE = ("revision", "subfolder", "allow_pickle")  # options that say where a config is
+_PLACE = ("revision", "subfolder")  # options that say where a config is
 
 
 class _TFAutoModel:

@@ -84,7 +84,7 @@ class TFBertTokenizer(keras.layers.Layer):
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """The layer with the vocabulary of a directory, or of a model of the hub."""
-        given = ("do_lower_case", "revision", "subfolder", "allow_pickle")
+        given = ("do_lower_case", "revision", "subfolder")
         own = {key: options[key] for key in given if key in options}
         tokenizer = BertTokenizerFast.from_pretrained(pretrained_model_name_or_path, **own)
         return cls.from_tokenizer(tokenizer, **options)

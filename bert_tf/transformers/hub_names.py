@@ -51,7 +51,6 @@ def directory_of(
 ) -> tuple[str, dict[str, Any]]:
     """As ``path_of``, with the directory of the hub's files on this machine."""
     path, values = path_of(name, values)
-    allow_pickle = bool(values.pop("allow_pickle", False))
     if path.startswith(HUB_SCHEME):
-        path = hub_directory(path, allow_pickle)
+        path = hub_directory(path)
     return path, values

@@ -152,10 +152,10 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
                 model.
             *inputs: of the constructor, after the config.
             **options: ``config``; ``ignore_mismatched_sizes``, whether a head of another size
-                starts anew; ``revision``; ``subfolder``; ``allow_pickle``, whether a
-                ``pytorch_model.bin`` is read; settings of the config (``num_labels=3``);
-                ``name`` and ``trainable``, and what else a class of one's own takes. Those that
-                say how to fetch, or whose the weights are, mean nothing: the format is recognised.
+                starts anew; ``revision``; ``subfolder``; settings of the config
+                (``num_labels=3``); ``name`` and ``trainable``, and what else a class of one's own
+                takes. Those that say how to fetch, or whose the weights are, mean nothing: the
+                format is recognised.
 
         Raises:
             ValueError: nothing is there that can be read, or its weights have other sizes.
@@ -165,13 +165,12 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
         wants_info = values.pop("output_loading_info", False)
         config = values.pop("config", None)
-        allow_pickle = bool(values.pop("allow_pickle", False))
         if config is not None and not isinstance(config, PretrainedConfig):
             config = cls.config_class.from_pretrained(config)
         if config is not None and os.path.isfile(path):  # which has no config.json beside it
             checkpoint = open_for(path, config.to_dict())
         else:
-            checkpoint = open_checkpoint(path, allow_pickle)
+            checkpoint = open_checkpoint(path)
         if config is None:
             config = cls.config_class.of_checkpoint(checkpoint)
         others = config.update(values)

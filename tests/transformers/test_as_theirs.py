@@ -57,8 +57,7 @@ def test_next_sentence_labels_have_their_name():
         assert tuple(found.loss.shape) == (2,)
 
 
-def test_a_pickle_and_a_folder_below_are_read_where_it_is_said(tmp_path):
-    torch, stored = (pytest.importorskip(name) for name in ("torch", "safetensors.torch"))
+def test_a_folder_below_is_read_where_it_is_said(tmp_path):
     names = ("run", "run/checkpoint-5")
     outer, inner = (successor.TFBertForSequenceClassification(CONFIG) for _ in names)
     for model, name in zip((outer, inner), names, strict=True):
@@ -67,11 +66,8 @@ def test_a_pickle_and_a_folder_below_are_read_where_it_is_said(tmp_path):
         tmp_path / "run", subfolder="checkpoint-5"
     )
     np.testing.assert_array_equal(found(IDS).logits, inner(IDS).logits)
-    weights = stored.load_file(tmp_path / "run" / "model.safetensors")
-    torch.save(weights, tmp_path / "run" / "pytorch_model.bin")
-    (tmp_path / "run" / "model.safetensors").unlink()
     found = successor.TFAutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "run", from_pt=True, allow_pickle=True
+        tmp_path / "run", from_pt=True
     )
     np.testing.assert_array_equal(found(IDS).logits, outer(IDS).logits)
 
