@@ -10,8 +10,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf import api
-from bert_tf.tasks.embedding import open_embedder
+from bert_tf import api, load
+from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.similarity_task import at_length_1
 
 _PACKAGES = ("bert_tf", "tensorflow", "keras")
 
@@ -32,7 +34,7 @@ class _Clock(keras.callbacks.Callback):
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """Trains as is asked for, and writes the texts' vectors, or the classes that are predicted."""
-    clock, model = _Clock(), asked["start"]
+    clock, model = _Clock(), None
     given: dict[str, Any] = {"task": "similarity"}
     if asked["is_few_shot"]:
         # The texts to predict are a test set, which decides nothing.
@@ -57,8 +59,11 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         found = [int(record["prediction"]) for record in fine_tuned.predictions["test"]]
         np.save(asked["output"], found)
     elif asked["texts"]:
-        embedder = open_embedder(model, asked["max_seq_length"])
-        np.save(asked["output"], embedder.directions(asked["texts"], "Texts"))
+        model = model or load(asked["start"])
+        tokenizer, length = model.preprocessor.tokenizer, asked["max_seq_length"]
+        examples = similarity_examples(tokenizer, [asked["texts"]], max_seq_length=length)
+        inference = Inference(model, tokenizer, length, 64)
+        np.save(asked["output"], at_length_1(inference.in_order(examples)[:, 0]))
     return {"times": clock.times, "threads": os.cpu_count()}
 
 

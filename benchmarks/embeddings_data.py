@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.metrics.formulas import spearman_correlation
 from bert_tf.metrics.retrieval import judge_rankings, search
 from bert_tf.readers.glue import read_glue
-from bert_tf.tasks.embedding import at_length_1
+from bert_tf.tasks.similarity_task import at_length_1
 
 from .finetune_data import read_squad_articles
 
@@ -83,7 +83,7 @@ def _questions(folder: str, rows: int | None) -> Data:
     relevant = [{paragraphs.index(item.context): 1.0} for item in dev]
 
     def score(vectors: np.ndarray) -> Scores:
-        ranked, _ = search(*np.split(at_length_1(vectors), [len(questions)]))
+        ranked, _ = search(*np.split(at_length_1(vectors), [len(questions)]), 1000)
         judged = judge_rankings(ranked, relevant)
         return {name: 100 * value for name, value in judged.scores(["ndcg@10", "accuracy"]).items()}
 

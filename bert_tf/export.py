@@ -24,7 +24,7 @@ sample requests with their answers.
 With --onnx the directory, of any name, holds an ONNX file in place of the SavedModel: the model on
 ids, with the tokenizer's files, the labels and samples next to it (pip install 'bert_tf[onnx]').
 
-A model of sentence embeddings also compares texts with others and, with --corpus=FILE, searches.
+A model of sentence embeddings also compares texts with others.
 
 Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
 embeddings and one for next sentences, tags one for words that are split already.
@@ -40,7 +40,7 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, needs, required, without
+from bert_tf.cli.flag_rules import Given, Values, required, without
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
@@ -49,26 +49,19 @@ if TYPE_CHECKING:
     from bert_tf.saved_models.comparison import Difference
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.onnx_files import OnnxExport
-    from bert_tf.saved_models.search import Corpus
     from bert_tf.saved_models.served import ExportOptions
 
 # The flags that are fields of ``ExportOptions``.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
-    "embedding_dims",
     *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
     "transformers_signature",
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
-# The most texts of a corpus that static vectors are judged on, and the runs that a time is the
-# mean of.
-_MOST_JUDGED, _TIMES = 1000, 20
-# What a table of static vectors has no place for: it has a size and numbers of its own.
-_NOT_OF_STATIC = (*(name for name in _OPTIONS if name != "max_seq_length"), "tflite")
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
 _NOT_OF_ONNX = (
-    *(name for name in _NOT_OF_STATIC if name not in ("layers", "normalize", "embedding_dims")),
-    "corpus",
+    *(name for name in _OPTIONS if name not in ("max_seq_length", "layers", "normalize")),
+    "tflite",
 )
 
 
@@ -143,7 +136,6 @@ class ExportSettings:
         "Embeddings: blocks whose states are returned too, -1 for the last and 0 for the lowest.",
     )
     normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
-    embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
     doc_stride: int | None = _of_spans("tokens between the starts of two windows of a context")
     max_query_length: int | None = _of_spans("the most tokens of a question")
     n_best: int | None = _of_spans("how many answers are given to a question")
@@ -190,34 +182,6 @@ class ExportSettings:
             )
         ],
     )
-    corpus: str | None = flag_fields.string(
-        None,
-        "Sentence embeddings: texts that the signature search finds: a .csv, .tsv, .jsonl, .json "
-        "or .parquet table (.gz too), or a .txt with one on each line. Equal texts count once.",
-    )
-    corpus_column: str = flag_fields.string(
-        "text", "The column of a --corpus that is a table.", rules=[needs("corpus")]
-    )
-    delimiter: str | None = flag_fields.delimiter("a --corpus that is a", rules=[needs("corpus")])
-    encoding: str = flag_fields.encoding("a --corpus that is text", rules=[needs("corpus")])
-    nearest: int = flag_fields.integer(
-        10, "--corpus: how many texts are found.", least=1, rules=[needs("corpus")]
-    )
-    static_dims: int | None = flag_fields.integer(
-        None,
-        "Sentence embeddings, with --corpus: export a table of this many numbers for each piece "
-        "of the vocabulary instead of the model: a text's vector is the mean of its pieces', in a "
-        "hundredth of the time. How much of the model's similarities is kept is printed.",
-        least=1,
-        rules=[
-            needs("corpus"),
-            without(
-                *_NOT_OF_STATIC,
-                says="--{other} means nothing with --{flag}, which exports a table of float32 "
-                "vectors of length 1 instead of the model: leave one of the two out.",
-            ),
-        ],
-    )
 
 
 def define_flags(values: flags.FlagValues | None = None) -> None:
@@ -229,18 +193,12 @@ def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
     settings = flag_fields.checked(ExportSettings, flags.FLAGS)
-    files = [settings.corpus] if settings.corpus else []
-    paths.check_inputs(files=files, checkpoints=[settings.model])
+    paths.check_inputs(checkpoints=[settings.model])
     run(settings)
 
 
-def run(
-    settings: ExportSettings, model: "BertModel | None" = None
-) -> "Exported | OnnxExport | None":
-    """Exports a checkpoint, or a ``model`` in memory; prints what is where.
-
-    Of a table of static vectors ``None`` is returned.
-    """
+def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported | OnnxExport":
+    """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import check_new
@@ -269,16 +227,12 @@ def run(
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     if settings.onnx:
         return _write_onnx(model, options, output, settings)
-    if settings.static_dims:
-        _export_static(model, options, output, settings)
-        return None
     exported = export(
         model,
         output,
         options=options,
         name=settings.name,
         tflite=settings.tflite,
-        corpus=_corpus(model, options, settings),
     )
     _report(exported)
     return exported
@@ -317,108 +271,6 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)
-
-
-def _corpus(
-    model: "BertModel", options: "ExportOptions", settings: ExportSettings
-) -> "Corpus | None":
-    """What is to be searched, read and embedded; its size is checked before."""
-    if settings.corpus is None:
-        return None
-    from bert_tf.saved_models.search import Corpus, check_size
-    from bert_tf.tasks.embedding import open_embedder
-
-    texts = _corpus_texts(settings)
-    check_size(len(texts), options.embedding_dims or model.embedding_size, settings.nearest)
-    embedder = open_embedder(
-        model,
-        options.max_seq_length,
-        embedding_dims=options.embedding_dims,
-        name=settings.model,
-    )
-    return Corpus(texts, embedder.directions(texts, "Corpus"), settings.nearest)
-
-
-def _corpus_texts(settings: ExportSettings) -> list[str]:
-    """The different texts of a ``--corpus``; blank lines of a .txt are none."""
-    from bert_tf.readers.examples import BadRows, filled_text
-    from bert_tf.readers.records import LINES, LINES_COLUMN
-    from bert_tf.readers.tables import TableFile, check_delimiter, read_columns
-
-    path = str(settings.corpus)
-    is_lines = path.removesuffix(".gz").endswith(".txt")
-    column = LINES_COLUMN if is_lines else settings.corpus_column
-    delimiter = check_delimiter(settings.delimiter)
-    table = TableFile(path, settings.encoding, delimiter, LINES if is_lines else None)
-    bad = BadRows(path, skip=None)
-    rows = read_columns(table, [column], bad)
-    if is_lines:
-        rows = ((place, row) for place, row in rows if row.values[0].strip())
-    try:
-        found = bad.collect(rows, lambda row: filled_text(row.values[0], repr(column)))
-    except ValueError as error:
-        if is_lines or repr(column) not in str(error):
-            raise
-        # The column may be the default, which nobody named.
-        raise ValueError(f"--corpus_column={column}: {error}") from error
-    return list(dict.fromkeys(found))
-
-
-def _export_static(
-    model: "BertModel", options: "ExportOptions", output: str, settings: ExportSettings
-) -> None:
-    """Exports static vectors; says what is left of the model's similarities, and how fast it is."""
-    import time
-
-    import numpy as np
-    import tensorflow as tf
-
-    from bert_tf.files import move_new, scratch_directory
-    from bert_tf.metrics.formulas import spearman_correlation
-    from bert_tf.saved_models.search import Corpus
-    from bert_tf.saved_models.static import TABLE, Static, export_static, static_table
-    from bert_tf.tasks.embedding import open_embedder
-
-    dims, size = settings.static_dims or 0, model.embedding_size
-    embedder = open_embedder(model, options.max_seq_length, name=settings.model)
-    if dims > size:
-        raise ValueError(f"--static_dims={dims}: expected {size} at most, as vectors have so many.")
-    texts = _corpus_texts(settings)
-    tokenizer = model.preprocessor.tokenizer
-    pieces = tokenizer.tokenize(tf.constant(texts)).flat_values.numpy()
-    table = static_table(model, dims, np.bincount(pieces, minlength=tokenizer.vocab_size))
-    static = Static(tokenizer, table)
-    vectors = static.directions(tf.constant(texts)).numpy()
-    corpus = Corpus(texts, vectors, settings.nearest)
-    judged = texts[:: -(-len(texts) // _MOST_JUDGED)]
-    # It takes its place when all is measured: the same command goes again after an interrupt.
-    with scratch_directory(output) as folder:
-        made = os.path.join(folder, "1")
-        oldest = export_static(static, made, corpus, settings.name)
-        embedder.directions(judged[:1], "The first text")  # which is mostly tracing
-        began = time.perf_counter()
-        theirs = embedder.directions(judged, "The model's vectors")
-        seconds = [time.perf_counter() - began]
-        embed = tf.saved_model.load(made).signatures["embed"]
-        ours = embed(text=tf.constant(judged))["sentence_embedding"].numpy()
-        for batch in (judged, judged[:1]):
-            began = time.perf_counter()
-            for _ in range(_TIMES):
-                embed(text=tf.constant(batch))
-            seconds.append((time.perf_counter() - began) / _TIMES)
-        move_new(made, output)
-    kept = "is not compared with the model's: that takes three texts."
-    if len(judged) > 2:  # two have one similarity, which is in no order
-        above = np.triu_indices(len(judged), 1)
-        share = spearman_correlation(*((found @ found.T)[above] for found in (theirs, ours)))
-        kept = f"is the model's to {share:.3f} (Spearman)."
-    print(
-        f"Static: {dims} numbers for each of {len(table):,} pieces ({TABLE} has them for NumPy).\n"
-        f"The order of the similarities of {len(judged):,} texts {kept}\n"
-        f"One text takes {seconds[2] * 1000:.2f} ms; {len(judged) / seconds[1]:,.0f} "
-        f"texts a second, the model's {len(judged) / seconds[0]:,.0f}.\n{output}: embed, search; "
-        f"TensorFlow Serving {oldest} and later run it."
-    )
 
 
 def _write_onnx(

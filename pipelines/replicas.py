@@ -35,6 +35,13 @@ class Share:
             numbers = tf.minimum(self._begin + tf.range(self._size), self._batch_size - 1)
             self.rows = tf.nest.map_structure(lambda rows: tf.gather(rows, numbers), batch)
 
+    def real(self, rows: Any) -> Any:
+        """Rows (R, ...) of this share without what repeats the last: perhaps none."""
+        if self.num_replicas == 1:
+            return rows
+        count = tf.maximum(self._batch_size - self._begin, 0)
+        return tf.nest.map_structure(lambda values: values[:count], rows)
+
     def join(self, outputs: Any) -> Any:
         """Floats (R, ...) of this share to those of the whole batch, (B, ...), on every replica.
 

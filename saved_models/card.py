@@ -142,9 +142,6 @@ def _facts(served: Served, oldest_serving: str, differences: Differences) -> Ite
             f"{embedding.pooling}{cut}{scaled}."
         )
         yield prefixes(model)
-    if served.index is not None:
-        count = served.index.vectors.shape[0]
-        yield f"Searches {count:,} texts, and finds the {served.index.nearest} nearest of them."
     yield f"Runs in TensorFlow Serving {oldest_serving} and later."
 
 

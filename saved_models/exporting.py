@@ -41,7 +41,6 @@ from .card import model_card
 from .comparison import Differences, compare_signatures, compare_tflite
 from .embeddings import endpoints
 from .samples import Sample, run_samples
-from .search import Corpus, Index
 from .served import ExportOptions, Signature
 from .signatures import model_signatures
 from .verification import write_hashes
@@ -90,7 +89,6 @@ def export(
     options: ExportOptions = _DEFAULTS,
     name: str = "bert",
     tflite: str | None = None,
-    corpus: Corpus | None = None,
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
@@ -107,7 +105,6 @@ def export(
         name: what a server is to call it.
         tflite: how the weights of the encoder are stored that is written for TF Lite, one of
             ``choices.QUANTIZATIONS``; ``None``: none is written.
-        corpus: of a model of embeddings, what its signature ``search`` finds.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
@@ -122,8 +119,7 @@ def export(
             "call it outside."
         )
     tokenizer = tokenizer or _own_tokenizer(model)
-    index = None if corpus is None else Index(corpus)
-    served = dataclasses.replace(precision.serve(model, tokenizer, options), index=index)
+    served = precision.serve(model, tokenizer, options)
     signatures = model_signatures(served)
     traced = trace(signatures)
     attributes = endpoints(served)
@@ -146,9 +142,7 @@ def export(
         differences: Differences = {}
         float32 = dataclasses.replace(options, precision="float32", weights="float32")
         if options != float32:
-            reference = precision.serve(model, tokenizer, float32)
-            reference = dataclasses.replace(reference, index=index)
-            differences = compare_signatures(reference, samples)
+            differences = compare_signatures(precision.serve(model, tokenizer, float32), samples)
         if tflite:
             path = os.path.join(folder, TFLITE)
             lite.write_tokens(served, path, tflite)

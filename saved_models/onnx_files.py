@@ -180,7 +180,7 @@ def write_onnx(
 def _served(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
     """A copy of the model in float32, untraced."""
     copied = copy_model(model, "float32")
-    embedding = copied.sentence_embedding = model.cut_embedding(options.embedding_dims)
+    embedding = model.sentence_embedding
     return Served(
         model=copied,
         call=functools.partial(copied, training=False),

@@ -59,7 +59,6 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     length = max_seq_length(model, options)
     copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
-    copied.sentence_embedding = model.cut_embedding(options.embedding_dims)
     storage = StoredWeights(copied, options.weights)
     exact = Served(
         model=copied,

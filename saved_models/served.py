@@ -29,8 +29,6 @@ class ExportOptions:
         top_k: the guesses for each ``[MASK]``.
         layers: the blocks whose states are embeddings too, -1 the last and 0 the lowest.
         normalize: whether embeddings are scaled to the Euclidean length 1.
-        embedding_dims: how many numbers, the first ones, are kept of sentence embeddings; ``None``:
-            all.
         doc_stride: of questions: how many tokens after a window of the context the next begins.
         max_query_length: the most tokens of a question.
         n_best: the answers to a question.
@@ -62,7 +60,6 @@ class ExportOptions:
     top_k: int = 5
     layers: tuple[int, ...] = ()
     normalize: bool = False
-    embedding_dims: int | None = None
     doc_stride: int = 128
     max_query_length: int = 64
     n_best: int = 20
@@ -124,7 +121,6 @@ class Served:
             finds them, and int8's scales.
         resources: what the traces read besides variables; to be saved with the signatures.
         vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
-        index: of a model of embeddings, the ``search.Index`` that it searches.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
             computed and are 0, and in bfloat16 the matrices of a small encoder are constants.
             ``None`` in ``quick`` itself.
@@ -140,7 +136,6 @@ class Served:
     resources: tuple[Any, ...] = ()
     guess: Any = None
     vectors: Any = None
-    index: Any = None
     quick: "Served | None" = None
 
     @property

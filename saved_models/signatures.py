@@ -34,7 +34,6 @@ from .classification import (
 from .embeddings import DOCUMENT, call_on_tokens, check_layers, compare, embed, encode_tokens
 from .fill_mask import fill_masks, fills_masks
 from .question_answering import answer
-from .search import search
 from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
 
@@ -55,7 +54,7 @@ def model_signatures(served: Served) -> Signatures:
     |----------------------|-----------------|--------------------------------------------------|
     | `BertPretrainer`     | fill-mask       | `embed`, `tokens`, `next_sentence` with its head |
     | `BertEncoder`        | embeddings      | `tokens`; with a sentence embedding `embed` and  |
-    |                      |                 | `similarity`, with a corpus `search`             |
+    |                      |                 | `similarity`                                     |
     | `BertClassifier`,    | `text`, or with | `text`, `pair`, `tokens`, `classify`             |
     | `BertRegressor`      | `pair` `pair`   | the same, with `regress` for `classify`          |
     | `BertTokenClassifier`| entities        | `words`, `tokens`                                |
@@ -176,12 +175,6 @@ _COMPARING = _Head(
     samples.requests_of_similar,
     "Compares texts with others, by cosines: a row of others for each text, or one row for all.",
 )
-_SEARCHING = _Head(
-    search,
-    _TEXT,
-    samples.requests_of_texts,
-    "Finds the texts of the corpus that are nearest to a text, the nearest first.",
-)
 _FILLING = _Head(
     fill_masks,
     _TEXT,
@@ -234,7 +227,7 @@ def _of_encoder(served: Served) -> dict[str, _Head]:
     found |= {"embed": _EMBEDDING, "similarity": _COMPARING}
     if embedding.query_prefix != embedding.document_prefix:
         found["embed_documents"] = _EMBEDDING_DOCUMENTS
-    return {**found, "search": _SEARCHING} if served.index is not None else found
+    return found
 
 
 def _of_texts_or_pairs(
@@ -271,7 +264,7 @@ _APIS = {classify: ("classify", classify_examples), regress: ("regress", regress
 
 _Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]
 _THEIRS = "transformers_signature"  # transformers had no class of a BertFeatureTagger
-_EMBEDDING_OPTIONS = (_THEIRS, "layers", "normalize", "embedding_dims")
+_EMBEDDING_OPTIONS = (_THEIRS, "layers", "normalize")
 _SPAN_OPTIONS = (_THEIRS, "doc_stride", "max_query_length", "n_best", "max_answer_length")
 # By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
 # something to it and not to every model.

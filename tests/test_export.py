@@ -180,51 +180,6 @@ def test_layers_are_numbers(encoder, tmp_path):
         run(f"--model={encoder}", f"--output={tmp_path}/1", "--allowed_batch_sizes=8,x")
 
 
-# === A corpus ===
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "given"),
-    [
-        ("a.txt", "déjà vu\n\nso\n \ndéjà vu\n\n", {}),
-        ("a.csv", "text,n\ndéjà vu,1\nso,2\n", {"encoding": "cp1252"}),
-        ("a.csv", "n;said\n1;déjà vu\n2;so\n", {"delimiter": ";", "corpus_column": "said"}),
-    ],
-)
-def test_a_corpus_is_read_as_other_tables_are(tmp_path, name, content, given):
-    (tmp_path / name).write_text(content, encoding=given.get("encoding"))
-    settings = command.ExportSettings(corpus=str(tmp_path / name), **given)
-    assert command._corpus_texts(settings) == ["déjà vu", "so"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("a.csv", "a,b\n1,2\n", r"^--corpus_column=text: .*a\.csv, line 1: expected one column 't"),
-        (
-            "a.jsonl",
-            '{"a": 1}\n',
-            r"^--corpus_column=text: .*line 1: .*, got a; correct the row\.$",
-        ),
-        ("a.csv", "text,b\n,2\n", r"line 2: expected text in 'text', got ''; correct the row\.$"),
-        ("a.csv", "text,b\n\xff,2\n", r"^/.*: finetune, predict and export take --encoding, such"),
-        ("a.txt", " \n\n", r"^/.*/a\.txt has no rows"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read_is_named(tmp_path, name, content, sentence):
-    (tmp_path / name).write_bytes(content.encode("latin-1"))
-    with pytest.raises(ValueError, match=sentence):
-        command._corpus_texts(command.ExportSettings(corpus=str(tmp_path / name)))
-
-
-@pytest.mark.parametrize("more", [[], ["--static_dims=3"]])
-def test_a_model_without_embeddings_is_named_by_its_path(classifier, tmp_path, more):
-    (tmp_path / "a.txt").write_text("so\n")
-    corpus = (f"--corpus={tmp_path}/a.txt", "--nearest=1")
-    with pytest.raises(ValueError, match=f"^{classifier} is no model of sentence embeddings: tra"):
-        run(f"--model={classifier}", f"--output={tmp_path}/1", *corpus, *more)
-
-
 # === As a person runs it ===
 
 

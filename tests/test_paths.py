@@ -36,7 +36,6 @@ COMMANDS = {
     "predict --model=. --input=there.csv": NONE,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": NONE,
     "extract_features --output=run --model=. --input=there.csv": NONE,
-    "evaluate_retrieval --data_dir=. --model=.": NONE,
     "convert --output=run --format=bert_tf --model=.": NONE,
     "export --output=run/1 --model=.": NONE,
     "export --output=run/1 --model=there.csv": NONE.replace(".", "there.csv", 1),

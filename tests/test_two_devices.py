@@ -142,7 +142,6 @@ def test_extraction_writes_the_same(folder, pooling):
     [
         small_runs.parse,
         functools.partial(run_main, bert_tf.predict),
-        functools.partial(run_main, bert_tf.extract_features),
     ],
 )
 def test_a_strategy_of_several_machines_is_refused(command):

@@ -35,10 +35,6 @@ STRATEGY = (
     "mirrored: every GPU of this machine shares each batch. one_device: the first GPU, or the CPU. "
     "auto: mirrored where there are several GPUs."
 )
-EMBEDDING_DIMS = (
-    "Sentence embeddings: keep only the first N numbers of each vector; by default all. "
-    "finetune --matryoshka_dims trains for it."
-)
 REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."

@@ -110,6 +110,7 @@ FLAGS = {
     "embed_as": _PREFIXED,
     "variant": "give --layers, and combine them yourself; bert_tf.BertFeatures has the paper's "
     "combinations",
+    "strategy": f"every GPU of the machine is used, or those of CUDA_VISIBLE_DEVICES; {_LEAVE}",
     "lines_per_shard": f"it is chosen by --pooling; {_LEAVE}",
     # === Of exports ===
     "onnx": _ONNX,

@@ -10,7 +10,6 @@ Files with one vector for each line:
 * ``jsonl``: an object a line, of ``linex_index`` and ``layers``.
 * ``numpy``: an ``.npz`` of ``line_index`` (N,) int64 and ``values`` (N, D).
 * ``parquet``: a row a line, of ``line_index`` and ``values``, a list of D floats.
-* ``tfrecord``: a ``tf.train.Example`` a line, of ``line_index`` and ``values``, D floats.
 
 Files with one vector for each token:
 
@@ -18,7 +17,6 @@ Files with one vector for each token:
   object of ``token`` and ``layers``.
 * ``numpy`` has ``lengths`` (N,) and ``token_ids`` (T,) int32 besides, and ``values`` (T, D).
 * ``parquet`` has ``tokens`` besides, a list of strings; ``values`` is a list of lists.
-* ``tfrecord`` has ``tokens`` besides; ``values`` has each token's, one after the other.
 
 ``layers`` is a list of objects of ``index`` and ``values``, which are rounded to six places.
 Elsewhere values are float32, and where there are several layers an axis for them is before D.
@@ -54,7 +52,7 @@ class Manifest:
     """What an output holds so far."""
 
     flags: Mapping[str, Any]  # what all numbers depend on; digests of the text and the model
-    layers: tuple[int | str, ...]  # their names, in the order of the values
+    layers: tuple[int, ...]  # their numbers, in the order of the values
     width: int  # how many numbers a vector has
     # The files, each ``{"file": ..., "lines": ...}``, in the order of their lines.
     shards: tuple[Mapping[str, Any], ...] = ()
@@ -122,7 +120,7 @@ def _check_types(found: Manifest) -> None:
         all(type(count) is int and count >= 0 for count in (*counts, found.lines_not_utf8))
         and isinstance(found.flags, dict)
         and isinstance(found.complete, bool)
-        and all(isinstance(layer, int | str) for layer in found.layers)
+        and all(isinstance(layer, int) for layer in found.layers)
         and all(
             isinstance(shard, dict)
             and isinstance(shard.get("file"), str)
@@ -159,7 +157,7 @@ def save(path: str, manifest: Manifest) -> None:
 class Layout(NamedTuple):
     """What every file of an output has in common."""
 
-    layers: tuple[int | str, ...]  # L names
+    layers: tuple[int, ...]  # L numbers
     width: int  # D
     is_pooled: bool  # whether a line has one vector
     vocabulary: tuple[str, ...]  # the pieces in the order of their ids
@@ -220,25 +218,6 @@ def _write_numpy(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block])
                 member.write(block.values.astype("<f4").tobytes())
 
 
-def _write_tfrecord(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block]) -> None:
-    vocabulary = [piece.encode() for piece in layout.vocabulary]
-    with tf.io.TFRecordWriter(path) as writer:
-        for block in blocks:
-            starts = block.rows.starts
-            for number in range(len(block.rows.lengths)):
-                example = tf.train.Example()
-                feature = example.features.feature
-                feature["line_index"].int64_list.value.append(block.rows.first_line + number)
-                values = block.values[number]
-                if not layout.is_pooled:
-                    of_line = slice(starts[number], starts[number + 1])
-                    tokens = [vocabulary[token] for token in block.rows.ids[of_line]]
-                    feature["tokens"].bytes_list.value.extend(tokens)
-                    values = block.values[of_line]
-                feature["values"].float_list.value.extend(values.reshape(-1))
-                writer.write(example.SerializeToString(deterministic=True))
-
-
 def _write_parquet(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block]) -> None:
     import pyarrow
     import pyarrow.parquet
@@ -281,7 +260,6 @@ WRITERS: Mapping[str, tuple[str, Writer]] = {
     "jsonl": (".jsonl", _write_jsonl),
     "numpy": (".npz", _write_numpy),
     "parquet": (".parquet", _write_parquet),
-    "tfrecord": (".tfrecord", _write_tfrecord),
 }
 
 

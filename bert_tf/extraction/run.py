@@ -19,7 +19,6 @@ from bert_tf.files import whole_file
 from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.feature_based import LayerMixture, check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
 from bert_tf.pipelines.corpus import counted
 from bert_tf.pipelines.corpus_files import find_files
@@ -37,10 +36,11 @@ _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
 # What is held at once before it is written: 128 MiB.
 _NUMBERS_AT_ONCE = 1 << 25
+# By whether lines are pooled; so many have 30 MB, or 90 MB.
+_LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
-    *("format", "layers", "variant", "pooling", "normalize"),
-    *("max_seq_length", "batch_size", "precision", "lines_per_shard"),
-    *("embedding_dims", "embed_as"),
+    *("format", "layers", "pooling", "normalize"),
+    *("max_seq_length", "batch_size", "precision"),
 )
 
 
@@ -58,9 +58,13 @@ def run(settings: ExtractionSettings) -> Manifest:
     check_can_write(settings.format)
     files = find_files(settings.input)
     total = sum(file.size for file in files)
-    with open_devices(settings.strategy, settings.precision).scope():
+    with open_devices("auto", settings.precision).scope():
         encoder, preprocessor = _load(settings)
-    embedding = _embedding(settings, encoder)
+    # The model's own, where nothing else was chosen.
+    embedding = encoder.sentence_embedding if settings.pooling is None else None
+    if embedding is not None:
+        scaled = ", scaled to length 1" if embedding.normalize else ""
+        print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
     blocks = encoder.config.num_hidden_layers
     how = (embedding.pooling, embedding.normalize) if embedding else ()
     settings = settings.decide(blocks, *how)
@@ -89,8 +93,10 @@ def run(settings: ExtractionSettings) -> Manifest:
     vocabulary = tuple(preprocessor.tokenizer.vocab)
     layout = Layout(extractor.layers, extractor.width, settings.is_pooled, vocabulary)
     try:
-        prefix = getattr(embedding, f"{settings.embed_as}_prefix", "")
-        while shard := _next_shard(lines, preprocessor, settings.lines_per_shard, prefix):
+        prefix = "" if embedding is None else embedding.document_prefix
+        while shard := _next_shard(
+            lines, preprocessor, _LINES_PER_FILE[settings.is_pooled], prefix
+        ):
             display.begin(done.bytes_read, shard)
             done = _write(settings, extractor, layout, shard, done, display)
     except KeyboardInterrupt:
@@ -129,22 +135,6 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
             f"--model={settings.model} has no vocabulary: put its vocab.txt into the directory."
         )
     return encoder, encoder.preprocessor
-
-
-def _embedding(settings: ExtractionSettings, encoder: BertEncoder) -> SentenceEmbedding | None:
-    """The model's own embedding, where it has one and nothing else was chosen."""
-    if settings.pooling is not None:
-        return None
-    embedding = encoder.sentence_embedding = encoder.cut_embedding(settings.embedding_dims)
-    if embedding is None and settings.embed_as != "document":
-        raise ValueError(
-            f"--embed_as={settings.embed_as}: {settings.model} is no model of sentence embeddings: "
-            "leave it out."
-        )
-    if embedding is not None:
-        scaled = ", scaled to length 1" if embedding.normalize else ""
-        print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
-    return embedding
 
 
 def _next_shard(
@@ -270,14 +260,8 @@ class _Extractor:
                     f"--layers has {layer}, and {settings.model} has {blocks} blocks: "
                     f"expected numbers from {-blocks} to {blocks - 1}."
                 )
-        self.layers: tuple[int | str, ...] = settings.layers
-        self.width = hidden
-        if settings.variant is not None:
-            check_variant(settings.variant, blocks)
-            self.layers = (settings.variant,)
-            self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
-        if embedding is not None:
-            self.width = encoder.embedding_size
+        self.layers = settings.layers
+        self.width = hidden if embedding is None else encoder.embedding_size
         self._settings, self._preprocessor = settings, preprocessor
         how = (embedding, self.layers, settings.pooling or "none", settings.normalize)
         # Traced when it is first needed: the output may be another's, or finished.
@@ -322,7 +306,7 @@ def _vectors(
     encoder: BertEncoder,
     batch: Any,
     embedding: SentenceEmbedding | None,
-    layers: tuple[int | str, ...],
+    layers: tuple[int, ...],
     pooling: str,
     normalized: bool,
 ) -> tf.Tensor:
@@ -330,12 +314,7 @@ def _vectors(
     if embedding is not None:
         return encoder.embed(batch)[:, None]
     outputs = encoder(batch, training=False)
-    states = [
-        LayerMixture(layer)(outputs)
-        if isinstance(layer, str)
-        else outputs[features.ENCODER_OUTPUTS][layer]
-        for layer in layers
-    ]
+    states = [outputs[features.ENCODER_OUTPUTS][layer] for layer in layers]
     vectors = [pool(tf.cast(s, tf.float32), batch[features.INPUT_MASK], pooling) for s in states]
     return tf.stack([normalize(v) if normalized else v for v in vectors], axis=-2)
 

@@ -5,10 +5,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
+from bert_tf.choices import POOLINGS, PRECISIONS
 from bert_tf.cli.flag_fields import (
-    EMBEDDING_DIMS,
-    STRATEGY,
     choice,
     defaults,
     integer,
@@ -16,24 +14,14 @@ from bert_tf.cli.flag_fields import (
     switch,
     words,
 )
-from bert_tf.cli.flag_rules import check, one_of, refuses, required
+from bert_tf.cli.flag_rules import check, refuses, required
 
-FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
+FORMATS = ("jsonl", "numpy", "parquet")
 _GOOGLES_LAYERS = (-1, -2, -3, -4)
-_LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
 _NEEDED = required("extract_features needs --model, --input and --output")
 _OF_ONE_VECTOR = refuses(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
-)
-_DOCUMENT = "document"
-_OWN = refuses(
-    lambda value, values: (
-        value not in (None, _DOCUMENT)
-        and any(values[name] is not None for name in ("pooling", "layers", "variant"))
-    ),
-    "--{flag} is for the model's own sentence embedding, and --pooling, --layers and --variant ask "
-    "for something else: leave it out.",
 )
 
 
@@ -41,8 +29,8 @@ _OWN = refuses(
 class ExtractionSettings:
     """Every flag of ``bert_tf.extract_features``, its value resolved.
 
-    ``layers`` is () if a ``variant`` is given. The model decides what is not given (``decide``):
-    ``layers`` are ``None`` until then, and ``pooling``, where layers and variant are not given.
+    The model decides what is not given (``decide``): ``layers`` are ``None`` until then, and so is
+    ``pooling``, where layers are not given.
     """
 
     model: str = string(
@@ -61,19 +49,12 @@ class ExtractionSettings:
     format: str = choice(
         "jsonl",
         FORMATS,
-        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: needs pyarrow. "
-        "tfrecord: tf.train.Example.",
+        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: needs pyarrow.",
     )
     layers: tuple[int, ...] = words(
         None,
         "The blocks to read, -1 for the last and 0 for the lowest. Default: -1,-2,-3,-4, or as "
         "many of these as the model has; -1 where lines are pooled.",
-    )
-    variant: str | None = choice(
-        None,
-        UNLEARNED_VARIANTS,
-        "Instead of --layers, a row of the paper's table 7 (feature-based NER).",
-        rules=[one_of("say which layers to read", "layers")],
     )
     pooling: str | None = choice(
         None,
@@ -81,18 +62,10 @@ class ExtractionSettings:
         "One vector a line: that of [CLS] or of the last token, or the mean or the maximum over "
         "all tokens, [CLS] and [SEP] included. none: one vector for each token. Default: none; a "
         "directory of sentence-transformers gives the embedding that it describes, unless --layers "
-        "or --variant is given.",
+        "is given.",
     )
     normalize: bool = switch(
         False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
-    )
-    embedding_dims: int | None = integer(None, EMBEDDING_DIMS, least=1, rules=[_OWN])
-    embed_as: str = choice(
-        _DOCUMENT,
-        (_DOCUMENT, "query"),
-        "Sentence embeddings: the prefix that each line gets, the model's own for documents (the "
-        "texts to find) or for queries (the texts to search with).",
-        rules=[_OWN],
     )
     max_seq_length: int | None = integer(
         None,
@@ -101,13 +74,6 @@ class ExtractionSettings:
     )
     batch_size: int = integer(32, "The most lines of a batch, over all devices.", least=1)
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
-    lines_per_shard: int = integer(
-        None,
-        "Lines of each output file, by default 10,000 where lines are pooled, 1,000 where not; a "
-        "killed command loses only the file in progress.",
-        least=1,
-    )
-    strategy: str = choice("auto", STRATEGIES, STRATEGY)
 
     @property
     def is_pooled(self) -> bool:
@@ -124,8 +90,6 @@ class ExtractionSettings:
         is_pooled = changes.get("pooling", self.pooling) != "none"
         if self.layers is None:
             changes["layers"] = (-1,) if is_pooled else _GOOGLES_LAYERS[:blocks]
-        if self.lines_per_shard is None:
-            changes["lines_per_shard"] = _LINES_PER_SHARD[is_pooled]
         return dataclasses.replace(self, **changes)
 
 
@@ -133,12 +97,8 @@ def resolve(**given: Any) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given."""
     wanted = {**defaults(ExtractionSettings), **given}
     check(ExtractionSettings, wanted, given)
-    layers, variant = wanted["layers"], wanted["variant"]
-    if layers is not None:
-        wanted["layers"] = _parse_layers(layers)
-    elif variant is not None:
-        wanted["layers"] = ()
-    if layers is not None or variant is not None:
+    if wanted["layers"] is not None:
+        wanted["layers"] = _parse_layers(wanted["layers"])
         wanted["pooling"] = wanted["pooling"] or "none"
     wanted["input"] = tuple(wanted["input"])
     return ExtractionSettings(**wanted)

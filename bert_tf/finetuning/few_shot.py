@@ -16,9 +16,8 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
-from bert_tf.tasks.embedding import at_length_1
 from bert_tf.tasks.inference import Inference
-from bert_tf.tasks.similarity_task import SimilarityTask
+from bert_tf.tasks.similarity_task import SimilarityTask, at_length_1
 from bert_tf.tasks.task import Task, TrainingOptions
 
 from .settings import FineTuningSettings

@@ -70,7 +70,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         config = with_rates(config, settings)
         embedding = None
         if settings.kind.embeds:
-            embedding, head = _embedding(settings, checkpoint), _dense(settings, checkpoint)
+            embedding, head = _embedding(settings, checkpoint), _dense(checkpoint)
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
@@ -99,12 +99,6 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--lora_rank={settings.lora_rank} is more than the {config.hidden_size} rows of a "
             f"matrix of {settings.init_checkpoint}: 8 is usual."
         )
-    size = head.get("dense_size") or config.hidden_size
-    if settings.matryoshka_dims and settings.matryoshka_dims[0] >= size:
-        raise ValueError(
-            f"--matryoshka_dims={','.join(map(str, settings.matryoshka_dims))}: expected numbers "
-            f"below {size}, as vectors have so many."
-        )
     for variant in settings.variants:
         try:
             check_variant(variant, config.num_hidden_layers)
@@ -117,8 +111,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
     """What the vector of a text is: as the flags say, else as the checkpoint does."""
     usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
-    flags = ("pooling", "normalize", "max_seq_length", "query_prefix", "document_prefix")
-    asked = {name: getattr(settings, name) for name in flags}
+    asked = {name: getattr(settings, name) for name in ("pooling", "normalize", "max_seq_length")}
     return dataclasses.replace(
         checkpoint.sentence_embedding or usual,
         dims=None,
@@ -126,12 +119,10 @@ def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> Sentence
     )
 
 
-def _dense(settings: FineTuningSettings, checkpoint: Checkpoint) -> dict[str, Any]:
+def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
     """The arguments of the layer behind the pooling; {} without one."""
     found = checkpoint.model.arguments
-    if settings.dense_size in (None, found.get("dense_size")):
-        return {name: found[name] for name in ("dense_size", "dense_activation") if name in found}
-    return {"dense_size": settings.dense_size}
+    return {name: found[name] for name in ("dense_size", "dense_activation") if name in found}
 
 
 def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:

@@ -20,7 +20,8 @@ _PARTS = ("rows", "targets", "weights")
 class TaskObjective(Objective):
     """The mean loss of the rows, as ``model.compute_loss`` has it; the sums: it, real tokens.
 
-    ``weight_of`` says of targets what their mean loss counts among others'.
+    ``weight_of`` says of targets what their mean loss counts among others'; where the loss
+    ``compares_rows``, each replica computes it of the outputs of all.
     """
 
     num_sums = 2
@@ -34,9 +35,7 @@ class TaskObjective(Objective):
     ) -> None:
         self._model = model
         self._weight_of = weight_of
-        # Several replicas compute a loss of all of their outputs, which they can join in no loop.
-        replicas = model.distribute_strategy.num_replicas_in_sync
-        self.takes_two_passes = compares_rows or replicas > 1
+        self._compares_rows = compares_rows
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
         """What the loss of the whole batch counts."""
@@ -44,31 +43,22 @@ class TaskObjective(Objective):
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """The loss by what the part counts in the batch."""
-        return self.part_of_outputs(batch, self.outputs(self.share(batch)), totals)
-
-    def share(self, batch: Batch) -> Batch:
-        """The features alone."""
-        return {"rows": Share(batch["rows"]).rows}
-
-    def outputs(self, share: Batch) -> Any:
-        """Those of ``outputs_of``."""
-        return outputs_of(self._model, share["rows"], training=True)
-
-    def part_of_outputs(
-        self, batch: Batch, outputs: Any, totals: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The replicas' outputs are joined first."""
-        rows, targets = batch["rows"], batch["targets"]
-        share = Share(rows)
-        outputs = share.join(outputs)
-        # The whole batch's, divided by the number of replicas: Keras expects their sum.
-        loss = self._model.compute_loss(rows, targets, outputs, batch.get("weights"), training=True)
-        loss *= tf.math.divide_no_nan(self._weight_of(targets), totals[0])
+        share = Share(batch)
+        outputs = outputs_of(self._model, share.rows["rows"], training=True)
+        if self._compares_rows:
+            outputs, counted, copies = share.join(outputs), batch, share.num_replicas
+        else:
+            outputs, counted, copies = share.real(outputs), share.real(share.rows), 1
+        rows, targets = counted["rows"], counted["targets"]
+        loss = self._model.compute_loss(
+            rows, targets, outputs, counted.get("weights"), training=True
+        )
+        # Keras divides by the number of replicas, as it expects their sum.
+        loss *= share.num_replicas * tf.math.divide_no_nan(self._weight_of(targets), totals[0])
         tokens = tf.zeros(())
         if features.INPUT_MASK in rows:
-            real = tf.reduce_sum(tf.cast(rows[features.INPUT_MASK], tf.float32))
-            tokens = real / share.num_replicas
-        return loss * share.num_replicas, tf.stack([loss, tokens])
+            tokens = tf.reduce_sum(tf.cast(rows[features.INPUT_MASK], tf.float32))
+        return loss, tf.stack([loss, tokens]) / copies
 
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
         """The mean loss."""

@@ -61,8 +61,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     if wanted["few_shot"]:
         wanted |= {name: v for name, v in FEW_SHOT_DEFAULTS.items() if name not in given}
     wanted |= little_text.defaults_of(wanted, given)
-    for name in ("init_layers", "matryoshka_dims"):
-        wanted[name] = [int(number) for number in wanted[name] or ()] or None
+    wanted["init_layers"] = [int(number) for number in wanted["init_layers"] or ()] or None
     wanted["num_train_epochs"] = int(wanted["num_train_epochs"])
     return FineTuningSettings(**wanted)
 

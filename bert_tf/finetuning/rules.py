@@ -110,24 +110,24 @@ def of_texts_alone(name: str, values: Values, given: Given) -> str:
 # === Training ===
 
 
-OF_SCALED_COSINES = refuses(
-    lambda _, values: values["similarity_loss"] == SIMILARITY_LOSSES[1],
-    "--{flag} multiplies cosines, and --similarity_loss={similarity_loss} learns them as they are: "
-    "leave it out.",
-    if_given=True,
-)
-
-
-def _compares_pairs(values: Values) -> bool:
-    """A triple has a wrong text of its own, and the error of a cosine is that of one pair."""
-    kind, loss = KINDS[TASKS[values["task"]]], values["similarity_loss"]
-    return kind.embeds and loss != SIMILARITY_LOSSES[1] and len(values["text_columns"] or ()) < 3
+def _compares_rows(values: Values) -> bool:
+    """The error of a cosine is that of one pair."""
+    is_error = values["similarity_loss"] == SIMILARITY_LOSSES[1]
+    return KINDS[TASKS[values["task"]]].embeds and not is_error
 
 
 HAS_OTHERS = refuses(
-    lambda size, values: size == 1 and _compares_pairs(values),
+    # A triple has a wrong text of its own.
+    lambda size, values: (
+        size == 1 and _compares_rows(values) and len(values["text_columns"] or ()) < 3
+    ),
     "--{flag}={value}: a pair of --task={task} is compared with the others of its step, and alone "
     "teaches nothing: expected 2 or more.",
+)
+COMPARES_NO_ROWS = refuses(
+    lambda parts, values: parts > 1 and _compares_rows(values),
+    "--{flag}={value}: the loss compares the rows of a batch with each other, which parts cannot: "
+    "leave it out, and give a --train_batch_size that fits, or --remat.",
 )
 WHOLE = refuses(
     lambda number, _: not (number >= 1 and number % 1 == 0),
@@ -159,16 +159,6 @@ def are_blocks(name: str, values: Values, given: Given) -> str:
         return f"{shown}: expected numbers of blocks, counted from 0, as 0,5."
     if any(int(one) >= int(other) for one, other in itertools.pairwise(blocks)):
         return f"{shown}: expected each block once, ascending."
-    return ""
-
-
-def are_dims(name: str, values: Values, given: Given) -> str:
-    """The numbers of dimensions descend."""
-    dims = [str(number) for number in values[name] or ()]
-    is_number = all(dim.isdecimal() and dim.isascii() and 0 < len(dim) < 7 for dim in dims)
-    numbers = [int(dim) for dim in dims] if is_number else []
-    if (name in given and not numbers) or 0 in numbers or numbers != sorted({*numbers})[::-1]:
-        return f"--{name}={','.join(dims)}: expected numbers of 1 or more, descending, as 128,64."
     return ""
 
 

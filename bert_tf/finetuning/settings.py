@@ -234,6 +234,7 @@ class FineTuningSettings:
         "How many parts to split a step's examples into, computed one after the other: less "
         "memory, the same update.",
         least=1,
+        rules=[rules.COMPARES_NO_ROWS],
     )
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
     learning_rate: float = flag_fields.number(
@@ -410,39 +411,6 @@ class FineTuningSettings:
         "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
         "anchor, too).",
         rules=[rules.for_kinds],
-    )
-    similarity_scale: float = flag_fields.number(
-        20.0,
-        "similarity: what cosines are multiplied by in a softmax.",
-        rules=[
-            *(rules.for_kinds, rules.OF_SCALED_COSINES),
-            within(lambda value: 0 < value < float("inf"), "above 0"),
-        ],
-    )
-    query_prefix: str | None = flag_fields.string(
-        None,
-        "similarity: a prefix of the first text of a row and of search queries, such as 'query: "
-        "'. Kept with the model. By default that of --init_checkpoint, else none.",
-        rules=[rules.for_kinds],
-    )
-    document_prefix: str | None = flag_fields.string(
-        None,
-        "similarity: a prefix of the other texts of a row and of the texts to be found, such as "
-        "'passage: '.",
-        rules=[rules.for_kinds],
-    )
-    dense_size: int | None = flag_fields.integer(
-        None,
-        "similarity: add a linear layer of this many units after the pooling, whose output is the "
-        "vector. By default that of --init_checkpoint, else none.",
-        least=1,
-        rules=[rules.for_kinds],
-    )
-    matryoshka_dims: Sequence[int] | None = flag_fields.words(
-        None,
-        "similarity: also train on vectors cut to these numbers of dimensions, such as 128,64, so "
-        "that vectors cut by --embedding_dims lose little.",
-        rules=[rules.for_kinds, rules.are_dims],
     )
     bilstm: bool = flag_fields.switch(
         False,

@@ -6,7 +6,7 @@ conventions these are: the gain of a document is its relevance, a rank's discoun
 Letters: Q queries, N documents, D numbers of a vector, K ranks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,23 +14,20 @@ from numpy.typing import NDArray
 
 from .judging import Judged, Metric
 
-# How many documents of each query are ranked where nothing else is said, as BEIR does.
-RANKS = 1000
+# How many documents of each query are ranked, as BEIR does.
+_RANKS = 1000
 # A block of this many scores takes 32 MB.
 _QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 512, 16384
 
 
 def search(
-    queries: NDArray[Any],
-    documents: NDArray[Any],
-    count: int = RANKS,
-    update: Callable[[int], None] = lambda done: None,
+    queries: NDArray[Any], documents: NDArray[Any], count: int = _RANKS + 1
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The documents of the greatest inner products with each query, exact, the best first.
 
     Vectors are (Q, D) and (N, D); those of length 1 are compared by cosine. The memory does not
     grow with Q times N: blocks of queries and of documents are multiplied one after the other.
-    ``update`` is told how many queries are done. Of equal documents the one before comes first.
+    Of equal documents the one before comes first.
 
     Returns:
         The documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N.
@@ -54,7 +51,6 @@ def search(
         order = np.argsort(-scores, axis=1, kind="stable")
         found_places[block] = np.take_along_axis(places, order, 1)
         found_scores[block] = np.take_along_axis(scores, order, 1)
-        update(min(first + _QUERIES_AT_ONCE, len(queries)))
     return found_places, found_scores
 
 
@@ -75,17 +71,15 @@ def without_own(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.i
     return np.where(np.take_along_axis(is_own, order, 1), -1, np.take_along_axis(ranked, order, 1))
 
 
-def judge_rankings(
-    ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]], depth: int = RANKS
-) -> Judged:
+def judge_rankings(ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]]) -> Judged:
     """Rankings compared with what is relevant; a row is a query.
 
     ``ranked`` (Q, K) has documents' numbers, the best first, -1 behind a shorter ranking;
     ``relevant`` has of each query the documents' relevance by their numbers, one above 0 at least.
-    ``map`` is the mean average precision of the first ``depth``; ``accuracy`` the share of queries
+    ``map`` is the mean average precision of the first 1,000; ``accuracy`` the share of queries
     whose first document is relevant.
     """
-    ranked = ranked[:, :depth]
+    ranked = ranked[:, :_RANKS]
     gains = np.zeros(ranked.shape)
     ideal = np.zeros([len(ranked), 10])
     for row, (places, known) in enumerate(zip(ranked, relevant, strict=True)):

@@ -1,6 +1,5 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -230,24 +229,6 @@ class BertModel(keras.Model):
         dense, embedding = self.sentence_dense, self.sentence_embedding
         size: int = self.config.hidden_size if dense is None else dense.units
         return (embedding and embedding.dims) or size
-
-    def cut_embedding(self, dims: int | None) -> SentenceEmbedding | None:
-        """The model's sentence embedding that keeps the first numbers alone; ``None``: as it is.
-
-        A model that was trained by ``--matryoshka_dims`` loses little by it.
-        """
-        embedding, size = self.sentence_embedding, self.embedding_size
-        if dims is None:
-            return embedding
-        if embedding is None or not 1 <= dims <= size:
-            found, expected = f"they have {size}", f"a number from 1 to {size}"
-            if embedding is None:
-                found, expected = "it gives no vectors of texts", "a model of embeddings"
-            raise ValueError(
-                f"--embedding_dims={dims} is how many numbers to keep of the vectors of "
-                f"the model, and {found}: expected {expected}."
-            )
-        return dataclasses.replace(embedding, dims=dims)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps

@@ -3,10 +3,8 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.interchange.checkpoint import Checkpoint
@@ -14,7 +12,7 @@ from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
-from bert_tf.modeling.pooling import SentenceEmbedding, most_tokens
+from bert_tf.modeling.pooling import most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
@@ -70,7 +68,6 @@ class Predictor:
             probable than this.
         raw_probabilities: whether the temperature that was fitted on dev is left out.
         max_seq_length: the most tokens of a row; by default the training's, else all positions.
-        embedding_dims: how many numbers, the first ones, are kept of sentence embeddings.
         batch_size: examples at once.
 
     Raises:
@@ -97,7 +94,6 @@ class Predictor:
         reject_below: float | None = None,
         raw_probabilities: bool = False,
         max_seq_length: int | None = None,
-        embedding_dims: int | None = None,
         batch_size: int = 64,
     ) -> None:
         settings = settings_of_call(
@@ -106,7 +102,6 @@ class Predictor:
             reject_below=reject_below,
             raw_probabilities=raw_probabilities,
             max_seq_length=max_seq_length,
-            embedding_dims=embedding_dims,
             batch_size=batch_size,
         )
         model = getattr(model, "model", model)  # of a FineTuned
@@ -126,11 +121,6 @@ class Predictor:
         self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
         self._settings = settings
         self._check_choice()
-        if settings.embedding_dims is not None and not self.kind.embeds:
-            raise ValueError(
-                f"--embedding_dims is for sentence embeddings, and {self.path} is of "
-                f"{self.task.kind}: leave it out."
-            )
 
     def __call__(
         self,
@@ -169,51 +159,6 @@ class Predictor:
                 TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns, explain
             )
         return records[0] if _is_example(data) else records
-
-    def rank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """The texts' places and how relevant they are to the query, the most relevant first.
-
-        For a model that reads pairs of texts, as a reranker does: the scores are those of
-        ``relevance``, whose errors these are.
-        """
-        if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
-            raise ValueError(f"texts is a {type(texts).__name__}: expected a list of texts.")
-        scores = self.relevance([(query, text) for text in texts])
-        order = np.argsort(-scores, kind="stable").tolist()
-        return [(place, float(scores[place])) for place in order]
-
-    def relevance(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """How relevant the second text of each pair is to the first, (N,) float64.
-
-        It is the number that a regression predicts, the probability of the second of two classes
-        (``labels[1]``), or the cosine of sentence embeddings; minus infinity where a text is empty.
-
-        Raises:
-            ValueError: the model gives no such number, or reads single texts.
-        """
-        is_class = self.task_class.classes and not self.task_class.multi_label
-        if not (self.kind.cells == "numbers" or (is_class and len(self.labels) == 2)):
-            raise ValueError(
-                f"{self.path} is of {self.task.kind} with {len(self.labels)} classes: expected a "
-                "model of pairs of texts that predicts a number, or one of two classes."
-            )
-        columns = [*(self._text_columns or self.kind.texts_in_python[-1])][:2]
-        if len(columns) < 2:
-            raise ValueError(f"{self.path} reads single texts: expected a model of pairs.")
-        if not pairs:
-            return np.zeros([0])
-        records = self(list(pairs), text_columns=columns)
-        worst = -math.inf
-        return np.array(
-            [
-                worst
-                if record.get("error")
-                else record["probabilities"][self.labels[1]]
-                if is_class
-                else record["prediction"]
-                for record in records
-            ]
-        )
 
     def rows_of(
         self, data: Any, text_columns: Sequence[str] | None = None
@@ -348,7 +293,7 @@ class Predictor:
                 *(self.task.name, None, {}, sets),
                 labels=self.labels,
                 **self.task.options,
-                **({"embedding": self._embedding} if self.kind.embeds else {}),
+                **({"embedding": inference.model.sentence_embedding} if self.kind.embeds else {}),
             )
             found = task.predict(inference, _SET, self._thresholds)
         for item in items:
@@ -357,11 +302,6 @@ class Predictor:
                 yield {**empty, "id": item.id, "error": item.reason}
             else:
                 yield next(found)
-
-    @property
-    def _embedding(self) -> SentenceEmbedding | None:
-        """What a text's vector is, where the model is one of embeddings."""
-        return self._loaded().cut_embedding(self._settings.embedding_dims)
 
     def _check_choice(self) -> None:
         """Checks that ``top_k`` and ``reject_below`` fit the task."""

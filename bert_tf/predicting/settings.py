@@ -94,7 +94,6 @@ class PredictionSettings:
     max_seq_length: int | None = flag_fields.integer(
         None, "The most tokens of a row; by default the training's, else all positions."
     )
-    embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
     batch_size: int = flag_fields.integer(64, "Examples at once, over all devices.", least=1)
     precision: str = flag_fields.choice(
         "float32",

@@ -242,10 +242,7 @@ KINDS = {
                 *("recall@10", "recall@100"),
             ),
             label_is_optional=True,
-            flags=(
-                *("similarity_loss", "similarity_scale", "normalize", "matryoshka_dims"),
-                *("query_prefix", "document_prefix", "dense_size"),
-            ),
+            flags=("similarity_loss", "normalize"),
             texts_in_python=(("text_a", "text_b"),),
             embeds=True,
         ),

@@ -5,7 +5,6 @@ Labels come as floats of the vectors' dtype, as Keras has it: whole numbers are 
 Letters: B batch, K texts of an example, D numbers of a vector, C candidates, B * (K - 1).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -136,44 +135,9 @@ class CosineOrder(_VectorLoss):
         return {**super().get_config(), "scale": self.scale}
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Matryoshka(keras.losses.Loss):
-    """The sum of a loss of vectors, (B, K, D), and of the same of their first numbers alone.
-
-    Source: Kusupati et al. 2022, "Matryoshka Representation Learning", section 3, of equal weights.
-    """
-
-    def __init__(
-        self,
-        loss: _VectorLoss | dict[str, Any],
-        dims: Sequence[int],
-        name: str = "matryoshka",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.loss: Any = keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
-        self.dims = list(dims)
-
-    @property
-    def compares_rows(self) -> bool:
-        """As the loss of which it is a sum."""
-        return bool(self.loss.compares_rows)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The sums, as the loss has them."""
-        cut = [y_pred, *(y_pred[..., :size] for size in self.dims)]
-        return sum(self.loss.call(y_true, vectors) for vectors in cut)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        loss = keras.losses.serialize(self.loss)
-        return {**super().get_config(), "loss": loss, "dims": self.dims}
-
-
-def similarity_loss(name: str, scale: float, dims: Sequence[int] | None = None) -> Any:
-    """The loss of ``--similarity_loss``, and of ``--matryoshka_dims``."""
+def similarity_loss(name: str) -> _VectorLoss:
+    """The loss of ``--similarity_loss``."""
     order, error, _, both_ways = SIMILARITY_LOSSES
-    loss: _VectorLoss = InBatchNegatives(scale, both_ways=name == both_ways)
     if name in (order, error):
-        loss = CosineOrder(scale) if name == order else CosineError()
-    return Matryoshka(loss, dims) if dims else loss
+        return CosineOrder() if name == order else CosineError()
+    return InBatchNegatives(both_ways=name == both_ways)

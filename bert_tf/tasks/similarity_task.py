@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.metrics.formulas import ranks
 from bert_tf.metrics.judging import judge_similarities
-from bert_tf.metrics.retrieval import RANKS, judge_rankings, search, without_own
+from bert_tf.metrics.retrieval import judge_rankings, search, without_own
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
@@ -23,7 +23,6 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.readers.similarity import read_similarity
 
-from .embedding import at_length_1
 from .evaluation import Evaluation, Thresholds, worst_mistakes
 from .prediction_outputs import Record
 from .similarity_losses import similarity_loss
@@ -109,8 +108,7 @@ class SimilarityTask(Task):
                 f"--similarity_loss={asked}: the texts have {have}: expected one of "
                 f"{', '.join(known)}."
             )
-        training = self.training
-        return similarity_loss(asked, training.similarity_scale, training.matryoshka_dims)
+        return similarity_loss(asked)
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -171,7 +169,7 @@ class SimilarityTask(Task):
         relevant: dict[int, dict[int, float]] = {query: {} for query in queries.tolist()}
         for query, own in numbers[:, :2].tolist():
             relevant[query][place[own]] = 1.0
-        ranked, scores = search(vectors[queries], vectors[documents], RANKS + 1)
+        ranked, scores = search(vectors[queries], vectors[documents])
         named = {texts[n].removeprefix(self._prefixes[1]): at for n, at in place.items()}
         own = [named.get(items[at].texts[0], -1) for at in first]
         own = [-1 if at in known else at for at, known in zip(own, relevant.values(), strict=True)]
@@ -222,6 +220,17 @@ class SimilarityTask(Task):
         columns = super().record_columns(labels, items, task)
         has_third = any(len(item.texts) > 2 for item in items)
         return {**columns, "third": None} if has_third else columns
+
+
+def at_length_1(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (N, D) at length 1; zeros stay zeros.
+
+    >>> at_length_1(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
 def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]:

@@ -64,8 +64,6 @@ class TrainingOptions:
     lstm_units: int | None = None
     backward_checkpoint: str | None = None
     similarity_loss: str | None = None
-    similarity_scale: float = 20.0
-    matryoshka_dims: Sequence[int] | None = None
     teacher: str | None = None
     distillation_weight: float = 0.5
     distillation_temperature: float = 2.0

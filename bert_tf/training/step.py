@@ -25,8 +25,6 @@ from bert_tf.modeling.keras_hooks import without_reduction
 
 # Nested tensors by name, (B, ...) each, with the rows' places in the data, ``features.CURSOR``.
 Batch = Mapping[str, Any]
-# In the second of two passes: the gradients of the loss by the model's outputs, (B, ...) each.
-_BY_OUTPUTS = "by_outputs"
 
 
 class Objective(abc.ABC):
@@ -34,8 +32,6 @@ class Objective(abc.ABC):
 
     # How many figures ``part`` sums up.
     num_sums: int
-    # Whether micro-batches take two passes, as where the loss compares their rows with each other.
-    takes_two_passes: bool = False
 
     @abc.abstractmethod
     def totals(self, batch: Batch) -> list[tf.Tensor]:
@@ -52,22 +48,6 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
         """The batch's mean loss, from all of its sums."""
-
-    # An objective of two passes has these, of which its ``part`` is made.
-
-    def share(self, batch: Batch) -> Batch:
-        """The rows of a batch that this replica runs the model on, as many on each."""
-        raise NotImplementedError
-
-    def outputs(self, share: Batch) -> Any:
-        """What the model in training gives for some of them, nested tensors (B, ...)."""
-        raise NotImplementedError
-
-    def part_of_outputs(
-        self, batch: Batch, outputs: Any, totals: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """What ``part`` returns, from the outputs for this replica's share."""
-        raise NotImplementedError
 
 
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
@@ -181,16 +161,9 @@ class ReplicaStep:
     def sum_gradients(
         self, rows: Batch, step: tf.Tensor, replica: tf.Tensor, totals: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The share's gradients, dense, and its sums, added up over its micro-batches.
-
-        Source of two passes: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under
-        Memory Limited Setup", section 3.2.
-        """
+        """The share's gradients, dense, and its sums, added up over its micro-batches."""
         if self._micro_batches == 1:
             return self.part_gradients(rows, step, replica, tf.constant(0), totals)
-        sums = tf.zeros([self._objective.num_sums])
-        if self._objective.takes_two_passes:
-            rows, sums = self._first_pass(rows, step, replica, totals)
         parts, variables = _Parts(rows, self._micro_batches), self._model.trainable_variables
 
         def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
@@ -206,60 +179,12 @@ class ReplicaStep:
         # second time in a loop. A loop and not K copies of the graph: one micro-batch's activations
         # live at a time.
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
+        sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(
             parts.is_one, add, [tf.constant(0), sums, *zeros], parallel_iterations=1
         )
         shaped = zip(totalled, variables, strict=True)
         return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
-
-    def _first_pass(
-        self, rows: Batch, step: tf.Tensor, replica: tf.Tensor, totals: Sequence[tf.Tensor]
-    ) -> tuple[Batch, tf.Tensor]:
-        """The replica's rows with the loss' gradients by their outputs, and the sums.
-
-        The micro-batches' outputs are computed without what gradients need. The second pass draws
-        the same dropout masks.
-        """
-        share = self._objective.share(rows)
-        parts = _Parts(share, self._micro_batches)
-
-        def outputs_of(index: tf.Tensor) -> Any:
-            with self._masks(step, replica, index):
-                return self._objective.outputs(parts[index])
-
-        def append(index: tf.Tensor, *before: tf.TensorArray) -> list[Any]:
-            found = tf.nest.flatten(outputs_of(index))
-            return [
-                index + 1,
-                *(array.write(index, value) for array, value in zip(before, found, strict=True)),
-            ]
-
-        # Outside the loop, which needs to know what there will be.
-        first = outputs_of(tf.constant(0))
-        arrays = [
-            tf.TensorArray(value.dtype, 1, dynamic_size=True, infer_shape=False).write(0, value)
-            for value in tf.nest.flatten(first)
-        ]
-        loop = [tf.constant(1), *arrays]
-        arrays = tf.while_loop(parts.is_one, append, loop, parallel_iterations=1)[1:]
-        whole = [
-            tf.ensure_shape(array.concat(), [None, *value.shape[1:]])
-            for array, value in zip(arrays, tf.nest.flatten(first), strict=True)
-        ]
-        # Outside such a scope Keras would make variables for the means of the loss.
-        with tf.GradientTape() as tape, self._masks(step, replica, tf.constant(0)):
-            tape.watch(whole)
-            outputs = tf.nest.pack_sequence_as(first, whole)
-            loss, sums = self._objective.part_of_outputs(rows, outputs, totals)
-        return {**share, _BY_OUTPUTS: tape.gradient(loss, whole)}, sums
-
-    def _masks(self, step: tf.Tensor, replica: tf.Tensor, index: tf.Tensor) -> keras.StatelessScope:
-        """Within which the model draws the dropout masks of a micro-batch."""
-        count = len(self._seed_variables)
-        seeds = tf.unstack(dropout_seeds(self._seed, step, replica, index, count))
-        return keras.StatelessScope(
-            state_mapping=list(zip(self._seed_variables, seeds, strict=True))
-        )
 
     def part_gradients(
         self,
@@ -269,16 +194,16 @@ class ReplicaStep:
         index: tf.Tensor,
         totals: Sequence[tf.Tensor],
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """One micro-batch's gradients, dense, and its sums; in a second pass these are 0."""
+        """One micro-batch's gradients, dense, and its sums."""
         variables = [variable.value for variable in self._model.trainable_variables]
-        with tf.GradientTape() as tape, self._masks(step, replica, index):
-            if _BY_OUTPUTS in rows:
-                outputs = tf.nest.flatten(self._objective.outputs(rows))
-                pairs = zip(outputs, rows[_BY_OUTPUTS], strict=True)
-                loss = tf.add_n([tf.reduce_sum(value * gradient) for value, gradient in pairs])
-                sums = tf.zeros([self._objective.num_sums])
-            else:
-                loss, sums = self._objective.part(rows, totals)
+        seeds = tf.unstack(
+            dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
+        )
+        masks = keras.StatelessScope(
+            state_mapping=list(zip(self._seed_variables, seeds, strict=True))
+        )
+        with tf.GradientTape() as tape, masks:
+            loss, sums = self._objective.part(rows, totals)
         gradients = tape.gradient(
             loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

@@ -226,7 +226,6 @@ def test_an_interrupt_within_a_finalizer_is_not_lost(program):
 HELP = {
     "convert": ["--model: The model: a run, a checkpoint"],
     "create_pretraining_data": ["--output_file: The TFRecord files"],
-    "evaluate_retrieval": ["--data_dir: The folder with corpus.jsonl"],
     "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
     "export": ["--model: The model: a run, a checkpoint", "--[no]pair: Classes and numbers"],
     "extract_features": ["--layers: The blocks to read"],
@@ -282,9 +281,6 @@ REFUSED = {
     "convert --model=s --format=keras": "--output is missing: convert needs --model, --output and ",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
-    "export --model=c --output=o/1 --corpus=c.csv --static_dims=8 --weights=int8": "--weights "
-    "means nothing with --static_dims, which exports a table of float32 vectors of length 1 ",
-    "export --model=c --output=o/1 --encoding=cp1252": "--encoding is for --corpus, which is not ",
     "export --model=c": "--output is missing: export needs --model and --output.",
 }
 

@@ -1,6 +1,7 @@
 """A tiny model's directory, and texts, for the tests of this folder."""
 
 import functools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -58,10 +59,12 @@ def extract(model_dir, loaded, tmp_path, monkeypatch):
     return functools.partial(run, model_dir, tmp_path)
 
 
-def run(model_dir, folder, text, output="output", **changes):
+def run(model_dir, folder, text, output="output", lines_per_file=1000, **changes):
     given = {"max_seq_length": 12, "batch_size": 3, **changes}
     path = str(folder / output)
-    return extraction.run(resolve(input=[text], model=model_dir, output=path, **given))
+    lines = dict.fromkeys((False, True), lines_per_file)
+    with mock.patch.object(extraction, "_LINES_PER_FILE", lines):
+        return extraction.run(resolve(input=[text], model=model_dir, output=path, **given))
 
 
 def write_many(path, count=50, seed=0):

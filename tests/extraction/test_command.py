@@ -34,13 +34,12 @@ def test_from_files_to_files(model_dir, tmp_path):
         "input": f"{tmp_path}/*.gz,{tmp_path}/2.txt",
         "output": tmp_path / "output",
         "layers": "-1,0",
-        "lines_per_shard": 3,
     }
     done = subprocess.run(command(**flags), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     *_, last = done.stdout.splitlines()
-    assert last == f"{tmp_path}/output: 4 lines, 17 tokens, 2 files."
+    assert last == f"{tmp_path}/output: 4 lines, 17 tokens, 1 file."
     *_, pair = (
         json.loads(line)
         for path in sorted((tmp_path / "output").glob("part-*"))
@@ -54,10 +53,10 @@ def test_from_files_to_files(model_dir, tmp_path):
 
 
 def test_bad_flag(tmp_path):
-    flags = {"model": "none", "input": "none", "output": tmp_path / "output", "variant": "sum"}
+    flags = {"model": "none", "input": "none", "output": tmp_path / "output", "format": "csv"}
     done = subprocess.run(command(**flags), capture_output=True, text=True)
     assert done.returncode == 1 and not (tmp_path / "output").exists()
-    assert done.stderr.startswith("Error: flag --variant=sum: value should be one of")
+    assert done.stderr.startswith("Error: flag --format=csv: value should be one of")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,6 @@ def test_ctrl_c(model_dir, tmp_path):
         "model": model_dir,
         "input": write_many(tmp_path / "text.txt", count=5000),
         "output": tmp_path / "output",
-        "lines_per_shard": 50,
     }
     process = subprocess.Popen(
         command(**flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -103,6 +101,6 @@ def test_ctrl_c(model_dir, tmp_path):
     said = re.search(r"output has ([\d,]+) lines; the same command goes on\.\n$", out)
     names = {path.name for path in (tmp_path / "output").iterdir()}
     lines = int(said[1].replace(",", ""))
-    told = {"manifest.json", *(f"part-{n:06d}.jsonl" for n in range(lines // 50))}
+    told = {"manifest.json", *(f"part-{n:06d}.jsonl" for n in range(lines // 1000))}
     # A file may be whole that the manifest does not name yet; it is written again.
-    assert told <= names <= {*told, f"part-{lines // 50:06d}.jsonl"}
+    assert told <= names <= {*told, f"part-{lines // 1000:06d}.jsonl"}

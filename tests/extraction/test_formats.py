@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.extraction.lines import Rows
 from bert_tf.extraction.output import WRITERS, Block, Layout, check_can_write
@@ -13,7 +12,7 @@ from bert_tf.extraction.output import WRITERS, Block, Layout, check_can_write
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", 'quote"', "é", "中")
 LENGTHS = np.array([3, 2, 5, 2, 4], np.int32)
 LAYOUTS = {
-    "a vector a token": Layout(("last",), 3, False, VOCABULARY),
+    "a vector a token": Layout((-1,), 3, False, VOCABULARY),
     "vectors a token": Layout((-1, 0), 3, False, VOCABULARY),
     "a vector a line": Layout((-1,), 3, True, VOCABULARY),
     "vectors a line": Layout((-2, 1, 0), 3, True, VOCABULARY),
@@ -101,25 +100,6 @@ def test_parquet(layout, lines, tmp_path):
     ]
     check(read, lines, layout)
     assert parquet.ParquetFile(tmp_path / "a").num_row_groups == 3
-
-
-def test_tfrecord(layout, lines, tmp_path):
-    write("tfrecord", layout, lines, tmp_path / "a")
-    features = {
-        "line_index": tf.io.FixedLenFeature((), tf.int64),
-        "values": tf.io.FixedLenFeature(layout.shape, tf.float32),
-    }
-    if not layout.is_pooled:
-        features |= {
-            "tokens": tf.io.FixedLenSequenceFeature((), tf.string, allow_missing=True),
-            "values": tf.io.FixedLenSequenceFeature(layout.shape, tf.float32, allow_missing=True),
-        }
-    read = []
-    for record in tf.data.TFRecordDataset(str(tmp_path / "a")):
-        found = tf.io.parse_single_example(record, features)
-        tokens = None if layout.is_pooled else [t.decode() for t in found["tokens"].numpy()]
-        read.append((found["line_index"].numpy(), tokens, found["values"].numpy()))
-    check(read, lines, layout)
 
 
 @pytest.mark.parametrize("value", [0.0078125, -0.0234375, 1.0000005, -1e-9, 123.4567891])

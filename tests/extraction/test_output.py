@@ -13,7 +13,7 @@ from bert_tf.extraction import run as extraction
 from bert_tf.files import whole_file
 from tests.extraction.conftest import files_of, run, write_many
 
-FLAGS = {"pooling": "mean", "lines_per_shard": 15}
+FLAGS = {"pooling": "mean", "lines_per_file": 15}
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,9 @@ def test_a_finished_output_is_left_alone(extract, many, tmp_path, capsys):
     [
         ({"pooling": "cls"}, "--pooling (mean, now cls)"),
         ({"layers": ["-1", "0"]}, "--layers ([-1], now [-1, 0])"),
-        ({"variant": "last", "normalize": True},
-         "--layers ([-1], now []), --variant (None, now last), --normalize (False, now True)"),
+        ({"normalize": True}, "--normalize (False, now True)"),
         ({"format": "numpy", "batch_size": 4}, "--format (jsonl, now numpy), --batch_size (3, no"),
         ({"precision": "bfloat16"}, "--precision (float32, now bfloat16)"),
-        ({"lines_per_shard": 9}, "--lines_per_shard (15, now 9)"),
     ],
 )  # fmt: skip
 def test_other_flags(extract, many, tmp_path, changes, named):

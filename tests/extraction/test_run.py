@@ -67,22 +67,6 @@ def test_google_s_json_lines(extract, text, states, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variant", "expected"),
-    [
-        ("embeddings", lambda states: states[0]),
-        ("concat_last_four", lambda states: np.concatenate(list(states[1:]), axis=-1)),
-    ],
-)
-def test_variants(extract, text, states, tmp_path, variant, expected):
-    extract(text, variant=variant)
-    for line, of_line in zip(read_lines(tmp_path), states, strict=True):
-        for feature, vector in zip(line["features"], expected(of_line), strict=True):
-            (layer,) = feature["layers"]
-            assert layer["index"] == variant
-            np.testing.assert_allclose(layer["values"], vector, atol=2e-5)
-
-
-@pytest.mark.parametrize(
     ("flags", "blocks"),
     [
         ({"pooling": "max", "normalize": True}, {-1: 4}),
@@ -105,9 +89,9 @@ def test_pooled(extract, text, states, tmp_path, flags, blocks):
 def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
     """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
     text = write_many(tmp_path / "many.txt", count=12)
-    extract(text, "alone", format="numpy", batch_size=1, lines_per_shard=5)
+    extract(text, "alone", format="numpy", batch_size=1, lines_per_file=5)
     monkeypatch.setattr(extraction, "_NUMBERS_AT_ONCE", 1500)  # some lines' at once
-    extract(text, "together", format="numpy", batch_size=7, lines_per_shard=8)
+    extract(text, "together", format="numpy", batch_size=7, lines_per_file=8)
     alone, together = (
         [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]
         for name in ("alone", "together")
@@ -121,7 +105,7 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
 def test_what_is_said(extract, text, tmp_path, capsys, model_dir, monkeypatch):
     with open(text, "ab") as file:
         file.write(b"c\xffat")
-    extract(text, pooling="mean", lines_per_shard=5)
+    extract(text, pooling="mean", lines_per_file=5)
     *_, last = capsys.readouterr().out.splitlines()
     assert last == (
         f"{tmp_path}/output: 7 lines, 47 tokens, 2 files, 1 line cut to --max_seq_length, "
@@ -173,5 +157,5 @@ def test_no_more_lines_are_held_than_some_shards_have(extract, text, tmp_path, m
 
     monkeypatch.setattr(extraction, "read_lines", endless)
     with pytest.raises(KeyboardInterrupt):
-        extract(text, pooling="mean", lines_per_shard=30)
+        extract(text, pooling="mean", lines_per_file=30)
     assert len(list((tmp_path / "output").glob("part-*"))) == 3

@@ -241,16 +241,14 @@ def test_vectors_that_are_compared_otherwise_than_by_cosines(tmp_path):
 
 def test_an_export_has_the_layer_and_the_prefixes():
     model = bert_tf.load(whole_checkpoint())
-    options = ExportOptions(embedding_dims=4)
-    served = precision.serve(model, model.preprocessor.tokenizer, options)
+    served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert served.max_seq_length == 10
     signatures = model_signatures(served)
     for name, prefix in (("serving_default", "cat "), ("embed_documents", "sat. ")):
         answers = signatures[name].function(text=tf.constant(TEXTS))
         assert np.array(answers["truncated"]).tolist() == [False, False, True]
         texts = [prefix + text for text in TEXTS]
-        expected = np.array(model.embed(model.preprocessor(texts)))[:, :4]
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        expected = model.embed(model.preprocessor(texts))
         np.testing.assert_allclose(answers["sentence_embedding"], expected, atol=1e-5)
     assert "embed" in signatures
     assert np.linalg.norm(answers["mean_output"], axis=1) != pytest.approx(1)
@@ -259,31 +257,20 @@ def test_an_export_has_the_layer_and_the_prefixes():
     )
     served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert "embed_documents" not in model_signatures(served)
-    with pytest.raises(
-        ValueError, match=r"--embedding_dims=6 is how .* of the model, and they have 5: ex"
-    ):
-        precision.serve(model, model.preprocessor.tokenizer, ExportOptions(embedding_dims=6))
 
 
-def test_features_are_it_of_documents_unless_they_are_queries(tmp_path, capsys):
+def test_features_are_it_of_documents(tmp_path, capsys):
     path = write(whole_checkpoint(), "huggingface", tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     model = bert_tf.load(path)
-    for number, (flags, prefix, size) in enumerate(
-        [({}, "sat. ", 5), ({"embed_as": "query", "embedding_dims": 2}, "cat ", 2)]
-    ):
-        given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
-        done = extraction.run(resolve(**given, output=str(tmp_path / f"out{number}"), **flags))
-        said = f"Embeds as {path} says: pooling by mean, scaled to length 1"
-        assert said in capsys.readouterr().out and done.flags["max_seq_length"] == 10
-        with np.load(tmp_path / f"out{number}" / "part-000000.npz") as file:
-            values = file["values"]
-        texts = [prefix + text for text in TEXTS]
-        expected = np.array(model.embed(model.preprocessor(texts)))[:, :size]
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-        np.testing.assert_allclose(values, expected, atol=1e-5)
-    with pytest.raises(ValueError, match="--embed_as is for the model's own sentence embedding"):
-        resolve(input=["a"], model=path, output="b", pooling="mean", embed_as="query")
+    given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
+    done = extraction.run(resolve(**given, output=str(tmp_path / "out")))
+    said = f"Embeds as {path} says: pooling by mean, scaled to length 1"
+    assert said in capsys.readouterr().out and done.flags["max_seq_length"] == 10
+    with np.load(tmp_path / "out" / "part-000000.npz") as file:
+        values = file["values"]
+    expected = model.embed(model.preprocessor(["sat. " + text for text in TEXTS]))
+    np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
 # === What is refused ===
@@ -297,9 +284,6 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))
     assert encoder.sentence_embedding is None
-    asked = resolve(input=["a"], model=path, output="b", embed_as="query")
-    with pytest.raises(ValueError, match=r"^--embed_as=query: .* is no model of sentence embeddin"):
-        extraction._embedding(asked, encoder)
 
 
 def test_a_dense_layer_that_adds_its_input_is_not_computed(tmp_path):

@@ -87,9 +87,6 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     ):
         with pytest.raises(ValueError, match=sentence):
             predictor(data)
-    for texts, what in (("dog", "str"), (b"dog", "bytes"), ({"a": 1}, "dict"), (None, "NoneType")):
-        with pytest.raises(ValueError, match=f"texts is a {what}: expected a list of texts"):
-            predictor.rank("cat", texts)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
     for option, value in (("top_k", 1), ("reject_below", 0.5)):

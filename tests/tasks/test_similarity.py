@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.tasks.similarity_losses import CosineError, CosineOrder, InBatchNegatives, Matryoshka
+from bert_tf.tasks.similarity_losses import CosineError, CosineOrder, InBatchNegatives
 from bert_tf.tasks.similarity_task import SimilarityTask
 from bert_tf.tasks.task import TrainingOptions
 from tests.finetuning.small_tasks import CONFIG, TOKENIZER, examples_of, inference, random_text
@@ -109,18 +109,6 @@ def test_losses_of_scores_equal_a_plain_loop():
 def test_losses_come_back_from_their_configs(loss):
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert again.get_config() == loss.get_config() and again.scale == 3.0
-    nested = Matryoshka(loss, [2])
-    again = keras.losses.deserialize(keras.losses.serialize(nested))
-    assert again.get_config() == nested.get_config() and again.loss.scale == 3.0
-
-
-def test_matryoshka_is_the_sum_of_the_losses_of_the_first_numbers():
-    vectors = RNG.normal(size=(6, 2, 8)).astype(np.float32)
-    numbers = np.arange(12).reshape(6, 2)
-    expected = sum(in_batch_twin(numbers, vectors[..., :size], 4.0, False) for size in (8, 5, 2))
-    found = Matryoshka(InBatchNegatives(4.0), [5, 2])
-    assert float(found(numbers, vectors)) == pytest.approx(expected, rel=1e-5)
-    assert found.compares_rows and not Matryoshka(CosineError(), [5]).compares_rows
 
 
 # === The task ===
