@@ -97,7 +97,7 @@ def open_checkpoint(path: str, values: Mapping[str, Any] | None = None) -> Check
 
 
 def _of_bundle(bundle: bundles.Bundle) -> list[tuple[str, StoredTensor]]:
-    found = model_garden.read_variables(bundle, ())
+    found = model_garden.read_variables(bundle)
     return [(variable.name, bundle.tensor(variable.key)) for variable in found]
 
 

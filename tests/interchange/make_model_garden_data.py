@@ -5,8 +5,8 @@ To be run by hand, in an environment of its own (Python 3.11):
     pip install tf-models-official==2.20.0 tensorflow==2.20.0 tf-keras==2.20.1
     python tests/interchange/make_model_garden_data.py
 
-The models are made by the tasks of ``official/nlp`` where there is one, and saved as its trainer,
-its converter and its tests save them. Every weight is random, so that no two may be confused.
+The models are saved as the trainer of ``official/nlp``, its converter and its tests save them.
+Every weight is random, so that no two may be confused.
 """
 
 import json
@@ -16,11 +16,9 @@ import shutil
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from official.core import config_definitions, train_utils
 from official.nlp.configs import bert, encoders
-from official.nlp.data import question_answering_dataloader
 from official.nlp.modeling import models, networks
-from official.nlp.tasks import masked_lm, question_answering, sentence_prediction, tagging
+from official.nlp.tasks import masked_lm
 
 DATA = pathlib.Path(__file__).parent / "data" / "model_garden"
 SIZES = {
@@ -65,10 +63,6 @@ def folder(name):
     return path
 
 
-def save_params(path, task):
-    train_utils.serialize_config(config_definitions.ExperimentConfig(task=task), str(path))
-
-
 def record(path, **arrays):
     np.savez_compressed(path / "outputs.npz", **{k: np.asarray(v) for k, v in arrays.items()})
 
@@ -92,7 +86,6 @@ def make_pretrainer():
         **model.checkpoint_items,
     )
     tf.train.CheckpointManager(checkpoint, str(path), max_to_keep=2).save(7)
-    save_params(path, config)
     inputs = {**make_inputs(2), "masked_lm_positions": POSITIONS}
     outputs = model(inputs, training=False)
     pooled = model.classification_heads[0](outputs["sequence_output"], only_project=True)
@@ -164,50 +157,11 @@ def make_encoder():
     )
 
 
-def make_task_model(name, model, seed, task=None):
-    """A fine-tuned model, saved with the items that pre-trained checkpoints have."""
-    randomise(model, seed)
-    path = folder(name)
-    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(path / "ckpt"))
-    if task is not None:
-        save_params(path, task)
-    inputs = make_inputs(seed + 1)
-    outputs = model(inputs, training=False)
-    if isinstance(outputs, list):
-        outputs = dict(zip(("start_logits", "end_logits"), outputs, strict=True))
-    elif isinstance(outputs, dict):
-        outputs = {"logits": outputs["logits"]}
-    else:
-        outputs = {"logits": outputs}
-    record(path, **inputs, **outputs)
-
-
 def main():
     tf_keras.utils.set_random_seed(0)
     make_pretrainer()
     make_old_pretrainer()
     make_encoder()
-    for name, classes, seed in (("classifier", 3, 7), ("regressor", 1, 9)):
-        config = sentence_prediction.SentencePredictionConfig(
-            model=sentence_prediction.ModelConfig(
-                num_classes=classes,
-                use_encoder_pooler=classes == 1,
-                encoder=encoder_config("bert_v2"),
-            )
-        )
-        task = sentence_prediction.SentencePredictionTask(config)
-        make_task_model(name, task.build_model(), seed)
-    config = question_answering.QuestionAnsweringConfig(
-        model=question_answering.ModelConfig(encoder=encoder_config("bert")),
-        validation_data=question_answering_dataloader.QADataConfig(do_lower_case=False),
-    )
-    model = question_answering.QuestionAnsweringTask(config).build_model()
-    make_task_model("span_labeler", model, seed=11, task=config)
-    config = tagging.TaggingConfig(
-        model=tagging.ModelConfig(encoder=encoder_config("bert"), head_dropout=0.3),
-        class_names=["O", "B-PER", "I-PER", "B-LOC"],
-    )
-    make_task_model("tagger", tagging.TaggingTask(config).build_model(), seed=13, task=config)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import checkpoints
-from tests.interchange import small_bundles
 
 
 class Killed(BaseException):
@@ -182,22 +181,6 @@ def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
     assert _restored_step(tmp_path) == 1
 
 
-def test_a_bundle_of_a_stranger_is_refused_though_its_manifest_agrees(tmp_path):
-    path = pathlib.Path(_save(tmp_path, 1))
-    small_bundles.write_index(
-        path / "variables", [(b"model/kernel", small_bundles.entry(shape=(-1,)))]
-    )
-    files = {}
-    for name in ("variables.index", "variables.data-00000-of-00001"):
-        content = (path / name).read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        files[name] = {"bytes": len(content), "sha256": digest}
-    manifest = {"step": 1, "extra": {}, "files": files}
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"model/kernel has the shape \(-1,\)"):
-        checkpoints.restore_latest(str(tmp_path), _variables(0))
-
-
 def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
     message = r"No checkpoint in .* is intact: restore one from a copy, or delete them to start"
@@ -278,7 +261,6 @@ _FULL_DISK = """
 import resource, sys
 import keras, numpy as np
 from bert_tf.training import checkpoints
-from tests.interchange import small_bundles
 from bert_tf.untrusted import reason
 directory = sys.argv[1]
 variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
