@@ -138,8 +138,12 @@ class CalledAsTheirs(keras.layers.Layer):
         """Runs it; the arguments are theirs (``TENSORS``, in this order, and labels)."""
         if self.native is None:
             return super().__call__(*arguments, **named)
+        said = {"trains": named.pop("trains")} if "trains" in named else {}
         tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
         check_places(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
+        # A functional model repeats the call with a ``training`` of its own, whatever it said.
+        if "training" in switches and type(self).call is CalledAsTheirs.call:
+            switches = {**switches, "trains": switches["training"], **said}
         return super().__call__(tensors, **switches)
 
     def call(
@@ -149,8 +153,12 @@ class CalledAsTheirs(keras.layers.Layer):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        trains: bool | None = None,
     ) -> Any:
-        """A dict of tensors -> what ``run`` gives, or a tuple of what there is."""
+        """A dict of tensors -> what ``run`` gives, or a tuple of what there is.
+
+        ``trains`` is what the call said of ``training``, ``None`` where it said nothing.
+        """
         if self.native is None:
             raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
 
@@ -159,7 +167,7 @@ class CalledAsTheirs(keras.layers.Layer):
 
         found = self.run(
             inputs,
-            training,
+            training if trains is None else trains,
             output_attentions=is_on("output_attentions", output_attentions),
             output_hidden_states=is_on("output_hidden_states", output_hidden_states),
         )

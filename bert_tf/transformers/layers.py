@@ -48,6 +48,9 @@ class TFBertEncoder(keras.layers.Layer):
     def __init__(self, blocks: list[TransformerBlock], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layer = list(blocks)
+        # TensorFlow's checkpoints follow attributes, and not a list of Keras'.
+        for number, block in enumerate(blocks):
+            setattr(self, f"layer_{number}", block)
         self.built = True
 
 

@@ -46,9 +46,9 @@ def of_following(labels: Any, logits: Any) -> Any:
 
 
 def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
-    """The mean cross-entropy where ``counts``, as (1,)."""
+    """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
-    return ops.reshape(sums.loss / sums.weight, (1,))
+    return ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
 
 
 def of_tokens(labels: Any, logits: Any) -> Any:

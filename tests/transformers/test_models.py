@@ -11,6 +11,7 @@ import tensorflow as tf
 import bert_tf
 import bert_tf.transformers as successor
 from bert_tf.transformers import BertConfig, TFBertForSequenceClassification, TFBertModel
+from bert_tf.transformers.models import MODELS
 from bert_tf.transformers.outputs import OUTPUTS, ModelOutput
 
 SIZES = {
@@ -259,3 +260,35 @@ def test_names_that_are_there_and_those_that_say_what_to_use():
             getattr(successor, name)
     with pytest.raises(AttributeError, match="TFGPT2Model"):
         _ = successor.TFGPT2Model
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_tensorflow_s_checkpoint_holds_every_variable(tmp_path, name):
+    config = MODELS[name].config_class.from_dict(SIZES)
+    saved, other = MODELS[name](config), MODELS[name](config)
+    path = tf.train.Checkpoint(model=saved).write(str(tmp_path / "model"))
+    tf.train.Checkpoint(model=other).read(path)
+    for weight, restored in zip(saved.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), restored.numpy(), err_msg=weight.path)
+
+
+@pytest.mark.parametrize("name", ["TFBertForMaskedLM", "TFBertForTokenClassification"])
+def test_a_batch_without_anything_to_predict_has_no_loss_and_no_gradient(name):
+    model = MODELS[name](BertConfig(**SIZES))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(IDS, labels=np.full(IDS.shape, -100)).loss)
+    assert loss.numpy() == 0.0
+    gradients = tape.gradient(loss, model.trainable_weights)
+    for gradient in tf.nest.flatten(gradients):
+        assert not np.any(tf.convert_to_tensor(gradient).numpy())
+
+
+def test_a_call_that_says_whether_it_trains_keeps_to_it_inside_a_functional_model():
+    encoder = TFBertModel(BertConfig(**{**SIZES, "hidden_dropout_prob": 0.5}))
+    ids = keras.Input((None,), dtype="int32")
+    states = [encoder(ids, training=training)[0] for training in (False, True)]
+    still, moving = keras.Model(ids, states)(IDS, training=True)
+    np.testing.assert_array_equal(still, encoder(IDS)[0])
+    assert np.any(moving.numpy() != still.numpy())
+    _, moving = keras.Model(ids, states)(IDS, training=False)
+    assert np.any(moving.numpy() != still.numpy())
