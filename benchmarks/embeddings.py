@@ -38,8 +38,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.startup import filter_native_log
-
 from .finetune import minilm_directory
 from .machine import processor
 
@@ -252,7 +250,6 @@ def main() -> None:
         folder = os.environ.get("BERT_TF_DATA")
         if not folder:
             sys.exit("Set BERT_TF_DATA to the folder that holds glue/ and squad/.")
-        filter_native_log()  # the processes inherit it
         print(processor(), flush=True)
         os.makedirs(os.path.dirname(os.path.abspath(given.results)), exist_ok=True)
         is_new = not os.path.exists(given.results)

@@ -30,8 +30,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 
-from bert_tf.startup import filter_native_log
-
 from .finetune_summary import Record, heading, line, summarise
 from .finetune_tasks import BFLOAT16, COMPARISONS, FLOAT32, OURS, PEER, Run
 from .machine import processor
@@ -175,7 +173,6 @@ def main() -> None:
         folder = os.environ.get("BERT_TF_DATA")
         if not folder:
             sys.exit("Set BERT_TF_DATA to the folder that holds glue/ and squad/.")
-        filter_native_log()  # the processes inherit it
         load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
         print(f"{processor()}, load average {load}", flush=True)
         os.makedirs(os.path.dirname(os.path.abspath(arguments.results)), exist_ok=True)

@@ -22,7 +22,6 @@ from collections.abc import Callable
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.startup import filter_native_log
 
 from . import train_step
 from .measured_process import MeasuredProcess
@@ -199,7 +198,6 @@ def main() -> None:
     sizes = given.sizes.split(",")
     if unknown := [size for size in sizes if size not in train_step.SIZES]:
         sys.exit(f"--sizes={unknown[0]}: expected some of {', '.join(train_step.SIZES)}.")
-    filter_native_log()  # the contenders inherit it
     peak = given.peak_tflops or known_peak(card)
     source = "--peak_tflops" if given.peak_tflops else "the data sheet, bfloat16, dense"
     if peak is None:

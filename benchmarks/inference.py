@@ -32,8 +32,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.startup import filter_native_log
-
 from .finetune import minilm_directory
 from .inference_contenders import (
     BFLOAT16,
@@ -174,7 +172,6 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Measures, prints a table, and writes it to ``--json`` if given."""
     arguments = parsed()
-    filter_native_log()  # the processes inherit it
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         sys.exit("Set BERT_TF_DATA to the folder that holds corpora/.")

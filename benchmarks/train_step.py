@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bert_tf.startup import filter_native_log
-
 from .machine import processor, product_rate
 from .measured_process import MeasuredProcess
 
@@ -265,7 +263,6 @@ def main() -> None:
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
-    filter_native_log()  # the contenders inherit it
     print(processor(), flush=True)
     figures = []
     with tempfile.TemporaryDirectory() as temporary:

@@ -69,6 +69,7 @@ def main(argv: Sequence[str]) -> None:
     values = flag_fields.checked(_Settings, flags.FLAGS)
     paths.check_inputs(checkpoints=[values.model])
     # TensorFlow loads here, after the flags were found good.
+    command.load_tensorflow()
     from bert_tf.files import size_of
     from bert_tf.interchange import conversion
 

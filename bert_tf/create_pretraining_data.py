@@ -38,6 +38,7 @@ def main(argv: list[str]) -> None:
             "Apache Beam need --runner."
         )
 
+    command.load_tensorflow()
     from bert_tf.files import check_new
     from bert_tf.pipelines import pretraining, tfrecords
     from bert_tf.pipelines.vocabulary import casing_note

@@ -194,6 +194,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     settings = flag_fields.checked(ExportSettings, flags.FLAGS)
     paths.check_inputs(checkpoints=[settings.model])
+    command.load_tensorflow()
     run(settings)
 
 

@@ -30,6 +30,7 @@ def main(argv: list[str]) -> None:
     settings = resolve(**{name: values[name].value for name in names})
     paths.check_inputs(texts=settings.input, checkpoints=[settings.model], output=settings.output)
     # TensorFlow loads here, after the flags were found good.
+    command.load_tensorflow()
     from bert_tf.extraction.run import run
 
     run(settings)

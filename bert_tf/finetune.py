@@ -53,6 +53,7 @@ def main(argv: list[str]) -> None:
     )
     resolution.check_tables(resolved)
     # Only now: --help and wrong flags answer without loading TensorFlow.
+    command.load_tensorflow()
     from bert_tf.finetuning.run import run
 
     run(resolved)

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> None:
     settings = predicting_settings.settings_from_flags(flags.FLAGS)
     paths.check_inputs(files=[settings.input], checkpoints=[settings.model])
     # Only now: --help and wrong flags answer without loading TensorFlow.
+    command.load_tensorflow()
     from bert_tf.predicting.prediction import run
 
     run(settings)

@@ -42,6 +42,7 @@ def main(argv: list[str]) -> None:
     )
     # Only now: --help and wrong flags answer without loading TensorFlow.
     if settings.dry_run:
+        command.load_tensorflow()
         from bert_tf.pretraining.cost import report_cost
 
         report_cost(settings)
@@ -54,6 +55,7 @@ def main(argv: list[str]) -> None:
             from bert_tf.pipelines import sample_corpus
 
             sample_corpus.collect_ahead()
+        command.load_tensorflow()
         from bert_tf.pretraining.run import run
 
         run(settings, given=given_flags(), began=_BEGAN)

@@ -2,23 +2,15 @@
 
 tensorflow-text is compiled against one minor version of TensorFlow; beside another one its
 libraries fail to load with a message about undefined symbols, which the check comes before.
-
-Log levels keep information off the screen: TF_CPP_MIN_LOG_LEVEL=1, which the package sets, and
-absl's for Python. Two kinds of lines come in spite of them: what the C++ side writes while its
-libraries load, before it reads a level, and warnings and errors that mean nothing, whose level real
-ones have, too. File descriptor 2, which child processes inherit, is therefore led through a small
-child process that drops these lines, and lets every real warning through. A child, not a thread:
-what the C++ side says last before it aborts still reaches the screen. Python's own ``sys.stderr``
-keeps writing to the terminal directly.
 """
 
 import contextlib
 import glob
+import importlib
 import os
-import re
 import select
-import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 
@@ -80,44 +72,6 @@ def check_versions() -> None:
 
 _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
-# Said while libraries load, of oneDNN (port.cc) and of a missing CUDA (cudart_stub.cc).
-_INFORMATION = re.compile(rb"^(I0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I )")
-_KNOWN_NOISE = re.compile(
-    # Printed before these.
-    rb"^WARNING: All log messages before absl::InitializeLog"
-    # Said of an integer operation that another kernel then computes; nothing is lost.
-    rb"|oneDNN supports DT_INT64 only"
-    # Said of every dataset that a host reads for its own devices.
-    rb"|Input of GeneratorDatasetOp::Dataset will not be optimized"
-    # What the network layer says, in several lines, where another worker ended; told in Python.
-    rb"|(base_collective_executor|ring_alg|preemption_notifier|coordination_service\w*)\.cc:\d+\]"
-    rb"|^Additional GRPC error information|^:\{?\"?(created|UNKNOWN)|^/job:worker/replica:"
-    rb"|^The tasks have crashed\.|^The error could be from a previous operation\."
-    # Written beside an error that is raised in Python too, and told there.
-    rb"|op_kernel\.cc:\d+\] OP_REQUIRES failed|local_rendezvous\.cc:\d+\] Local rendezvous"
-    rb"|^\t \[\[\{\{node "
-)
-_NO_GPU = re.compile(rb"failed call to cuInit")
-
-
-def _is_noise(line: bytes, has_gpu: bool) -> bool:
-    """Whether a line of the native log tells a user nothing."""
-    if _INFORMATION.match(line) or _KNOWN_NOISE.search(line):
-        return True
-    return not has_gpu and bool(_NO_GPU.search(line))
-
-
-def _forward(source: int, target: int, has_gpu: bool) -> None:
-    with os.fdopen(source, "rb", buffering=0) as stream:
-        rest = b""
-        while chunk := stream.read(65536):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if not _is_noise(line, has_gpu):
-                    os.write(target, line + b"\n")
-        if rest and not _is_noise(rest, has_gpu):
-            os.write(target, rest)
-
 
 def has_reader() -> bool:
     """Whether standard output is no pipe, or one that somebody reads."""
@@ -140,30 +94,24 @@ def quiet_without_reader() -> Iterator[None]:
         sys.exit(_NO_READER)
 
 
-def filter_native_log() -> None:
-    """Leads file descriptor 2 through the filter, for the rest of the process.
+def load_quietly() -> None:
+    """Imports TensorFlow without what its libraries say before they read a log level.
 
-    Call it once, before TensorFlow is imported and while the process has a single thread. Does
-    nothing where processes cannot fork.
+    What they said is written if they fail. Without a GPU they are silent afterwards, too: they
+    report what the machine lacks, and every error that they log is raised in Python as well.
     """
-    if not hasattr(os, "fork"):
-        return
-    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()
     terminal = os.dup(2)
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
         try:
-            # The child lives until the pipe's last writer closes, an interrupt or not, so that it
-            # forwards what the parent says at its very end.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.close(write_end)
-            os.dup2(terminal, 2)
-            _forward(read_end, terminal, has_gpu)
+            importlib.import_module("tensorflow")
+        except BaseException:
+            said.seek(0)
+            os.write(terminal, said.read())
+            raise
         finally:
-            os._exit(0)
-    os.close(read_end)
-    os.dup2(write_end, 2)
-    os.close(write_end)
-    sys.stderr = os.fdopen(terminal, "w", buffering=1, encoding="utf-8", errors="replace")
+            os.dup2(terminal, 2)
+            os.close(terminal)

@@ -38,6 +38,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name and the export's directory."""
     # Only now: --help and wrong flags answer without loading TensorFlow.
+    command.load_tensorflow()
     from bert_tf.saved_models.verification import verify
 
     _, directory = argv

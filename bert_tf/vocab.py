@@ -74,6 +74,7 @@ def main(argv: list[str]) -> None:
     del argv
     options = flag_fields.checked(_Options, flags.FLAGS)
     paths.check_inputs(texts=options.input)
+    command.load_tensorflow()
     learn(**vars(options))
 
 

@@ -17,8 +17,8 @@ from absl import app, flags, logging
 
 from bert_tf.startup import (
     check_versions,
-    filter_native_log,
     has_reader,
+    load_quietly,
     quiet_without_reader,
 )
 from bert_tf.untrusted import LINE_VARIABLE, Screen, one_line, quote, reason
@@ -124,6 +124,12 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
     timer.start()
 
 
+def load_tensorflow() -> None:
+    """Imports TensorFlow with a quiet screen, which ``main`` does when the flags are found good."""
+    if not flags.FLAGS["debug"].value:
+        load_quietly()
+
+
 def run(
     main: Callable[[list[str]], None],
     arguments: Sequence[str] = (),
@@ -152,7 +158,6 @@ def run(
             sys.unraisablehook = _interrupt_again
             if not _DEBUG.value:
                 logging.set_verbosity(logging.WARNING)
-                filter_native_log()
             check_versions()
             if _MAX_LINE_MB.value is not None:
                 os.environ[LINE_VARIABLE] = str(_MAX_LINE_MB.value)

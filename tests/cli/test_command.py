@@ -69,11 +69,6 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "input":
             for _ in range(2):
                 print(open(INPUT.value).read(), os.environ.get("BERT_TF_MAX_LINE_MB"))
-        if KIND.value == "native":
-            os.write(2, b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.\\n")
-            os.write(2, b"W0000 00:00:17.68 5278 real.cc:1] a real warning\\n")
-            os.write(2, b"E0000 00:00:17.68 5278 real.cc:1] cut off by an abort")
-            os.abort()
         if KIND.value == "sleep":
             print("asleep", flush=True)
             time.sleep(60)
@@ -159,7 +154,7 @@ ENDS = (
 
 
 # Of the first program, too.
-OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped", "--kind=native")
+OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped")
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +188,6 @@ def test_what_is_shown_of_help_bugs_and_finalizers(ended):
     assert (dropped.returncode, dropped.stdout) == (0, "done\n")
     assert "Exception ignored in" in dropped.stderr
     assert dropped.stderr.endswith("IndexError: of a finalizer\n")
-
-
-def test_real_warnings_pass_even_when_the_process_aborts(ended):
-    done = ended["--kind=native"]
-    assert done.returncode == -signal.SIGABRT
-    assert "a real warning\n" in done.stderr and "cut off by an abort" in done.stderr
-    assert "oneDNN" not in done.stderr
 
 
 def test_interrupt(program):
