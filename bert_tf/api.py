@@ -342,9 +342,7 @@ def predict(
 ) -> Any:
     """Predicts as ``python -m bert_tf.predict`` does: the records that a ``Predictor`` gives.
 
-    A ``Predictor`` opens the model once for many calls. With ``explain=True`` the first 50 records
-    have an ``explanation``: what each word spoke for the prediction, as ``--explain=why.jsonl``
-    writes it.
+    A ``Predictor`` opens the model once for many calls.
 
     Args:
         model: what a ``Predictor`` takes.
@@ -359,17 +357,9 @@ def predict(
     """
     if data is None:
         raise ValueError("data=None: expected a path, or rows such as a list of texts.")
-    explains = output is None and given.get("explain") is True
-    if explains:
-        del given["explain"]
     is_memory = not isinstance(data, str | os.PathLike)
     given |= {"output": output, **({} if is_memory else {"input": data})}
     settings = predicting_settings.settings_of_call(**given)
-    if settings.explain is not None and output is None:
-        raise ValueError(
-            f"explain={settings.explain!r} is written next to predictions: name an output, too, or "
-            "pass explain=True."
-        )
     with _as_it_was(verbose):
         from bert_tf.predicting.prediction import open_predictor, predict_file, predict_rows
         from bert_tf.predicting.predictor import DATA
@@ -384,7 +374,7 @@ def predict(
                 settings = dataclasses.replace(settings, input=DATA, text_columns=texts)
             with giving(tables):
                 if output is None:
-                    return predict_rows(settings, predictor, explain=explains)
+                    return predict_rows(settings, predictor)
                 predict_file(settings, predictor)
                 return settings.output
 

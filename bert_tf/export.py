@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # The flags that are fields of ``ExportOptions``.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
-    *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
+    *("doc_stride", "max_query_length", "n_best", "max_answer_length"),
     "transformers_signature",
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
@@ -116,11 +116,6 @@ class ExportSettings:
         None,
         "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
         "model was fine-tuned.",
-    )
-    raw_probabilities: bool | None = flag_fields.switch(
-        None,
-        "Serve the model's own probabilities, not calibrated by the temperature that was fitted on "
-        "dev.",
     )
     transformers_signature: bool | None = flag_fields.switch(
         None,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.choices import LONG_TEXTS, PRECISIONS, WEIGHTS
-from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 Outputs = dict[str, tf.Tensor]
@@ -33,7 +33,6 @@ class ExportOptions:
         max_query_length: the most tokens of a question.
         n_best: the answers to a question.
         max_answer_length: the most tokens of an answer.
-        raw_probabilities: whether the temperature that fine-tuning found is left out.
         transformers_signature: whether ``serving_default`` has the inputs and outputs that
             SavedModels of transformers' TFBert classes had; what it has else is ``strings`` then.
         precision: of the arithmetic, one of ``PRECISIONS``.
@@ -64,7 +63,6 @@ class ExportOptions:
     max_query_length: int = 64
     n_best: int = 20
     max_answer_length: int = 30
-    raw_probabilities: bool = False
     transformers_signature: bool = False
     precision: str = "float32"
     weights: str = "float32"
@@ -139,15 +137,9 @@ class Served:
     quick: "Served | None" = None
 
     @property
-    def thresholds(self) -> Mapping[str, float]:
-        """The model's, or those that decide alike where its probabilities are to be raw."""
-        found = self.model.thresholds
-        return without_temperature(found) if self.options.raw_probabilities else found
-
-    @property
     def temperature(self) -> float:
         """What logits are divided by."""
-        return self.thresholds.get(TEMPERATURE, 1.0)
+        return self.model.thresholds.get(TEMPERATURE, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

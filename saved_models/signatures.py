@@ -272,24 +272,24 @@ _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertPretrainer: (_of_pretrainer, ("top_k", "max_masks", *_EMBEDDING_OPTIONS)),
     BertClassifier: (
         functools.partial(_of_texts_or_pairs, classify, "logits"),
-        ("pair", "raw_probabilities", _THEIRS),
+        ("pair", _THEIRS),
     ),
     BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair", _THEIRS)),
     BertTokenClassifier: (
         {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
-        ("raw_probabilities", _THEIRS),
+        (_THEIRS,),
     ),
     BertFeatureTagger: (
         {
             **{SERVING_DEFAULT: _ENTITIES, "words": _WORDS},
             "tokens": _task_on_ids(contract=features.TAGGING_FEATURES),
         },
-        ("raw_probabilities",),
+        (),
     ),
     BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
     BertMultipleChoice: (
         {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
-        ("raw_probabilities", _THEIRS),
+        (_THEIRS,),
     ),
     BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
 }

@@ -305,27 +305,17 @@ def test_predictions(tuned, tmp_path, by):
     if by != "the model":
         found.save(tmp_path / "saved")
         model = tmp_path / "saved"
-    with pytest.raises(ValueError, match=r"explain='why.html' is written next to predictions: na"):
-        api.predict(model, texts, explain="why.html")
     if by == "a file":
-        output, why = tmp_path / "out.csv", tmp_path / "why.jsonl"
-        given = {"precision": "bfloat16", "explain": why}
-        assert api.predict(model, [*texts[:2], ""], output, **given) == str(output)
+        output = tmp_path / "out.csv"
+        given = [*texts[:2], ""]
+        assert api.predict(model, given, output, precision="bfloat16") == str(output)
         lines = output.read_text().splitlines()
         assert lines[0] == "id,prediction,probability_neg,probability_pos,error"
         assert [line.split(",")[1] for line in lines[1:]] == [*expected[:2], ""]
-        assert len(why.read_text().splitlines()) == 2
         return
     records = api.predict(model, [*texts, ""], precision="bfloat16")
     assert [record["prediction"] for record in records] == [*expected, None]
     assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
-    if by == "the model":
-        *explained, none = api.predict(model, [*texts[:2], ""], explain=True)
-        for record, text in zip(explained, texts, strict=False):
-            why = record["explanation"]
-            assert [word["word"] for word in why["words"]] == text.split()
-            assert abs(why["rest"]) <= 0.011 * max(abs(why["score"] - why["baseline"]), 0.01)
-        assert none["prediction"] is None and "explanation" not in none
 
 
 def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, monkeypatch):

@@ -210,7 +210,7 @@ def test_the_notebook_runs(pretrained):
     rows = re.search(r"([\d,]+) rows in train.csv, ([\d,]+) in dev.csv", text)
     assert int(rows[1].replace(",", "")) > 2000 and int(rows[2].replace(",", "")) > 500
     assert float(re.search(r"naive Bayes: +([\d.]+)%", text)[1]) > 80
-    assert (pretrained / "runs" / "packages" / "dev" / "confusion_matrix.svg").is_file()
+    assert (pretrained / "runs" / "packages" / "dev" / "worst_errors.html").is_file()
 
 
 def test_a_pretraining_is_drawn(pretrained, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import evaluate_squad, vocab
+from bert_tf import vocab
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
@@ -53,12 +53,6 @@ def world(tmp_path_factory):
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in small_runs.VOCAB))
     prediction_models.write_classifier(folder / "classifier")
     prediction_models.write_texts(folder)
-    answer = {"text": "film", "answer_start": 5}
-    question = {"id": "q", "question": "What?", "answers": [answer]}
-    paragraphs = [{"context": "good film", "qas": [question]}]
-    data = {"version": "1.1", "data": [{"title": "One", "paragraphs": paragraphs}]}
-    (folder / "squad.json").write_text(json.dumps(data))
-    (folder / "answers.json").write_text(json.dumps({"q": "film"}))
     checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
     for form, module in _FORMATS.items():
         if form != "keras":
@@ -126,11 +120,6 @@ def _create_pretraining_data(world, output):
     preparation.create_pretraining_data(*given, f"--output_file={output}")
 
 
-def _evaluate_squad(world, output):
-    files = (str(world / "squad.json"), str(world / "answers.json"))
-    evaluate_squad.evaluate(*files, output=str(output))
-
-
 # By name: what it does, and what its output's name ends in.
 DIRECTORIES = {
     "pretrain": (_pretrain, ""),
@@ -146,11 +135,10 @@ FILES = {
     "vocab": (_vocab(overwrite=False), ".txt"),
     "vocab --overwrite": (_vocab(overwrite=True), ".txt"),
     "create_pretraining_data": (_create_pretraining_data, ".tfrecord"),
-    "evaluate_squad": (_evaluate_squad, ".json"),
 }
 COMMANDS = {**DIRECTORIES, **FILES}
 # The user names a file to be replaced.
-REPLACING = ("predict", "vocab --overwrite", "evaluate_squad")
+REPLACING = ("predict", "vocab --overwrite")
 
 
 # === What may be there already ===

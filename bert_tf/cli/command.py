@@ -53,9 +53,7 @@ _REMEDIES = {
 }
 
 
-def _parse(
-    argv: Sequence[str], arguments: Sequence[str], passes_on: bool, or_flag: str
-) -> list[str]:
+def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
     program = argv[0]
     if program.endswith(".py"):
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
@@ -91,10 +89,8 @@ def _parse(
             f"Error: {quote(given[0])} is no flag: every argument has the form --name=value, "
             "and a list of files is one argument with commas."
         )
-    if or_flag and flags.FLAGS[or_flag].present and not given:
-        return rest
     if len(given) != len(arguments):
-        wanted = f"--{or_flag}={','.join(arguments)}" if or_flag else " ".join(arguments)
+        wanted = " ".join(arguments)
         sys.exit(
             f"Error: expected {wanted}, got {one_line(' '.join(given)) or 'none'}: "
             f"{program} {wanted} [--name=value ...] is the whole command."
@@ -134,7 +130,6 @@ def run(
     main: Callable[[list[str]], None],
     arguments: Sequence[str] = (),
     passes_on: bool = False,
-    or_flag: str = "",
 ) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
@@ -148,7 +143,6 @@ def run(
             user did wrong by ``ValueError`` or ``OSError``.
         arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
             of them must be given. Its module's docstring, which is its ``--help``, shows them.
-        or_flag: the flag that may name them all in their place.
         passes_on: ``main`` takes the flags that the command does not have, too: another program's.
     """
 
@@ -184,6 +178,6 @@ def run(
                 os._exit(1)
             sys.exit(1)
 
-    parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on, or_flag=or_flag)
+    parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
     with quiet_without_reader():
         app.run(guarded, flags_parser=parse)

@@ -57,11 +57,6 @@ TO_TRAIN_ON = refuses(
     lambda path, values: values["task"] in FILES and not path,
     "--task={task} needs a --{flag} to train on.",
 )
-OF_BEGINNINGS = refuses(
-    lambda count, values: bool(count) and values["long_text"] != _FIRST,
-    "--{flag} explains texts that are read from their beginning: leave it out, or "
-    "--long_text={long_text}.",
-)
 
 
 def _text_columns(values: Values) -> Sequence[str]:

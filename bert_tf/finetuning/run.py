@@ -59,7 +59,7 @@ def run(
             results = run_sweep(settings, directory, material)
         else:
             trained = train(settings, directory, material)
-            files = write_outputs(directory, material, trained, settings.explain_errors)
+            files = write_outputs(directory, material, trained)
             results = {**trained.results, "files": files}
         results["export"] = None
         if _is_export_left(settings, results):

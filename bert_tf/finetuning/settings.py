@@ -28,7 +28,7 @@ from .grid import NAMES, combinations
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("export", "max_search_hours", "language", "license", "explain_errors"),
+        *("export", "max_search_hours"),
         *("remat", "on_bad_step", "spike_factor", "max_bad_steps"),
     }
 )
@@ -554,32 +554,12 @@ class FineTuningSettings:
     eval_batch_size: int = flag_fields.integer(
         64, "Examples in an evaluation batch, over all devices.", least=1
     )
-    explain_errors: int = flag_fields.integer(
-        0,
-        "For classes and numbers of texts: colour the words of this many of the worst errors in "
-        "each set by how much they spoke for the prediction. Each takes as long as about a hundred "
-        "predictions.",
-        least=0,
-        most=50,
-        rules=[rules.for_kinds, rules.OF_BEGINNINGS],
-        heading="What is kept",
-    )
     save_checkpoints_minutes: float = flag_fields.number(
-        10.0, "Minutes between two saves within an epoch.", least=0.0
+        10.0, "Minutes between two saves within an epoch.", least=0.0, heading="What is kept"
     )
     export: bool = flag_fields.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
-    )
-    language: Sequence[str] | None = flag_fields.words(
-        None,
-        "The language of the texts, or several, as ISO codes such as en: for the model card "
-        "(MODEL_DIR/README.md), which otherwise names none.",
-    )
-    license: str | None = flag_fields.string(
-        None,
-        "The licence of the weights, as hubs spell it (apache-2.0): for the model card, which "
-        "otherwise names none.",
     )
 
     @property

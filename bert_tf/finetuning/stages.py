@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,16 +14,13 @@ from bert_tf.metrics.calibration import FEW
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.readers.examples import TextExample
-from bert_tf.results.explanation import Explanation, explain_texts
 from bert_tf.results.report import write_report
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import data_lines, label_lines
-from bert_tf.tasks.evaluation import Evaluation, Mistake
+from bert_tf.tasks.evaluation import Evaluation
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
-from bert_tf.training.progress import Progress
 
 from . import few_shot, teacher
 from .data import Sets, read_task
@@ -239,25 +236,8 @@ def describe(
     )
 
 
-def explain_mistakes(
-    inference: Inference, mistakes: Sequence[Mistake], labels: Sequence[str]
-) -> Iterator[Explanation]:
-    """What spoke for the wrong predictions for texts; shows how far it is."""
-    items = []
-    for mistake in mistakes:
-        text, *second = mistake.texts.values()
-        items.append(TextExample(mistake.id, text, second[0] if second else None, None))
-    length, progress = inference.max_seq_length, Progress("Explaining", len(items), "errors")
-    explanations = explain_texts(inference.model, inference.tokenizer, items, labels, length)
-    for done, found in enumerate(explanations, start=1):
-        yield found
-        progress.update(done)
-    if items:
-        progress.close()
-
-
 def write_outputs(
-    directory: FineTuningDirectory, material: Material, trained: Trained, explain_errors: int = 0
+    directory: FineTuningDirectory, material: Material, trained: Trained
 ) -> dict[str, list[str]]:
     """Writes, for every set, predictions and what a person wants to look at; gives the paths."""
     task = material.task
@@ -270,13 +250,8 @@ def write_outputs(
         )
         if name in trained.evaluations:
             evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
-            found = trained.results["intervals"].get(name, {})
             collapsed = trained.results["collapsed"]
-            mistakes = evaluation.mistakes[:explain_errors]
-            why = list(explain_mistakes(trained.inference, mistakes, task.labels))
-            files[name] += write_report(
-                folder, evaluation, task.labels, title, found, collapsed, why
-            )
+            files[name] += write_report(folder, evaluation, task.labels, title, collapsed)
         if trained.inference.kept is not None:
             trained.inference.kept.pop(name, None)
     return files

@@ -280,7 +280,7 @@ def _put_in_place(
     checkpoints.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, material, model, outputs)
     trained = Trained(inference, evaluate_all(material.task, inference), best)
-    return write_outputs(directory, material, trained, settings.explain_errors)
+    return write_outputs(directory, material, trained)
 
 
 def summarise(

@@ -45,11 +45,10 @@ class SquadScores:
     # Over the answerable questions, and over the others; None where there is none, and for 1.1.
     has_answer: AnswerScores | None
     no_answer: AnswerScores | None
-    missing: tuple[str, ...]  # the ids without a prediction, each scored 0
     thresholds: NullThresholds | None  # None without null odds
 
     def to_dict(self) -> dict[str, float]:
-        """The numbers under the official evaluation's keys, and ``missing``, a count."""
+        """The numbers under the official evaluation's keys."""
         if self.version == "1.1":
             numbers: dict[str, float] = {
                 "exact_match": self.overall.exact,
@@ -65,7 +64,7 @@ class SquadScores:
         if self.thresholds:
             for key, value in dataclasses.asdict(self.thresholds).items():
                 numbers[key.replace("threshold", "thresh")] = value
-        return {**numbers, "missing": len(self.missing)}
+        return numbers
 
 
 def normalize_answer(text: str) -> str:
@@ -110,14 +109,12 @@ def score_predictions(
 ) -> SquadScores:
     """Scores predictions, by question id with "" for no answer, as the official evaluation does.
 
-    Two of its defaults are not kept. A question without a prediction scores 0 in version 2.0 as in
-    1.1, where the official evaluation of 2.0 leaves it out of the overall means and ends in an
-    error over the answerable ones; and without a ``null_threshold`` the predictions are taken as
-    they are, where it takes 1.0, as for probabilities.
+    Without a ``null_threshold`` the predictions are taken as they are, where the official
+    evaluation takes 1.0, as for probabilities.
 
-    ``null_odds`` are of version 2.0, by question id, at least of every prediction: the higher, the
-    likelier there is no answer. If given, the best thresholds are searched. Predictions of
-    questions whose odds are above ``null_threshold`` count as "".
+    ``null_odds`` are of version 2.0, by question id: the higher, the likelier there is no answer.
+    If given, the best thresholds are searched. Predictions of questions whose odds are above
+    ``null_threshold`` count as "".
     """
     if null_threshold is not None and null_odds is None:
         raise ValueError(
@@ -133,12 +130,9 @@ def score_predictions(
         judged = {
             name: "" if null_odds[name] > null_threshold else text
             for name, text in predictions.items()
-            if name in references.answers
         }
     scores = {
         name: score_answer(judged[name], answers, references.version)
-        if name in judged
-        else (0.0, 0.0)
         for name, answers in references.answers.items()
     }
     splits: dict[bool, AnswerScores] = {}
@@ -156,7 +150,6 @@ def score_predictions(
         overall=_mean(list(scores.values())),
         has_answer=splits.get(True),
         no_answer=splits.get(False),
-        missing=tuple(name for name in references.answers if name not in predictions),
         thresholds=(
             None if null_odds is None else tune_null_threshold(references, predictions, null_odds)
         ),

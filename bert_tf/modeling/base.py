@@ -1,6 +1,5 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -22,22 +21,6 @@ LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
 NULL_THRESHOLD = "null"
 PROBABILITY_THRESHOLD = "probability"
 TEMPERATURE = "temperature"
-
-
-def without_temperature(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """The thresholds that decide alike where probabilities are not calibrated.
-
-    >>> found = without_temperature({"temperature": 2.0, "probability": 0.75})
-    >>> {name: round(value, 3) for name, value in found.items()}
-    {'probability': 0.9}
-    """
-    found = dict(thresholds)
-    temperature = found.pop(TEMPERATURE, 1.0)
-    threshold = found.get(PROBABILITY_THRESHOLD)
-    if threshold is not None and 0 < threshold < 1 and temperature != 1.0:
-        logit = temperature * math.log(threshold / (1 - threshold))
-        found[PROBABILITY_THRESHOLD] = 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
-    return found
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:

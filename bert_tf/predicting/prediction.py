@@ -11,7 +11,6 @@ from typing import IO, Any, NamedTuple, TextIO, cast
 from bert_tf.cli.pipes import copy_bounded
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
-from bert_tf.results.explanation import EXPLANATIONS, MOST, write_explanations
 from bert_tf.tasks.prediction_outputs import RecordWriter
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
@@ -42,13 +41,10 @@ def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
     return Predictor(model, **_given_to(Predictor, settings))
 
 
-def predict_rows(
-    settings: PredictionSettings, predictor: Predictor, *, explain: bool = False
-) -> list[dict[str, Any]]:
+def predict_rows(settings: PredictionSettings, predictor: Predictor) -> list[dict[str, Any]]:
     """The records that ``predict_file`` would write, as a call of the predictor gives them."""
-    given = {**_given_to(predictor.table_records, settings), "explain": explain}
     with _input_table(settings) as table:
-        return predictor.table_records(table, **given)
+        return predictor.table_records(table, **_given_to(predictor.table_records, settings))
 
 
 def _given_to(function: Callable[..., Any], settings: PredictionSettings) -> dict[str, Any]:
@@ -65,11 +61,8 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
     input is checked before the model is loaded. Without an ``output`` a table goes to standard
     output, and all else that is printed to standard error.
     """
-    output, explain, keeps_columns = settings.output, settings.explain, settings.keep_columns
+    output, keeps_columns = settings.output, settings.keep_columns
     suffix = _suffix(predictor, settings)
-    if explain is not None:
-        _check_explanation(settings, explain)
-        predictor.check_explains(f"--explain={explain}")
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
     with (
@@ -109,14 +102,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
                     own.write(record)
                 own.finish()
             progress.close()
-        if explain is not None:
-            progress = Progress("Explaining", min(inputs.count, MOST), "examples")
-            found = predictor.explanations(inputs, progress)
-            progress.close()
-            write_explanations(explain, found, f"Why: {predictor.path}, {settings.input}")
         _tell(inputs, output)
-        if explain is not None:
-            print(f"Explanations of {len(found):,} of {inputs.count:,} rows: {explain}")
     return Predicted(inputs.count, inputs.skipped)
 
 
@@ -136,15 +122,6 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
         path = os.path.join(folder, f"standard_input{suffix}")
         copy_bounded(sys.stdin.buffer, path, "Standard input")
         yield TableFile(path, *how)
-
-
-def _check_explanation(settings: PredictionSettings, path: str) -> None:
-    if os.path.splitext(path)[1] not in EXPLANATIONS:
-        expected = " or ".join(EXPLANATIONS)
-        raise ValueError(f"--explain={path}: expected a name that ends in {expected}.")
-    others = {os.path.realpath(other) for other in (settings.input, settings.output) if other}
-    if os.path.realpath(path) in others:
-        raise ValueError(f"--explain={path} is the input or the output: name another.")
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:

@@ -1,22 +1,19 @@
 """``bert_tf.Predictor``: a fine-tuned model of any kind that answers."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.choices import LONG_TEXTS
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
-from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.modeling.pooling import most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.results.explanation import MOST, Explanation, explain_texts, values_of
 from bert_tf.results.run_directory import is_unfinished
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, Kind
@@ -64,9 +61,6 @@ class Predictor:
         threshold: instead of the model's own. multilabel: the least probability of a class that
             holds; squad: the answer is "" where its score is this much over the best answer's.
         top_k: one class a row: this many of the likeliest, instead of all probabilities.
-        reject_below: one class each: the prediction is ``None`` where the likeliest class is less
-            probable than this.
-        raw_probabilities: whether the temperature that was fitted on dev is left out.
         max_seq_length: the most tokens of a row; by default the training's, else all positions.
         batch_size: examples at once.
 
@@ -91,16 +85,12 @@ class Predictor:
         *,
         threshold: float | None = None,
         top_k: int | None = None,
-        reject_below: float | None = None,
-        raw_probabilities: bool = False,
         max_seq_length: int | None = None,
         batch_size: int = 64,
     ) -> None:
         settings = settings_of_call(
             threshold=threshold,
             top_k=top_k,
-            reject_below=reject_below,
-            raw_probabilities=raw_probabilities,
             max_seq_length=max_seq_length,
             batch_size=batch_size,
         )
@@ -111,9 +101,7 @@ class Predictor:
         )
         task = _task(self._checkpoint, settings.max_seq_length)
         self.task_class = KINDS[task.kind].task_class
-        self._thresholds = _thresholds(
-            self._checkpoint, task, settings.threshold, settings.raw_probabilities
-        )
+        self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
         options = self.task_class.with_thresholds(task.options, self._thresholds)
         self.task = dataclasses.replace(task, options=options)
         # Classes have numbers where the source does not name them.
@@ -130,7 +118,6 @@ class Predictor:
         id_column: str | None = None,
         skip_bad_rows: bool = False,
         keep_columns: bool = False,
-        explain: bool = False,
     ) -> Any:
         """Predicts what is in memory.
 
@@ -144,8 +131,6 @@ class Predictor:
             id_column: the column of ids; by default the training's where the data have it.
             skip_bad_rows: whether a bad row has a record that says so, instead of an error.
             keep_columns: whether records begin with the columns of their rows, instead of the ids.
-            explain: whether the first 50 records have an ``explanation``: what each word spoke for
-                the prediction. Classes and numbers of texts alone.
 
         Returns:
             The record of one example; of more a list of records, in order.
@@ -156,7 +141,7 @@ class Predictor:
         rows, texts = self.rows_of(data, text_columns)
         with giving({DATA: rows}):
             records = self.table_records(
-                TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns, explain
+                TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns
             )
         return records[0] if _is_example(data) else records
 
@@ -175,22 +160,14 @@ class Predictor:
         id_column: str | None = None,
         skip_bad_rows: bool = False,
         keep_columns: bool = False,
-        explain: bool = False,
     ) -> list[dict[str, Any]]:
         """The records of a table's rows, as a call gives them."""
-        if explain:
-            self.check_explains("explain=True")
         inputs = read_inputs(self.task, table, text_columns, id_column, skip_bad_rows)
         records = self.records(inputs)
         if keep_columns:
             check_has_columns(self.task, table, text_columns)
             records = map(with_columns, read_rows(table), records)
-        found = [dict(record) for record in records]
-        good = (record for record in found if record.get("error") is None)
-        reasons = self.explanations(inputs) if explain else ()
-        for record, why in zip(good, reasons, strict=False):
-            record["explanation"] = values_of(why)
-        return found
+        return [dict(record) for record in records]
 
     # === What the predictions of a file ask ===
 
@@ -213,20 +190,6 @@ class Predictor:
         for what, words in self.task_class.words_to_write(self.labels, inputs.good()):
             check_words(suffix, words, f"{where}, {what}")
 
-    def check_explains(self, given: str) -> None:
-        """Checks that its predictions can be explained; ``given`` is what asks for it."""
-        if not self.task_class.explains:
-            having = [kind.name for kind in KINDS.values() if kind.task_class.explains]
-            raise ValueError(
-                f"{given} means nothing to {self.task.kind}: it is for {', '.join(having)}."
-            )
-        form = self.task.options.get("long_text", LONG_TEXTS[0])
-        if form != LONG_TEXTS[0]:
-            raise ValueError(
-                f"{given} explains texts that are read from their beginning, and {self.path} was "
-                f"trained with --long_text={form}: leave it out."
-            )
-
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
         items = inputs.good()
@@ -243,19 +206,6 @@ class Predictor:
             done += sum(not isinstance(item, BadRow) for item in items)
             if progress is not None:
                 progress.update(done)
-
-    def explanations(self, inputs: Inputs, progress: Progress | None = None) -> list[Explanation]:
-        """What spoke for the predictions of the first rows that are not bad."""
-        model = self._loaded()
-        items = list(itertools.islice(inputs.good(), MOST))
-        labels = self.labels if self.task_class.classes else ()
-        tokenizer, length = model.preprocessor.tokenizer, self.task.max_seq_length
-        found = []
-        for one in explain_texts(model, tokenizer, items, labels, length):
-            found.append(one)
-            if progress is not None:
-                progress.update(len(found))
-        return found
 
     # === Within ===
 
@@ -304,34 +254,30 @@ class Predictor:
                 yield next(found)
 
     def _check_choice(self) -> None:
-        """Checks that ``top_k`` and ``reject_below`` fit the task."""
+        """Checks that ``top_k`` fits the task."""
         if self.task_class.classes == "classes" and not self.task_class.multi_label:
             return
-        for flag in ("top_k", "reject_below"):
-            if getattr(self._settings, flag) is not None:
-                raise ValueError(
-                    f"--{flag} is for one class each, and {self.path} is of {self.task.kind}: "
-                    "leave it out."
-                )
+        if self._settings.top_k is not None:
+            raise ValueError(
+                f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
+                "out."
+            )
 
     def _choose(self, record: Record) -> Record:
-        """A record with as many classes as were asked for, and without what is too improbable."""
+        """A record with as many classes as were asked for."""
         found = record.get("probabilities")
-        top_k, reject_below = self._settings.top_k, self._settings.reject_below
-        if not found or (top_k, reject_below) == (None, None):
+        top_k = self._settings.top_k
+        if not found or top_k is None:
             return record
         # A record of columns alone has no numbers.
         ranked = sorted(found, key=lambda name: -(found[name] or 0.0))
         chosen = dict(record)
-        if reject_below is not None and (found[ranked[0]] or 0.0) < reject_below:
-            chosen["prediction"] = None
-        if top_k is not None:
-            del chosen["probabilities"]
-            for place, name in enumerate(ranked[:top_k], start=1):
-                suffix = f"_{place}" if place > 1 else ""
-                if place > 1:
-                    chosen[f"prediction{suffix}"] = name
-                chosen[f"probability{suffix}"] = found[name]
+        del chosen["probabilities"]
+        for place, name in enumerate(ranked[:top_k], start=1):
+            suffix = f"_{place}" if place > 1 else ""
+            if place > 1:
+                chosen[f"prediction{suffix}"] = name
+            chosen[f"probability{suffix}"] = found[name]
         return chosen
 
 
@@ -379,11 +325,11 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
 
 
 def _thresholds(
-    checkpoint: Checkpoint, task: TaskFile, threshold: float | None, raw: bool
+    checkpoint: Checkpoint, task: TaskFile, threshold: float | None
 ) -> Mapping[str, float]:
     """The thresholds that decide: the model's, or the one that is given."""
     if threshold is None:
-        return without_temperature(checkpoint.thresholds) if raw else checkpoint.thresholds
+        return checkpoint.thresholds
     if not math.isfinite(threshold):
         raise ValueError(f"--threshold={threshold}: expected a finite number.")
     task_class = KINDS[task.kind].task_class
@@ -396,8 +342,8 @@ def _thresholds(
     fault = task_class.threshold_fault(threshold, task.options, checkpoint.path)
     if fault:
         raise ValueError(f"--threshold={threshold:g}: {fault}")
-    kept = {} if raw else {TEMPERATURE: checkpoint.thresholds.get(TEMPERATURE, 1.0)}
-    return {**kept, task_class.threshold: threshold}
+    temperature = checkpoint.thresholds.get(TEMPERATURE, 1.0)
+    return {TEMPERATURE: temperature, task_class.threshold: threshold}
 
 
 def _load(checkpoint: Checkpoint) -> BertModel:

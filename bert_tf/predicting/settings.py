@@ -8,7 +8,7 @@ from absl import flags
 
 from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import required, within
+from bert_tf.cli.flag_rules import required
 from bert_tf.readers.tables import FORMS
 
 STANDARD_INPUT = "-"
@@ -75,21 +75,6 @@ class PredictionSettings:
         "(prediction, "
         "probability, prediction_2, ...) instead of a column for each class.",
         least=1,
-    )
-    reject_below: float | None = flag_fields.number(
-        None,
-        "One class a row: make no prediction where the likeliest class is less probable than "
-        "this. finetune prints at its end what this costs on dev.",
-        rules=[within(lambda least: 0 < least <= 1, "above 0 and not above 1")],
-    )
-    raw_probabilities: bool = flag_fields.switch(
-        False,
-        "The model's own probabilities, not calibrated by the temperature that was fitted on dev.",
-    )
-    explain: str | None = flag_fields.string(
-        None,
-        "Classes and numbers of texts: also write here how much each word of the first 50 rows "
-        "spoke for its prediction, as a page (.html) or as .jsonl; replaced where it exists.",
     )
     max_seq_length: int | None = flag_fields.integer(
         None, "The most tokens of a row; by default the training's, else all positions."

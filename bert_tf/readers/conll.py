@@ -106,12 +106,6 @@ def is_word(text: str) -> bool:
     return bool(is_text) and text != _DOCUMENT_START and _columns(f"{text} O") == [text, "O"]
 
 
-def read_tags(path: str) -> Iterator[tuple[int, list[list[str]]]]:
-    """The sentences of a file: the number of each one's first line, and each word's columns."""
-    for sentence in _sentences(path, "utf-8"):
-        yield sentence.first_line, sentence.rows
-
-
 def _columns(line: str) -> list[str]:
     # Where files were joined there is a byte order mark.
     return _GAP.split(line.removeprefix("\ufeff").strip(" \t"))

@@ -1,16 +1,16 @@
-"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them, and their evaluation.
+"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them.
 
-Read are the published layout, a user's own tables of questions, and the files of predictions.
+Read are the published layout and a user's own tables of questions.
 Sources: the layout of the published files; BERT (2018), sections 4.2 and 4.3. The files place an
 answer by the number of its first character (code points, as Python counts them); here it is placed
 by its first byte, as TensorFlow counts.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.untrusted import is_number, listed, one_line, quote
+from bert_tf.untrusted import listed, one_line, quote
 
 from .examples import (
     Answer,
@@ -257,86 +257,3 @@ class SquadReferences:
                 f"Question {empty} has no answer: in SQuAD 1.1 every question has; expected "
                 "version '2.0' where some have none."
             )
-
-
-def read_references(path: str) -> SquadReferences:
-    """Reads the gold answers of a SQuAD file, as ``read_json_document`` takes it.
-
-    The version is 2.0 where the file says so (``"version": "v2.0"``), where a question says whether
-    it ``is_impossible``, or where one has no answers; else it is 1.1.
-    """
-    document = read_json_document(path)
-    answers: dict[str, tuple[str, ...]] = {}
-    unanswerable_allowed = False
-    for question in _questions(path, document):
-        where = f"{path}, article {question.article}, paragraph {question.paragraph}, a question"
-        name = _field(question.fields, "id", str, where)
-        place = f"{path}, question {one_line(name)}"
-        if name in answers:
-            raise ValueError(f"{place} occurs twice: expected ids that name one question each.")
-        answers[name] = _gold_answers(question.fields, place)
-        unanswerable_allowed |= "is_impossible" in question.fields or not answers[name]
-    if not answers:
-        raise ValueError(f"{path} holds no question: expected a SQuAD file with some.")
-    says_2 = str(document.get("version", "")).lstrip("v").startswith("2")
-    return SquadReferences(answers, "2.0" if says_2 or unanswerable_allowed else "1.1")
-
-
-def _gold_answers(question: dict[str, Any], where: str) -> tuple[str, ...]:
-    answers = tuple(
-        _field(answer, "text", str, f"{where}, an answer")
-        for answer in _field(question, "answers", list, where)
-    )
-    if question.get("is_impossible", not answers) != (not answers):
-        raise ValueError(
-            f"{where} says is_impossible={question['is_impossible']} and lists {len(answers)} "
-            "answers: expected answers exactly where it is answerable."
-        )
-    return answers
-
-
-def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
-    """Reads predicted answers: a JSON object from question ids to texts, "" for no answer.
-
-    At least one of the ids is one of the references'.
-    """
-    predictions = _by_question(path, "question ids to answers")
-    for name, answer in predictions.items():
-        if not isinstance(answer, str):
-            place = f"{path}, question {one_line(name)}"
-            raise ValueError(f"{place}: expected the answer's text, got {shown(answer)}.")
-    if not references.answers.keys() & predictions.keys():
-        raise ValueError(
-            f"{path} answers none of the data's {len(references.answers):,} questions: expected "
-            f"ids such as {quote(next(iter(references.answers)))}, got "
-            f"{next(map(quote, predictions), 'none')}."
-        )
-    return predictions
-
-
-def read_null_odds(path: str, questions: Iterable[str]) -> dict[str, float]:
-    """Reads null odds: a JSON object from question ids to numbers, high where no answer is likely.
-
-    Each of ``questions`` must have finite odds; others may.
-    """
-    odds = _by_question(path, "question ids to numbers")
-    for name, number in odds.items():
-        if not is_number(number):
-            place = f"{path}, question {one_line(name)}"
-            raise ValueError(f"{place}: expected a finite number, got {shown(number)}.")
-    missing = next((name for name in questions if name not in odds), None)
-    if missing is not None:
-        raise ValueError(
-            f"{path} has no number for question {one_line(missing)}: expected one for every "
-            "question that is predicted."
-        )
-    return {name: float(number) for name, number in odds.items()}
-
-
-def _by_question(path: str, what: str) -> dict[str, Any]:
-    document = read_json_document(path)
-    if not isinstance(document, dict):
-        raise ValueError(
-            f"{path}: expected a JSON object from {what}, got a {type(document).__name__}."
-        )
-    return document

@@ -1,204 +1,153 @@
-"""What a person looks at after an evaluation: the worst errors, and the confusion matrix."""
+"""What a person looks at after an evaluation: a page of its scores, its classes and its errors."""
 
 import html
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from bert_tf.files import replace_whole
-from bert_tf.metrics.calibration import Calibration
+from bert_tf.metrics.calibration import Bin, Calibration
 from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.reports.confusion import confusion_svg
-from bert_tf.reports.page import page
-from bert_tf.reports.reliability import reliability_svg
 from bert_tf.tasks.evaluation import Evaluation, Mistake
-from bert_tf.tasks.prediction_outputs import Record, write_records
+from bert_tf.tasks.prediction_outputs import write_records
 from bert_tf.untrusted import one_line
 
-from .explanation import Explanation, coloured_texts
 from .summary import score
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"
-CONFUSION = "confusion_matrix.svg"
-CONFUSIONS = "confusions.tsv"
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
-# A picture has a cell for every pair of classes.
-_MOST_DRAWN = 150
-_MOST_CONFUSIONS = 1000
+# A matrix has a cell for every pair of classes; so few have shares in their cells.
+_MOST_IN_MATRIX, _FEW = 150, 10
+_LONGEST_FLAT_NAME = 14
 _MOST_CLASSES = 200
-# The picture of so many classes is still legible when it is as wide as the page; a larger one is
-# scrolled.
-_MOST_FITTED = 30
-# Of a longer text only the beginning is open.
-_LONG_TEXT = 700
 _STYLE = """
+:root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
+  --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae;
+  --blue: 64 150 215; --orange: 238 120 66; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
+  --faint: #98a4b0; --line: #36404a; --right: #1f4a6b; --wrong: #6b3620; --alarm: #4a211d;
+  --alarm-line: #8a443b; --blue: 44 122 186; --orange: 188 88 42; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
+h1 { font-size: 26px; margin: 0 0 16px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 36px 0 12px; }
+article, .panel, .scores div { background: var(--panel); border: 1px solid var(--line);
+  border-radius: 8px; }
+.panel { width: max-content; max-width: 100%; overflow: auto; padding: 8px; }
+.note { color: var(--faint); margin: 12px 0; }
 .scores { display: flex; flex-wrap: wrap; gap: 10px; margin: 0; }
-.scores div { background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
 .scores div { padding: 8px 16px 10px; min-width: 110px; }
-.scores dt { color: var(--faint); font-size: 13px; }
-.scores dd { margin: 0; font-size: 22px; font-variant-numeric: tabular-nums; }
+.scores dd { margin: 0; font-size: 22px; }
 .warning { background: var(--alarm); border: 1px solid var(--alarm-line); border-radius: 8px;
   padding: 10px 16px; }
-.panel { display: block; width: max-content; max-width: 100%; overflow: auto; padding: 4px; }
-.panel svg { display: block; }
-.picture { background: #fff; }
-.fitted svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; }
+table, dd, .small { font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 14px; text-align: right; font-weight: normal; }
-thead th { color: var(--faint); font-size: 13px; }
-tbody th { text-align: left; overflow-wrap: anywhere; min-width: 10em; }
-tbody tr { border-top: 1px solid var(--line); }
+dt, thead th, tfoot th, tfoot td, .small { color: var(--faint); font-size: 13px; }
+tbody th { text-align: left; overflow-wrap: anywhere; min-width: 6em; }
+.list tbody tr { border-top: 1px solid var(--line); }
 .share { background: linear-gradient(var(--right), var(--right)) no-repeat 0 50% /
-  calc(var(--share) * 100%) 60%; }
-.error header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
-.rank { color: var(--faint); min-width: 22px; font-variant-numeric: tabular-nums; }
-.label { border-radius: 5px; padding: 1px 9px; overflow-wrap: anywhere; }
+  calc(var(--share) * 100%) 16px; }
+.said { min-width: 12em; background: linear-gradient(var(--ink), var(--ink)) no-repeat
+  calc(var(--said) * (100% - 4em)) 50% / 2px 20px, linear-gradient(var(--right), var(--right))
+  no-repeat 0 50% / calc(var(--share) * (100% - 4em)) 16px; }
+.matrix th { max-width: 14em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.matrix thead th { vertical-align: bottom; text-align: center; max-height: 14em; }
+.matrix tbody th { position: sticky; left: 0; background: var(--panel); text-align: right; }
+.matrix .turned { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left;
+  padding: 6px 2px; }
+.matrix td { text-align: center; padding: 4px 8px; }
+.matrix tbody td { border: 1px solid var(--line); min-width: 28px; height: 28px; }
+.few tbody td { min-width: 60px; height: 60px; line-height: 1.2; font-size: 17px; }
+.few small { display: block; font-size: 13px; }
+.matrix tbody .small { border: 0; font-size: 13px; }
+.is { background: rgb(var(--blue) / calc(var(--share) * .7)); }
+.not { background: rgb(var(--orange) / calc(var(--share) * .7)); }
+article { margin: 0 0 10px; padding: 12px 16px; }
+header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
+.label { border-radius: 5px; padding: 1px 9px; margin: 0 6px; overflow-wrap: anywhere; }
 .expected { background: var(--right); }
 .predicted { background: var(--wrong); }
-.what { color: var(--faint); font-size: 13px; margin-right: 6px; }
-.share-of, .loss { color: var(--faint); font-size: 13px; font-variant-numeric: tabular-nums; }
-.share-of { margin-left: 6px; }
 .loss { margin-left: auto; }
-summary { cursor: pointer; }
-details[open] summary .more { display: none; }
+.text { margin: 8px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 15em;
+  overflow-y: auto; }
+.text .small:not(:empty) { margin-right: 6px; }
+@media (max-width: 600px) { main { padding: 20px 12px 40px; } th, td { padding: 4px 6px; }
+  .said { min-width: 8em; } .matrix th { max-width: 7em; } }
 """
 
 
 def write_report(
-    folder: str,
-    evaluation: Evaluation,
-    labels: Sequence[str],
-    title: str,
-    intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
-    collapsed: str | None = None,
-    explanations: Sequence[Explanation] = (),
+    folder: str, evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None
 ) -> list[str]:
-    """Writes what shows where a model errs; ``collapsed`` says why its run counts as collapsed.
+    """Writes what shows where a model errs: a page without other files, and its errors as a table.
 
-    ``explanations`` are of the first of the worst errors.
-
-    | file                 | what                                                               |
-    |----------------------|--------------------------------------------------------------------|
-    | worst_errors.html    | scores, confusion matrix and mistakes: one page without other files |
-    | worst_errors.tsv     | the mistakes as a table                                            |
-    | confusion_matrix.svg | where there are classes, 150 at most                               |
-    | confusions.tsv       | of more classes: which are taken for which, the most frequent first |
+    ``collapsed`` says why its run counts as collapsed.
     """
     paths = [os.path.join(folder, name) for name in (ERRORS_PAGE, ERRORS_TABLE)]
-    picture = ""
-    if evaluation.confusion is not None and len(labels) > _MOST_DRAWN:
-        paths.append(os.path.join(folder, CONFUSIONS))
-        write_records(paths[-1], _confusions(evaluation.confusion, labels))
-    elif evaluation.confusion is not None:
-        picture = confusion_svg(evaluation.confusion, labels, title)
-        paths.append(os.path.join(folder, CONFUSION))
-        _write(paths[-1], picture)
-    _write(paths[0], _page(evaluation, labels, title, picture, intervals, collapsed, explanations))
-    write_records(
-        paths[1],
-        (
-            {name: getattr(mistake, name) for name in _TABLE_COLUMNS}
-            for mistake in evaluation.mistakes
-        ),
-    )
+    with replace_whole(paths[0]) as file:
+        file.write(_page(evaluation, labels, title, collapsed).encode())
+    rows = ({name: getattr(m, name) for name in _TABLE_COLUMNS} for m in evaluation.mistakes)
+    write_records(paths[1], rows)
     return paths
 
 
-def _confusions(confusion: Any, labels: Sequence[str]) -> Iterator[Record]:
-    counts = np.array(confusion)
-    np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_CONFUSIONS]
-    for row, column in zip(*np.unravel_index(order, counts.shape), strict=True):
-        if counts[row, column]:
-            count = int(counts[row, column])
-            yield {"expected": labels[row], "predicted": labels[column], "count": count}
-
-
-def _write(path: str, text: str) -> None:
-    with replace_whole(path) as file:
-        file.write(text.encode())
-
-
-def _page(
-    evaluation: Evaluation,
-    labels: Sequence[str],
-    title: str,
-    picture: str,
-    intervals: Mapping[str, Sequence[float]],
-    collapsed: str | None,
-    explanations: Sequence[Explanation],
-) -> str:
-    scores = evaluation.scores
+def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None) -> str:
+    shown, scores = html.escape(one_line(title)), evaluation.scores
     parts = [
-        _warning(evaluation, collapsed),
-        _figures({name: score(name, value, scores) for name, value in scores.items()}),
+        "<!DOCTYPE html>",
+        f"<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<style>{_STYLE}</style></head><body><main>",
+        f"<h1>{shown}</h1>",
     ]
-    parts += _notes(evaluation, labels)
-    for name, ends in intervals.items():
-        low, high = (score(name, end, scores) for end in ends)
+    if reason := collapsed or (evaluation.constant_means if evaluation.constant else None):
         parts.append(
-            f"<p class='note'>{html.escape(name.replace('_', ' '))}: 95% of resampled sets are "
-            f"between {low} and {high}.</p>"
+            f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
+            "a lower learning rate, or more steps.</p>"
         )
+    parts.append(_figures({name: score(name, value, scores) for name, value in scores.items()}))
+    if sentences := " ".join(_sentences(evaluation, labels)):
+        parts.append(f"<p class='note'>{html.escape(sentences)}</p>")
     thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}
     if thresholds:
         parts.append(f"<h2>Thresholds</h2>{_figures(thresholds)}")
-    if picture:
-        fitted = " fitted" if len(evaluation.confusion) <= _MOST_FITTED else ""
-        parts.append(f"<h2>Confusion matrix</h2><div class='panel picture{fitted}'>{picture}</div>")
+    if evaluation.confusion is not None and len(labels) <= _MOST_IN_MATRIX:
+        parts.append(_matrix(np.asarray(evaluation.confusion), [*map(one_line, labels)]))
     if evaluation.calibrate:
         parts.append(_calibration(evaluation.calibrate()))
     if evaluation.judged and evaluation.judged.classes:
-        parts.append(f"<h2>Classes</h2>{_classes(evaluation.judged.classes)}")
-    parts.append("<h2>Worst errors</h2>")
-    parts.append(_note(len(evaluation.mistakes)))
-    if explanations:
-        parts.append(
-            f"<p class='note'>In the first {len(explanations):,}, words on <span class='for' "
-            "style='--share:.5'>blue</span> spoke for the prediction (of several classes the "
-            "likeliest), words on <span class='against' style='--share:.5'>orange</span> against "
-            "it.</p>"
-        )
-    both = itertools.zip_longest(evaluation.mistakes, explanations)
-    parts += [_error(rank, m, why) for rank, (m, why) in enumerate(both, start=1)]
-    return page(title, parts, _STYLE)
+        parts.append(_classes(evaluation.judged.classes))
+    count = len(evaluation.mistakes)
+    many = "The one error" if count == 1 else f"{count} errors"
+    said = f"{many}, the greatest loss first." if count else "None: everything is right."
+    parts.append(f"<h2>Worst errors</h2><p class='note'>{said}</p>")
+    parts += [_error(rank, each) for rank, each in enumerate(evaluation.mistakes, start=1)]
+    return "\n".join([*parts, "</main></body></html>\n"])
 
 
-def _warning(evaluation: Evaluation, collapsed: str | None) -> str:
-    reason = collapsed or (evaluation.constant_means if evaluation.constant else None)
-    if not reason:
-        return ""
-    return (
-        f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
-        "a lower learning rate, or more steps.</p>"
-    )
-
-
-def _notes(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
+def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
     """How much was judged, and what is right without a model."""
-    sentences = []
     if evaluation.judged:
-        sentences.append(f"{evaluation.judged.count:,} rows were judged.")
+        yield f"{evaluation.judged.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.sum():
         counts = evaluation.confusion.sum(1)
         most, total = counts.argmax(), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.judged and evaluation.judged.count == total else " tags"
-        sentences.append(
+        yield (
             f"To beat: always saying “{one_line(labels[most])}”, the most frequent, is right in "
             f"{counts[most] / total:.1%} ({counts[most]:,} of {total:,}{of})."
         )
-    if sentences:
-        yield f"<p class='note'>{html.escape(' '.join(sentences))}</p>"
 
 
-def _figures(figures: dict[str, str]) -> str:
+def _figures(figures: Mapping[str, str]) -> str:
     cells = (
         f"<div><dt>{html.escape(name.replace('_', ' '))}</dt><dd>{html.escape(value)}</dd></div>"
         for name, value in figures.items()
@@ -206,94 +155,148 @@ def _figures(figures: dict[str, str]) -> str:
     return f"<dl class='scores'>{''.join(cells)}</dl>"
 
 
+def _table(title: str, note: str, kind: str, head: str, rows: Sequence[str], foot: str = "") -> str:
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody><tfoot>{foot}</tfoot>"
+    return f"<h2>{title}</h2>{note}<div class='panel'><table class='{kind}'>{body}</table></div>"
+
+
+def _name(text: str, scope: str = "row", kind: str = "") -> str:
+    shown = html.escape(text)
+    return f"<th scope='{scope}' class='{kind}' title='{shown}'>{shown}</th>"
+
+
+# === Tables ===
+
+
+def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
+    """A row is what was expected, a column what was predicted; with recalls and precisions."""
+    right, expected, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
+    turned = len(labels) > _FEW or max(map(len, labels)) > _LONGEST_FLAT_NAME
+    head = ["<th>expected ↓<br>predicted →</th>"]
+    head += [_name(label, "col", "turned" if turned else "") for label in labels]
+    rows = []
+    for at, label in enumerate(labels):
+        cells = "".join(_cell(counts, labels, at, column) for column in range(len(labels)))
+        ends = (f"{expected[at]:,}", _percent(right[at], expected[at]))
+        of_row = "".join(f"<td class='small'>{end}</td>" for end in ends)
+        rows.append(f"<tr>{_name(label)}{cells}{of_row}</tr>")
+    foot = [f"<td>{count:,}</td>" for count in predicted]
+    shares = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
+    return _table(
+        "Confusion matrix",
+        f"<p class='note'>{right.sum():,} of {counts.sum():,} right "
+        f"({_percent(right.sum(), counts.sum(), 1)}).</p>",
+        "matrix few" if len(labels) <= _FEW else "matrix",
+        "".join([*head, "<th>all</th><th>recall</th>"]),
+        rows,
+        f"<tr><th>all</th>{''.join(foot)}</tr><tr><th>precision</th>{''.join(shares)}</tr>",
+    )
+
+
+def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> str:
+    count, total, is_few = int(counts[row, column]), int(counts[row].sum()), len(labels) <= _FEW
+    if not count:
+        return "<td></td>"
+    share = count / total
+    what = html.escape(f"{labels[row]} → {labels[column]}: {count:,} of {total:,} ({share:.1%})")
+    percent = f"<small>{share:.0%}</small>" if share >= 0.01 else "<small>&lt;1%</small>"
+    # A small share of errors is to be seen, too.
+    return (
+        f"<td class='{'is' if row == column else 'not'}' style='--share:{share**0.6:.2f}' "
+        f"title='{what}'>{count:,}{percent if is_few else ''}</td>"
+    )
+
+
+def _percent(part: int, whole: int, digits: int = 0) -> str:
+    """A percentage; a dash where there is nothing to take a share of.
+
+    >>> _percent(1, 3), _percent(0, 0)
+    ('33%', '–')
+    """
+    return f"{part / whole:.{digits}%}" if whole else "–"
+
+
 def _calibration(found: Calibration) -> str:
+    sides = {"raw": found.raw, "calibrated": found.calibrated}
     figures = {"temperature": f"{found.temperature:.3g}"}
-    for name, side in (("raw", found.raw), ("calibrated", found.calibrated)):
+    for name, side in sides.items():
         figures[f"calibration error, {name}"] = f"{side.error:.3f}"
         figures[f"loss, {name}"] = f"{side.loss:.4g}"
+    by_tenth = [{min(int(10 * b.confidence), 9): b for b in side.bins} for side in sides.values()]
+    rows = [
+        f"<tr><th>{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}</th>"
+        f"{''.join(_bin(bins.get(tenth)) for bins in by_tenth)}</tr>"
+        for tenth in range(10)
+        if any(tenth in bins for bins in by_tenth)
+    ]
+    note = (
+        f"{_figures(figures)}<p class='note'>{found.count:,} decisions, grouped by probability. A "
+        "bar is the share that is so, the line what the probabilities say: a model whose lines "
+        "are to the right of its bars is too sure.</p>"
+    )
+    head = "<td></td><th>raw: decisions</th><th>share that is so</th>"
+    head += "<th>calibrated: decisions</th><th>share that is so</th>"
+    return _table("Probabilities", note, "list", head, rows)
+
+
+def _bin(found: Bin | None) -> str:
+    if found is None:
+        return "<td></td><td></td>"
+    style = f"--share:{found.share:.3f};--said:{found.confidence:.3f}"
+    said = f"{found.confidence:.3f} said, {found.share:.3f} so"
     return (
-        f"<h2>Probabilities</h2>{_figures(figures)}<p class='note'>{found.count:,} decisions, "
-        "grouped by probability: a dot for each group. On the dashed line a group is right as "
-        "often as its probabilities say.</p>"
-        f"<div class='panel picture fitted'>{reliability_svg(found)}</div>"
+        f"<td>{found.decisions:,}</td>"
+        f"<td class='said' style='{style}' title='{said}'>{found.share:.3f}</td>"
     )
 
 
 def _classes(classes: Mapping[str, ClassScore]) -> str:
-    """A table, the worst F1 first."""
+    """The worst F1 first."""
     rows = []
     for name in sorted(classes, key=lambda name: classes[name].f1)[:_MOST_CLASSES]:
-        found = classes[name].to_dict()
-        bars = "".join(
+        found: Mapping[str, Any] = classes[name].to_dict()
+        cells = [
             f"<td class='share' style='--share:{found[column]:.3f}'>{found[column]:.3f}</td>"
             for column in CLASS_METRICS
-        )
-        counts = "".join(f"<td>{found[column]:,}</td>" for column in ("true", "predicted"))
-        rows.append(f"<tr><th scope='row'>{html.escape(one_line(name))}</th>{bars}{counts}</tr>")
-    head = "".join(f"<th scope='col'>{what}</th>" for what in (*CLASS_METRICS, "true", "predicted"))
+        ]
+        cells += [f"<td>{found[column]:,}</td>" for column in ("true", "predicted")]
+        rows.append(f"<tr>{_name(one_line(name))}{''.join(cells)}</tr>")
     rest = len(classes) - len(rows)
-    more = f"<p class='note'>And {rest:,} more, in results.json.</p>" if rest else ""
-    return (
-        f"<div class='panel'><table><thead><tr><td></td>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>{more}"
-    )
+    note = f"<p class='note'>The worst; {rest:,} more are in results.json.</p>" if rest else ""
+    head = "".join(f"<th>{name}</th>" for name in (*CLASS_METRICS, "true", "predicted"))
+    return _table("Classes", note, "list", f"<td></td>{head}", rows)
 
 
-def _note(count: int) -> str:
-    if not count:
-        return "<p class='note'>None: everything is right.</p>"
-    what = "The one error" if count == 1 else f"{count} errors"
-    return f"<p class='note'>{what}, the greatest loss first.</p>"
+# === Errors ===
 
 
-def _error(rank: int, mistake: Mistake, why: Explanation | None) -> str:
+def _error(rank: int, mistake: Mistake) -> str:
     shares = mistake.probabilities or (None, None)
     expected, predicted = (
-        f"<span><span class='what'>{what}</span>"
+        f"<span><span class='small'>{what}</span>"
         f"<span class='label {what}'>{html.escape(one_line(value))}</span>"
-        + (
-            ""
-            if share is None
-            else f"<span class='share-of'>{html.escape(_probability(share))}</span>"
-        )
-        + "</span>"
+        f"<span class='small'>{'' if share is None else _probability(share)}</span></span>"
         for what, value, share in zip(
             ("expected", "predicted"), (mistake.expected, mistake.predicted), shares, strict=True
         )
     )
     shown = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
-    if why is None:
-        texts = "".join(_text(name, text) for name, text in mistake.texts.items())
-    else:
-        coloured = zip(map(_name, mistake.texts), coloured_texts(why), strict=True)
-        texts = "".join(f"<p class='text'>{name}{text}</p>" for name, text in coloured)
+    texts = "".join(
+        f"<p class='text'><span class='small'>{html.escape(name)}</span>{html.escape(text)}</p>"
+        for name, text in mistake.texts.items()
+    )
     return (
-        f"<article class='error'><header><span class='rank'>{rank}</span>{expected}{predicted}"
-        f"<span class='loss'>{shown}</span></header>{texts}</article>"
+        f"<article><header><span class='small'>{rank}</span>{expected}{predicted}"
+        f"<span class='small loss'>{shown}</span></header>{texts}</article>"
     )
 
 
 def _probability(share: float) -> str:
-    """A percentage; what is rounded to none or to all says so.
+    """A percentage, as HTML; what is rounded to none or to all says so.
 
     >>> _probability(0.123), _probability(0.0001), _probability(0.9999)
-    ('12.3%', '<0.1%', '>99.9%')
+    ('12.3%', '&lt;0.1%', '&gt;99.9%')
     """
     if share < 0.001:
-        return "<0.1%"
-    return ">99.9%" if share > 0.999 else f"{share:.1%}"
-
-
-def _name(name: str) -> str:
-    return f"<span class='what'>{html.escape(name)}</span>" if name else ""
-
-
-def _text(name: str, text: str) -> str:
-    named = _name(name)
-    if len(text) <= _LONG_TEXT:
-        return f"<p class='text'>{named}{html.escape(text)}</p>"
-    begin, rest = html.escape(text[:_LONG_TEXT]), html.escape(text[_LONG_TEXT:])
-    return (
-        f"<details class='text'><summary>{named}{begin}<span class='more'> … more</span></summary>"
-        f"{rest}</details>"
-    )
+        return "&lt;0.1%"
+    return "&gt;99.9%" if share > 0.999 else f"{share:.1%}"

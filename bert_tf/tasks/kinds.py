@@ -58,7 +58,6 @@ class Kind:
         text_form: how ``--text_columns`` is written.
         num_texts: the least and the most names in ``--text_columns``.
         metrics: the scores that ``--metric`` may name; some data lack some of them.
-        cells: the function of ``metrics.cells`` that compares files of its predictions.
         class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
         label_is_optional: whether there may be no such column.
@@ -83,7 +82,6 @@ class Kind:
     name: str
     task: str
     texts: Mapping[str, Check]
-    cells: str
     text_form: str = "A or A,B"
     num_texts: tuple[int, int] = (1, 2)
     metrics: tuple[str, ...] = ()
@@ -151,7 +149,6 @@ _NULL = {
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
 _TEXTS_GIVEN = {"glue": "glue", "long_text": "long_text"}
-_TEXTS_FLAGS = (*_LONG, "explain_errors")
 _TEACHER = ("teacher", "unlabelled_file", "distillation_weight")
 _TEMPERATURE = "distillation_temperature"
 KINDS = {
@@ -161,13 +158,12 @@ KINDS = {
             "classification",
             "text_task:ClassTask",
             _TEXTS,
-            "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
             options=_LONG,
             given=_TEXTS_GIVEN,
             flags=(
-                *("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
+                *("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
                 *("few_shot", "few_shot_pairs"),
             ),
         ),
@@ -175,32 +171,29 @@ KINDS = {
             "multilabel",
             "text_task:ClassesTask",
             _TEXTS,
-            "several",
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
         ),
         Kind(
             "regression",
             "text_task:NumberTask",
             _TEXTS,
-            "numbers",
             metrics=(
                 *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
                 *("mean_absolute_error", "loss"),
             ),
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=(*_TEACHER, *_TEXTS_FLAGS),
+            flags=(*_TEACHER, *_LONG),
         ),
         Kind(
             "tagging",
             "tagging_task:TaggingTask",
             {"words_column": TEXT},
-            "tags",
             text_form="WORDS",
             num_texts=(1, 1),
             metrics=("f1", "precision", "recall", "accuracy", "macro_f1", "loss"),
@@ -223,7 +216,6 @@ KINDS = {
             "multiple_choice",
             "choice_task:ChoiceTask",
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
-            "choices",
             text_form="CONTEXT,CHOICE,...",
             texts_in_python=(("context", "choices"),),
             num_texts=(2, 100),
@@ -234,7 +226,6 @@ KINDS = {
             "similarity",
             "similarity_task:SimilarityTask",
             {"anchor_column": TEXT, "other_columns": _names(1, 2)},
-            "numbers",
             text_form="A,B or ANCHOR,POSITIVE,NEGATIVE",
             num_texts=(2, 3),
             metrics=(
@@ -250,7 +241,6 @@ KINDS = {
             "squad",
             "question_task:QuestionTask",
             {"question_column": TEXT, "context_column": TEXT},
-            "answers",
             text_form="QUESTION,CONTEXT",
             num_texts=(2, 2),
             metrics=("exact_match", "exact", "f1", "best_exact", "best_f1", "loss"),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from bert_tf.files import replace_whole
-from bert_tf.metrics.cells import cell_of_names
 from bert_tf.readers import conll, own_data
 from bert_tf.untrusted import quote
 
@@ -227,8 +226,18 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return cell_of_names(list(map(_cell_text, value)))
+        return _cell_of_names(list(map(_cell_text, value)))
     return " ".join(map(_cell_text, value)) if isinstance(value, tuple) else str(value)
+
+
+def _cell_of_names(names: Sequence[str]) -> str:
+    """A list of names as a cell of a table: between commas, or in JSON where that would mislead.
+
+    >>> _cell_of_names(["food", "drinks"]), _cell_of_names(["food, drinks"])
+    ('food,drinks', '["food, drinks"]')
+    """
+    plain = not any("," in name or name.startswith("[") for name in names)
+    return ",".join(names) if plain else json.dumps(names, ensure_ascii=False)
 
 
 def _one_line(text: str) -> str:

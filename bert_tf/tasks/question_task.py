@@ -37,7 +37,7 @@ _NO_ANSWER = "(no answer)"
 # What a record says of an answer besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
 # The keys of ``SquadScores.to_dict`` that are no scores.
-_COUNTS = ("total", "missing", "thresh")
+_COUNTS = ("total", "thresh")
 
 
 class QuestionTask(Task):

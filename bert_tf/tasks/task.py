@@ -99,8 +99,6 @@ class Task(abc.ABC):
     soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
-    # Whether ``explanation`` can say which words its predictions come from.
-    explains: ClassVar[bool] = False
     # What its classes are called; "" without classes.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False

@@ -61,7 +61,6 @@ _LEAST_SPREAD = 0.01
 class _TextTask(Task):
     """Texts, one or two each; ``glue`` names a task of ``GLUE_TASKS``, whose metrics are used."""
 
-    explains = True
     # The headline of data that are not GLUE's.
     _headline: ClassVar[str]
     export_options: ClassVar[Mapping[str, str]] = {"long_text": "long_text"}

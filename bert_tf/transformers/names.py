@@ -64,7 +64,7 @@ _REFUSED = (
     (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "python -m bert_tf.finetune"),
     (r"(Auto|Distil|)(Bert)?(Model|PreTrainedModel|For).*|(Bert|DistilBert|Auto)\w*|logging_\w+",
      "the same name with TF in front; this class is PyTorch's"),
-    (r"Squad.*|squad_.*", "python -m bert_tf.finetune --task=squad11, and evaluate_squad"),
+    (r"Squad.*|squad_.*", "python -m bert_tf.finetune --task=squad"),
     (r"glue_.*|xnli_.*", "python -m bert_tf.finetune --task=mrpc and kin"),
     (r"\w+Pipeline", "pipeline of one of the five tasks that it names"),
     (r"DataCollator\w*", "python -m bert_tf.pretrain, or a collator that is here"),

@@ -100,7 +100,7 @@ def test_pipes_and_the_bound_of_lines_are_every_commands(program):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["bert_tf"], ["bert_tf.evaluate_squad", "--help"], *([f"--kind={k}"] for k in
+    [["bert_tf"], ["bert_tf.verify", "--help"], *([f"--kind={k}"] for k in
      ("none", "pages", "bytes"))],
 )  # fmt: skip
 def test_the_end_is_quiet_where_nobody_reads(program, arguments):
@@ -214,7 +214,6 @@ def test_an_interrupt_within_a_finalizer_is_not_lost(program):
 HELP = {
     "convert": ["--model: The model: a run, a checkpoint"],
     "create_pretraining_data": ["--output_file: The TFRecord files"],
-    "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
     "export": ["--model: The model: a run, a checkpoint", "--[no]pair: Classes and numbers"],
     "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],

@@ -7,7 +7,7 @@ import sys
 import pytest
 from absl import flags
 
-from bert_tf import compare, convert
+from bert_tf import convert
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check, divided_by, needs, one_of, refuses, required, within
 from bert_tf.export import ExportSettings
@@ -99,7 +99,7 @@ BOUNDS = {
         "spike_factor": ((1.0, -1.0, math.inf), 0.0),
         "eval_timeout": ((-1.0,), 0.0),
     },
-    PredictionSettings: {"reject_below": ((0.0, 1.1), 1.0)},
+    PredictionSettings: {},
     PreparationSettings: {
         "min_script_share": ((0.0, 1.1), 1.0),
         "near_duplicates": ((0.4, 1.1), 0.0),
@@ -150,9 +150,3 @@ def test_the_model_has_another_name_that_help_does_not_show(settings, other_name
     monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
     shown = flag_fields.help_text(values)
     assert "--model: " in shown and f"--{other_name}: " not in shown
-
-
-def test_compare_takes_two_by_one_flag():
-    for two, said in (("a,b", ""), ("a", "--model names the two to"), ("a,b,c", "--model names")):
-        (rule,) = refusals(compare._Settings, "model", two.split(","))
-        assert rule.startswith(said) and bool(rule) == bool(said)

@@ -69,6 +69,6 @@ def asked_for(inputs, sentence_model, tmp_path_factory):
         "metric": "loss",
     }
     flags |= {"learning_rate": 3e-2, "weight_decay": 0.0, "init_checkpoint": sentence_model}
-    flags |= {"freeze": 1, "explain_errors": 2}
+    flags |= {"freeze": 1}
     run(settings(inputs, model_dir, **flags))
     return types.SimpleNamespace(path=model_dir, flags=flags)

@@ -9,9 +9,7 @@ import tensorflow as tf
 from bert_tf.finetuning.run import export_options
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import TaskFile
-from tests.predicting.prediction_models import predict
 
-from . import small_runs
 from .small_tasks import (
     IDS,
     LABELS,
@@ -98,14 +96,9 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
         assert task.options == ({} if form == "head" else {"long_text": form})
 
 
-def test_it_is_served_as_it_was_trained_and_explains_only_beginnings(tmp_path):
+def test_it_is_served_as_it_was_trained():
     columns = {"text_columns": ["text"], "label_column": "label", "id_column": None}
     task = TaskFile("classification", "own", 8, columns, {"long_text": "windows"})
     assert export_options(task) == ExportOptions(8, long_text="windows")
     with pytest.raises(ValueError, match="long_text is 'tail': expected one of head, head_tail"):
         ExportOptions(long_text="tail")
-    folder = tmp_path / "model"
-    small_runs.write_model(folder, "BertClassifier", {"num_classes": 2}, task, labels=("a", "b"))
-    (tmp_path / "in.tsv").write_text("text\ngood\n")
-    with pytest.raises(ValueError, match="was trained with --long_text=windows: leave it out"):
-        predict(folder, tmp_path / "in.tsv", tmp_path / "o.tsv", explain=str(tmp_path / "e.html"))

@@ -169,7 +169,6 @@ def test_what_trained_nothing_in_googles_scripts_is_said_to_train(flags, named):
         ("SQUAD=a.csv.gz --label_column=b", "answer_start_column, the column of a.csv.gz with the"),
         ("SQUAD=a.json --label_column=b", "--label_column names a column, and a.json is no table"),
         ("MRPC --long_text=windows", "--long_text=windows is for single texts, and here are two"),
-        ("TEXTS --long_text=windows --explain_errors=3", "^--explain_errors explains texts that a"),
         # Training.
         ("TEXTS --num_train_epochs=2.5", "epochs=2.5: expected a whole number of 1 or more"),
         ("TEXTS --max_steps=5 --num_train_epochs=2", "--max_steps and --num_train_epochs both set"),

@@ -11,7 +11,6 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf import api
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
@@ -76,27 +75,19 @@ def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
     np.testing.assert_array_equal(prediction_models.load(opened).weights[0], model.weights[0])
 
 
-def test_the_likeliest_classes_and_none_that_is_improbable(classifier, table, tmp_path):
+def test_the_likeliest_classes(classifier, table, tmp_path):
     folder, model = classifier
     shares = probabilities_of(model, TEXTS)
-    least = float(np.median(shares.max(1)))
-    predict(folder, table, tmp_path / "out.tsv", top_k=2, reject_below=least)
+    predict(folder, table, tmp_path / "out.tsv", top_k=2)
     header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t") == [
         *("id", "prediction", "probability", "prediction_2", "probability_2")
     ]
-    rejected = 0
     for line, row in zip(lines, shares, strict=True):
         _, first, share, second, other = line.split("\t")
         ranked = np.argsort(-row)
         assert (float(share), float(other)) == pytest.approx(tuple(row[ranked[:2]]), abs=1e-5)
-        assert first == ("" if row.max() < least else LABELS[ranked[0]])
-        assert second == LABELS[ranked[1]]
-        rejected += not first
-    assert rejected == 3
-    found = api.predict(folder, TEXTS, reject_below=least)
-    assert [row["prediction"] is None for row in found] == (shares.max(1) < least).tolist()
-    assert list(found[0]["probabilities"]) == list(LABELS)
+        assert [first, second] == [LABELS[at] for at in ranked[:2]]
 
 
 @pytest.mark.slow
@@ -139,7 +130,7 @@ def test_a_classifier_without_names(table, tmp_path):
 # === Several classes, numbers ===
 
 
-def test_several_classes_by_a_threshold_of_calibrated_or_raw_probabilities(table, tmp_path):
+def test_several_classes_by_a_threshold_of_calibrated_probabilities(table, tmp_path):
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
     more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
     task = text_task("multilabel")
@@ -151,40 +142,18 @@ def test_several_classes_by_a_threshold_of_calibrated_or_raw_probabilities(table
     model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
     small_runs.save_weights(folder, model, 1)
     calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
-    for options, names, expected in (
-        ({}, ["neutral", "pos"], calibrated),
-        ({"threshold": 0.2}, list(LABELS), calibrated),
-        ({"threshold": 0.5}, ["pos"], calibrated),
-        ({"threshold": 1.0}, [], calibrated),
-        ({"raw_probabilities": True}, ["neutral", "pos"], raw),
-        ({"raw_probabilities": True, "threshold": 0.3}, ["pos"], raw),
+    for options, names in (
+        ({}, ["neutral", "pos"]),
+        ({"threshold": 0.2}, list(LABELS)),
+        ({"threshold": 0.5}, ["pos"]),
+        ({"threshold": 1.0}, []),
     ):
         predict(folder, table, output, **options)
         for row in read_lines(output):
             assert row["prediction"] == names
-            assert [*row["probabilities"].values()] == pytest.approx(expected.tolist(), abs=2e-6)
+            assert [*row["probabilities"].values()] == pytest.approx(calibrated.tolist(), abs=2e-6)
     with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
         predict(folder, table, output, threshold=2)
-
-
-def test_explanations_are_written_next_to_predictions(classifier, tmp_path, capsys):
-    source, output = tmp_path / "texts.tsv", tmp_path / "out.jsonl"
-    source.write_text("n\ttext\n1\tgood film\n2\t\n4\tbad\n")
-    explain = tmp_path / "why.jsonl"
-    predict(classifier[0], source, output, explain=str(explain))
-    assert f"Explanations of 2 of 2 rows: {explain}" in capsys.readouterr().out
-    rows = [row for row in read_lines(output) if row["prediction"] is not None]
-    for row, found in zip(rows, read_lines(explain), strict=True):
-        assert (found["id"], found["explained"]) == (row["id"], row["prediction"])
-    for name, sentence in (
-        (tmp_path / "why.txt", "--explain=.*why.txt: expected a name that ends in .html or .jsonl"),
-        (output, "--explain=.*out.jsonl is the input or the output: name another"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            predict(classifier[0], source, output, explain=str(name))
-    write_model(tmp_path / "tagger", "BertTokenClassifier", CLASSES, labels=LABELS)
-    with pytest.raises(ValueError, match="means nothing to tagging: it is for classification, mul"):
-        predict(tmp_path / "tagger", source, output, explain=str(explain))
 
 
 # === Bad input ===

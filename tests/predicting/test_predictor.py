@@ -65,7 +65,6 @@ def test_it_is_traced_once(classifier):
         ("tiny", {"batch_size": 0}, "batch_size=0 cannot be: 0 is not a positive integer"),
         ("tiny", {"batch_size": "x"}, "batch_size='x' cannot be: invalid literal for int"),
         ("tiny", {"top_k": np.int64(0)}, "top_k=.* cannot be: 0 is not a positive integer"),
-        ("tiny", {"reject_below": 2.0}, "--reject_below=2.0: expected a number above 0 and not"),
         ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be"),
         (None, {}, "The model is a NoneType: expected a path, hf://OWNER/NAME of the Hugging Face"),
     ],
@@ -89,6 +88,5 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
             predictor(data)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
-    for option, value in (("top_k", 1), ("reject_below", 0.5)):
-        with pytest.raises(ValueError, match=f"--{option} is for one class each, and .* is of mul"):
-            bert_tf.Predictor(tmp_path, **{option: value})
+    with pytest.raises(ValueError, match="--top_k is for one class each, and .* is of mul"):
+        bert_tf.Predictor(tmp_path, top_k=1)

@@ -9,10 +9,7 @@ import pytest
 from bert_tf.readers.examples import Answer, QuestionExample
 from bert_tf.readers.squad import (
     SquadReferences,
-    read_null_odds,
-    read_predictions,
     read_questions,
-    read_references,
     read_squad,
 )
 
@@ -188,32 +185,6 @@ def document(*questions, **more):
     return {"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}], **more}
 
 
-@pytest.mark.parametrize(
-    ("second", "more", "version"),
-    [
-        (gold("b", "z"), {"version": "1.1"}, "1.1"),
-        (gold("b", "z"), {}, "1.1"),
-        (gold("b", "z"), {"version": "v2.0"}, "2.0"),
-        (gold("b", "z", is_impossible=False), {}, "2.0"),
-        (gold("b"), {"version": "1.1"}, "2.0"),
-        (gold("b", is_impossible=True), {}, "2.0"),
-    ],
-)
-def test_answers_and_version(write_json, second, more, version):
-    references = read_references(write_json(document(gold("a", "x", "y"), second, **more)))
-    assert references.version == version
-    assert list(references.answers) == ["a", "b"]
-    assert references.answers["a"] == ("x", "y")
-    assert references.answers["b"] == tuple(answer["text"] for answer in second["answers"])
-
-
-def test_ids_of_references_may_be_whole_numbers(write_json):
-    references = read_references(write_json(document(gold(7, "x"), gold("8", "y"))))
-    assert references.answers == {"7": ("x",), "8": ("y",)}
-    with pytest.raises(ValueError, match="question 7 occurs twice"):
-        read_references(write_json(document(gold(7, "x"), gold("7", "y"))))
-
-
 def refuses(read, path, sentence):
     with pytest.raises(ValueError) as caught:
         read(path)
@@ -231,6 +202,7 @@ PLACE = "FILE, article 0, paragraph 0, a question"
         ([], f"FILE {LIST} 'data', got a list."),
         ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
         ({"data": "x"}, f"FILE {LIST} 'data', got a str there."),
+        ({"data": []}, "FILE has no rows: expected at least one example."),
         ({"data": [[]]}, f"FILE, article 0 {LIST} 'paragraphs', got a list."),
         ({"data": [{"paragraphs": []}, {"title": "t"}]},
          f"FILE, article 1 {LIST} 'paragraphs', got the keys 'title'."),
@@ -239,54 +211,8 @@ PLACE = "FILE, article 0, paragraph 0, a question"
         (document("q7"), f"{PLACE} {STRING} 'id', got a str."),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("read", [read_squad, read_references])
-def test_what_is_not_squad(write_json, read, content, sentence):
-    refuses(read, write_json(content), sentence)
-
-
-REFERENCES = SquadReferences({"a": ("x",), "b": ()}, "2.0")
-READERS = {
-    "squad": read_squad,
-    "references": read_references,
-    "predictions": lambda path: read_predictions(path, REFERENCES),
-    "odds": lambda path: read_null_odds(path, ["a"]),
-}
-
-
-@pytest.mark.parametrize(
-    ("what", "content", "sentence"),
-    [
-        ("squad", {"data": []}, "FILE has no rows: expected at least one example."),
-        ("references", document({"id": 7.5, "answers": []}),
-         f"{PLACE} {STRING} 'id', got a float there."),
-        ("references", document({"id": "q7", "answers": ["x"]}),
-         f"FILE, question q7, an answer {STRING} 'text', got a str."),
-        ("references", document(), "FILE holds no question: expected a SQuAD file with some."),
-        ("references", document(gold("q7", "x"), gold("q7", "y")),
-         "FILE, question q7 occurs twice: expected ids that name one question each."),
-        ("references", document(gold("q7", "x", is_impossible=True)),
-         "FILE, question q7 says is_impossible=True and lists 1 answers: expected answers exactly "
-         "where it is answerable."),
-        ("references", document(gold("q7", is_impossible=False)),
-         "FILE, question q7 says is_impossible=False and lists 0 answers: expected answers exactly "
-         "where it is answerable."),
-        ("predictions", ["x"],
-         "FILE: expected a JSON object from question ids to answers, got a list."),
-        ("predictions", {"a": "x", "b": [{"text": "x"}]},
-         "FILE, question b: expected the answer's text, got [{'text': 'x'}]."),
-        ("predictions", {"c": "x", "d": "y"},
-         "FILE answers none of the data's 2 questions: expected ids such as 'a', got 'c'."),
-        ("odds", 1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
-        ("odds", {"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
-        ("odds", {"a": True}, "FILE, question a: expected a finite number, got True."),
-        ("odds", {"a": 10**400},
-         f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}."),
-        ("odds", {"b": 1.0}, "FILE has no number for question a: expected one for every question "
-         "that is predicted."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_scored(write_json, what, content, sentence):
-    refuses(READERS[what], write_json(content), sentence)
+def test_what_is_not_squad(write_json, content, sentence):
+    refuses(read_squad, write_json(content), sentence)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +226,3 @@ def test_what_cannot_be_scored(write_json, what, content, sentence):
 )  # fmt: skip
 def test_what_are_no_references(answers, version, sentence):
     refuses(lambda _: SquadReferences(answers, version), "", sentence)
-
-
-def test_predictions_and_odds(write_json):
-    assert read_predictions(write_json({"a": "x", "c": ""}), REFERENCES) == {"a": "x", "c": ""}
-    assert read_null_odds(write_json({"a": 1, "b": -2.5}), ["a"]) == {"a": 1.0, "b": -2.5}

@@ -18,7 +18,7 @@ class Page(html.parser.HTMLParser):
         self.tags.append(tag)
         self.handlers += [name for name, _ in attributes if name.startswith("on")]
         self.links += [value for name, value in attributes if name in ("src", "href")]
-        if tag != "meta":
+        if tag not in ("meta", "br"):
             self._open.append(tag)
 
     def handle_endtag(self, tag):
