@@ -38,7 +38,7 @@ def page_of(folder, found, labels, title="dev", collapsed=None):
 
 
 def test_the_page_shows_everything_and_runs_nothing(tmp_path):
-    page, content = page_of(tmp_path / "new", evaluation(), [BAD, "neg"], f"dev of {BAD}")
+    page, _ = page_of(tmp_path / "new", evaluation(), [BAD, "neg"], f"dev of {BAD}")
     assert "script" not in page.tags and not page.links and not page.handlers
     for shown in (
         f"dev of {BAD}", "macro f1", "0.50", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
