@@ -54,7 +54,7 @@ class StoredTensor:
         shape: as it will be read: kernels are (inputs, outputs).
         dtype: as stored, NumPy's or ml_dtypes' name.
         read: reads it from the file; nothing is kept, so each call reads again. Raises
-            ``ValueError`` where the file cannot be read or has changed since it was opened.
+            ``ValueError`` where the file cannot be read.
     """
 
     names: tuple[str, ...]
