@@ -88,9 +88,8 @@ def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):
 
 def write(checkpoint, form, folder, name="m"):
     """Writes a checkpoint in a format into a folder; gives its path."""
-    path = folder / (f"{name}.keras" if form == "keras" else name)
-    if form != "keras":
-        path.mkdir()
+    path = folder / name
+    path.mkdir()
     conversion._WRITERS[form](checkpoint, str(path))
     return str(path)
 
