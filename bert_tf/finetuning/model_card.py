@@ -76,8 +76,6 @@ def _header(
     names = (name for scores in results["scores"].values() for name in scores)
     named = [name for name in files if name in ("train", UNLABELLED, *results["scores"])]
     return {
-        "language": list(settings.language or ()),
-        "license": settings.license,
         "base_model": start.removeprefix(HUB_SCHEME) if start.startswith(HUB_SCHEME) else "",
         "datasets": list(dict.fromkeys(files[name] for name in named)),
         "metrics": list(dict.fromkeys(names)),
@@ -145,22 +143,14 @@ def _data(
 def _scores(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for name, scores in results["scores"].items():
-        intervals = results.get("intervals", {}).get(name, {})
         for metric in sorted(scores, key=lambda metric: metric != results["headline"]):
-            ends = " to ".join(score(metric, end, scores) for end in intervals.get(metric, ()))
-            shown = score(metric, scores[metric], scores)
-            rows.append((name, cards.cell(metric), shown, ends))
+            rows.append((name, cards.cell(metric), score(metric, scores[metric], scores)))
     if not rows:
         yield "Nothing was evaluated: there was no set to evaluate on."
         return
-    yield cards.table(("set", "score", "value", "95% interval"), rows)
+    yield cards.table(("set", "score", "value"), rows)
     if results.get("folds"):
         yield f"{fold_line(results)}."
-    if any(row[-1] for row in rows):
-        yield (
-            "The interval is of resampled rows: how far the choice of these rows could have moved "
-            "the score. What another seed would give is not in it."
-        )
     deciding = _deciding(results)
     if deciding is not None:
         runs = len(results.get("runs", ()))
@@ -229,7 +219,6 @@ def _limits(
         f"A row has at most {settings.max_seq_length:,} tokens, [CLS] and [SEP] among them: of "
         "what is longer, the model sees that much at once."
     )
-    if not settings.language:
-        yield "Which languages its vocabulary and its training serve is not recorded."
+    yield "Which languages its vocabulary and its training serve is not recorded."
     if checkpoint.labels and not checkpoint.multi_label:
         yield "It always answers one of its classes, also where none of them fits."

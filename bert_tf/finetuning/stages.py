@@ -127,7 +127,6 @@ def train(
         "task": task.name,
         "headline": task.headline,
         "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
-        "intervals": intervals(evaluations, task.headline),
         "calibration": {
             name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
         },
@@ -199,14 +198,6 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
         if name != deciding:
             found[name] = task.evaluate(inference, name, thresholds)
     return {name: found[name] for name in task.dev_sets}
-
-
-def intervals(
-    evaluations: Mapping[str, Evaluation], headline: str
-) -> dict[str, dict[str, list[float]]]:
-    """By set, the 95% interval of the headline, where there is one."""
-    found = {name: evaluation.interval(headline) for name, evaluation in evaluations.items()}
-    return {name: {headline: [*interval]} for name, interval in found.items() if interval}
 
 
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:

@@ -66,8 +66,6 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
     assert (results["steps"], list(losses), results["headline"]) == (8, [6, 8], "loss")
     assert results["best"]["step"] == min(losses, key=losses.get)
     assert results["scores"]["dev"]["loss"] == pytest.approx(min(losses.values()))
-    low, high = results["intervals"]["dev"]["loss"]
-    assert low < results["scores"]["dev"]["loss"] < high
     counts = results["classes"]["dev"]
     assert sum(row["true"] for row in counts.values()) == 20 and counts.keys() == {"neg", "pos"}
     config = json.loads((asked_for.path / "bert_config.json").read_text())

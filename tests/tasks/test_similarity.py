@@ -196,7 +196,6 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert found.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
     assert len(found.mistakes) == firsts.count(False)
     assert all(mistake.predicted != mistake.texts[""] for mistake in found.mistakes)
-    assert found.interval("ndcg@10") is not None
     (record, *_) = task.predict(how, "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
     assert record["third"] == pytest.approx(third, abs=1e-5)
