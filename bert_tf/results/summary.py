@@ -135,8 +135,6 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         print(sweep_table(results))
         if _has_layers(results):
             print(f"\n{layer_table(results)}")
-        if results.get("folds"):
-            print(f"\n{fold_line(results)}")
         print(f"\nBest: {results['best_run']}, kept in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
@@ -189,8 +187,7 @@ _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed
 
 def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The table of a sweep, its header first: a row for each configuration, the best first."""
-    others = results.get("grid", [])
-    rows: list[tuple[str, ...]] = [(*_COLUMNS[:3], *others, *_COLUMNS[3:])]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     headline = results["headline"]
     for entry in results["configurations"]:
         shown = {
@@ -199,44 +196,12 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]
         size, rate, epochs = (entry[name] for name in _SWEPT)
-        own = (entry[name] for name in others)
-        cells = (size, f"{rate:g}", epochs, *own, entry["runs"], *shown.values(), seed)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
     if not _has_layers(results):
         return rows
     layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
     return [(name, *row) for name, row in zip(layers, rows, strict=True)]
-
-
-def fold_line(results: Mapping[str, Any]) -> str:
-    """The best configuration's scores over its folds, the one that decides first.
-
-    >>> swept = {"train_batch_size": 8, "learning_rate": 1e-5, "num_train_epochs": 3}
-    >>> means = {"means": {"loss": 0.5, "f1": 0.8}, "deviations": {"loss": 0.01, "f1": None}}
-    >>> fold_line({"headline": "f1", "folds": 5, "configurations": [swept | means], **swept})
-    'Over 5 folds, mean and standard deviation: f1 0.800, loss 0.5 ± 0.01'
-    >>> fold_line({"headline": "f1", "folds": 5, "configurations": [
-    ...     swept | {"scored": 4, "means": {"f1": 0.8}, "deviations": {"f1": 0.1}}], **swept})
-    'Over 4 of 5 folds, mean and standard deviation: f1 0.800 ± 0.100'
-    """
-    headline, names = results["headline"], (*_SWEPT, *results.get("grid", ()))
-    entry = next(
-        entry
-        for entry in results["configurations"]
-        if all(entry[name] == results[name] for name in names)
-    )
-    means, deviations = entry["means"], entry["deviations"]
-    shown = []
-    for name in sorted(means, key=lambda name: name != headline):
-        spread = deviations[name]
-        shown.append(f"{one_line(name)} {score(name, means[name], means)}")
-        shown[-1] += "" if spread is None else f" ± {score(name, spread, means)}"
-    folds = results["folds"]
-    scored = entry.get("scored", folds)  # fewer where runs diverged, more with other seeds
-    over = f"{scored} of {folds}" if scored < folds else f"{folds}"
-    if scored > folds:
-        over = f"{scored} runs on {folds}"
-    return f"Over {over} folds, mean and standard deviation: {', '.join(shown)}"
 
 
 def sweep_table(results: Mapping[str, Any]) -> str:

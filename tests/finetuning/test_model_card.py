@@ -64,13 +64,10 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
 
 def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     """And of so many steps no epochs."""
-    asked = dataclasses.replace(settings(inputs, tmp_path, grid="layer_decay=0.5,0.9"), max_steps=7)
-    best = {"train_batch_size": 8, "learning_rate": 1e-5, "num_train_epochs": 3, "layer_decay": 0.5}
-    means = {"means": {"loss": 0.5}, "deviations": {"loss": 0.01}}
-    results = {**results_of(finished), **best, "grid": ["layer_decay"], "folds": 2}
-    results["configurations"] = [best | means]
+    asked = settings(inputs, tmp_path, max_steps=7)
+    results = {**results_of(finished), "train_batch_size": 8, "learning_rate": 1e-5}
     text = model_card(asked, open_checkpoint(str(finished)), results)
-    assert "| `layer_decay` | `0.5` |" in text and "\nOver 2 folds, mean and standard" in text
+    assert "| `learning_rate` | `1e-05` |" in text
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
 
@@ -126,7 +123,7 @@ def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs,
     (folder / "README.md").write_bytes(own)
     (folder / "results.json").unlink()  # as if it had been stopped right before
     shutil.rmtree(folder / "dev")
-    run(settings(inputs, folder, eval_steps=4, test_file=inputs / "test.tsv", export=True))
+    run(settings(inputs, folder, test_file=inputs / "test.tsv", export=True))
     assert "dev" in there and "results.json" not in there
     assert results_of(folder)["export"] == str(folder / "export" / "1")
     assert (folder / "README.md").read_bytes() == own

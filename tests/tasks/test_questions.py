@@ -231,16 +231,9 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"classifier_dropout": 0.5}, "--classifier_dropout=0.5: the head of squad has no drop"),
-        ({"pooling": "mean"}, "--pooling=mean: the head of squad reads each token"),
-    ],
-)
-def test_what_its_head_has_not(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(**options))
+def test_what_its_head_has_not():
+    with pytest.raises(ValueError, match="--pooling=mean: the head of squad reads each token"):
+        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(pooling="mean"))
 
 
 # === Training ===

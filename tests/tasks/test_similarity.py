@@ -254,7 +254,6 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
         (True, {"similarity_loss": "one_way"}, "the texts have scores .* one of cosent, cosine"),
         (False, {"similarity_loss": "cosine"}, "have no scores .* expected one of one_way, both"),
         (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
-        (False, {"bilstm": True}, "--bilstm is for a head, and a model of embeddings has none"),
     ],
 )
 def test_what_is_refused(scored, options, sentence):
