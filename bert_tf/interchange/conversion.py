@@ -92,12 +92,11 @@ _MODULES = (model_directory, sentence_transformers, google)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 # By what a model is, the formats that have a word for it.
 _SAY = {
-    "both": FORMATS,
-    "ltr": ("bert_tf", "huggingface"),
-    "rtl": ("bert_tf",),
+    "bert": FORMATS,
+    "causal": ("bert_tf", "huggingface"),
     "distilbert": ("bert_tf", "huggingface"),
 }
-_SAID_BY = {"ltr": "is_decoder", "rtl": "right_to_left", "distilbert": "type_vocab_size is 0"}
+_SAID_BY = {"causal": "is_decoder", "distilbert": "type_vocab_size is 0"}
 
 
 class Conversion(NamedTuple):
@@ -131,7 +130,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.known_elsewhere and form != "bert_tf":
-        own = " with a BiLSTM" if model.arguments.get("bilstm") else ""
+        own = ""
         if (pooling := model.arguments.get("pooling", "cls")) != "cls":
             own = f" whose head reads the {pooling} over all tokens"
         raise ValueError(
@@ -139,7 +138,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             "expected --format=bert_tf."
         )
     config = checkpoint.config
-    what = "distilbert" if config.is_distilbert else config.direction
+    what = "distilbert" if config.is_distilbert else "causal" if config.is_decoder else "bert"
     if form not in _SAY[what]:
         kind = "DistilBERT's" if config.is_distilbert else "causal"
         raise ValueError(

@@ -211,7 +211,7 @@ class PretrainingSettings:
     masking: Masking = choice(  # noqa: RUF009
         "token",
         get_args(Masking),
-        "What is masked at once: single pieces as in the paper, words, or spans of words.",
+        "What is masked at once: single pieces as in the paper, or words.",
     )
     mask_split: str = string(
         "80,10,10",
@@ -233,7 +233,7 @@ class PretrainingSettings:
         get_args(Objective),
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
-        "paper). rtl: the token before each, from those after it only.",
+        "paper).",
         rules=[rules.one_direction],
     )
 
@@ -528,10 +528,6 @@ def settings_from_flags(
     if values["phases"] is None:
         values["phases"] = f"{length['max_seq_length']}:1"
     if parsed["do_whole_word_mask"].value:
-        if values["masking"] not in ("token", "whole_word"):
-            raise ValueError(
-                f"--do_whole_word_mask contradicts --masking={values['masking']}: give one of them."
-            )
         values["masking"] = "whole_word"
     values["nsp"] &= values["pairs"]
     if values["objective"] != "mlm":

@@ -56,9 +56,6 @@ MODELS = {
 
 # What other libraries' formats have no place for.
 OURS_ALONE = {
-    "classifier with a BiLSTM": ModelSpec(
-        BertClassifier, {"num_classes": 3, "dropout": 0.4, "bilstm": True}
-    ),
     "multiple choice by the mean": ModelSpec(
         BertMultipleChoice, {"dropout": 0.5, "pooling": "mean"}
     ),

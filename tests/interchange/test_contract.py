@@ -118,7 +118,7 @@ def test_there_and_back(tmp_path, name, form):
 LOADED = (
     *("encoder without pooler", "pretrainer", "masked lm of KerasHub", "next sentence"),
     *("classifier", "regressor", "token classifier with a pooler", "span predictor"),
-    *("multiple choice by the mean", "classifier with a BiLSTM", "feature tagger of a sum"),
+    *("multiple choice by the mean", "feature tagger of a sum"),
 )
 
 

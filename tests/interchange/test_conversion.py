@@ -30,7 +30,6 @@ CAUSAL_LM = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
 
 
 CAUSAL = dataclasses.replace(SMALL, is_decoder=True)
-RTL = dataclasses.replace(CAUSAL, right_to_left=True)
 
 
 def _source(folder, form="huggingface", spec=MODELS["classifier"], config=SMALL, **fields):
@@ -87,15 +86,10 @@ def test_what_hugging_face_does_otherwise_is_told(
     [
         (OURS_ALONE["feature tagger"], SMALL, "google_tf1",
          "holds a BertFeatureTagger, which google_tf1 has no place for: expected --format=bert_tf"),
-        (OURS_ALONE["classifier with a BiLSTM"], SMALL, "huggingface",
-         "holds a BertClassifier with a BiLSTM, which huggingface has no place"),
         (OURS_ALONE["multiple choice by the mean"], SMALL, "huggingface",
          "whose head reads the mean over all tokens, which huggingface has no place"),
         (CAUSAL_LM, CAUSAL, "google_tf1",
          "holds a causal BertPretrainer .*, and google_tf1 cannot say that: "),
-        (CAUSAL_LM, RTL, "huggingface",
-         r"holds a causal BertPretrainer \(right_to_left\), and huggingface cannot say that: "
-         "expected one of bert_tf."),
         (MODELS["encoder"], dataclasses.replace(SMALL, type_vocab_size=0), "google_tf1",
          r"holds a DistilBERT's BertEncoder \(type_vocab_size is 0\), and google_tf1 cannot "
          "say that: expected one of bert_tf, huggingface"),

@@ -173,8 +173,8 @@ def test_refusals(run, inputs, tmp_path):
     assert "which no run of this library" in refusal(model_dir=inputs)
     hosts = "--worker_hosts=127.0.0.1:2222,127.0.0.1:2223"
     assert "--mode=eval runs on one machine: leave --worker_hosts out." in refusal(hosts)
-    assert "other settings: --masking=span (was token), --seed=3 (was 12345)." in refusal(
-        "--seed=3", "--masking=span"
+    assert "other settings: --masking=whole_word (was token), --seed=3 (was 12345)." in refusal(
+        "--seed=3", "--masking=whole_word"
     )
     assert not (run / "eval").exists()
     write_json(str(run / "eval/notes.json"), {})

@@ -122,7 +122,6 @@ def test_every_setting_that_matters_is_compared():
         (["--input=a.tfrecord", "--tfds=b"],
          "--tfds=b is text, and --input_format=tfrecord holds rows: leave one of them"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
-        (["--do_whole_word_mask", "--masking=span"], "--do_whole_word_mask contradicts --masking="),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
          "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
         (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11 is more than -"),
@@ -259,7 +258,6 @@ def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
         (("--nsp=false",), (False, True)),
         (("--pairs=false",), (False, False)),
         (("--objective=ltr",), (False, True)),
-        (("--objective=rtl",), (False, True)),
         (("--recipe=budget", "--max_hours=1"), (False, False)),
     ):
         settings = parse("--input=a.txt", *given)[0]
@@ -294,7 +292,6 @@ def test_left_to_right_without_next_sentences_and_masks():
         ("--input=a.tfrecord", "reads text, and --input_format=tfrecord holds masked rows"),
     ],
 )
-@pytest.mark.parametrize("objective", ["ltr", "rtl"])
-def test_what_one_direction_has_no_use_for(objective, flag, message):
-    with pytest.raises(ValueError, match=f"^--objective={objective} .*{message}"):
-        parse(f"--objective={objective}", flag)
+def test_what_one_direction_has_no_use_for(flag, message):
+    with pytest.raises(ValueError, match=f"^--objective=ltr .*{message}"):
+        parse("--objective=ltr", flag)
