@@ -342,7 +342,6 @@ class FineTuningSettings:
         "anchor, too).",
         rules=[rules.for_kinds],
     )
-    )
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
