@@ -27,6 +27,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from .machine import step_flops
+
 JAX = "0.10.2"
 
 
@@ -68,7 +70,6 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     from bert_tf import features
     from bert_tf.config import BertConfig
     from bert_tf.modeling import BertPretrainer
-    from bert_tf.pretraining.cost import estimate_step
     from bert_tf.training import optimizers, pretraining, schedules
 
     device = {"tpu": "TPU", "cuda": "GPU"}[platform]
@@ -97,14 +98,7 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     step = tf.function(loop.replica_step, jit_compile=True)
     # No such device is there to lower for; the program is the same.
     text = step.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
-    work = estimate_step(
-        config,
-        batch_size=rows,
-        max_seq_length=length,
-        max_predictions_per_seq=sizes["P"],
-        nsp=True,
-    )
-    return text, work.flops
+    return text, step_flops(config, rows, length, sizes["P"])
 
 
 # === The compilers, in a process and perhaps an environment of their own ===

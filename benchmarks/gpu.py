@@ -24,6 +24,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 
 from . import train_step
+from .machine import step_flops
 from .measured_process import MeasuredProcess
 
 # Dense bfloat16 TFLOP/s by the makers' data sheets, by what nvidia-smi calls the card.
@@ -210,8 +211,6 @@ def main() -> None:
     has_peers = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
     if not has_peers:
         print("torch or transformers is not installed: their rows are left out.")
-    from bert_tf.pretraining.cost import estimate_step
-
     for size in sizes:
         config = BertConfig.from_preset(train_step.SIZES[size][0])
         for length in map(int, given.lengths.split(",")):
@@ -225,16 +224,11 @@ def main() -> None:
                         print(f"{row} not one row fits into the memory", flush=True)
                         continue
                     rows, seconds = found
-                    cost = estimate_step(
-                        config,
-                        batch_size=rows,
-                        max_seq_length=length,
-                        max_predictions_per_seq=max(1, round(0.15 * length)),
-                    )
+                    flops = step_flops(config, rows, length, max(1, round(0.15 * length)))
                     print(
                         f"{row} {rows:4} rows {seconds:8.4f} s/step "
-                        f"{cost.tokens / seconds:11,.0f} tokens/s  MFU "
-                        f"{cost.flops / seconds / peak / 1e12:6.1%}",
+                        f"{rows * length / seconds:11,.0f} tokens/s  MFU "
+                        f"{flops / seconds / peak / 1e12:6.1%}",
                         flush=True,
                     )
 

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import statistics
 import time
+from typing import Any
 
 # What decides how fast products are, the best first.
 _EXTENSIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
@@ -42,3 +43,11 @@ def product_rate(precision: str, size: int = 2048) -> float:
         product()
         seconds.append(time.perf_counter() - began)
     return 2 * size**3 / statistics.median(seconds)
+
+
+def step_flops(config: Any, rows: int, length: int, predictions: int) -> int:
+    """FLOPs of a pre-training step's matrix products, a multiply-add two: forward, twice back."""
+    hidden, inner, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
+    layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden
+    row = length * config.num_hidden_layers * layer + 2 * hidden * hidden  # the pooler
+    return 3 * rows * (row + 2 * predictions * hidden * (hidden + vocabulary))

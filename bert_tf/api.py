@@ -39,7 +39,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
-_DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+_DATA = {
+    "train": "train_file",
+    "dev": "dev_file",
+    "test": "test_file",
+    "unlabelled": "unlabelled_file",
+}
 _FLAG = re.compile(r"--(?=[a-z])")
 
 
@@ -179,13 +184,18 @@ class FineTuned:
 
         The model is run when they are first asked for.
         """
-        from bert_tf.finetuning.data import read_sets
+        from bert_tf.finetuning.data import fold_of, read_sets
+        from bert_tf.finetuning.sweep import plan_runs
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.records import giving
 
         with giving(self._tables):
             sets = read_sets(self._settings)
+        if self._settings.folds:
+            name = self.results["best_run"]
+            (kept,) = (run for run in plan_runs(self._settings) if run.name == name)
+            sets = fold_of(sets, self._settings, int(kept.fold or 0))
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
             name: list(map(dict, predictor.records(Inputs.of(examples.items))))
@@ -226,6 +236,7 @@ def fine_tune(
     dev: Any = None,
     test: Any = None,
     *,
+    unlabelled: Any = None,
     init: Any = None,
     model_dir: Path | None = None,
     callbacks: Sequence[Any] = (),
@@ -246,6 +257,7 @@ def fine_tune(
         train: what to train on.
         dev: what to evaluate on; without it a part of ``train`` is held out (``dev_fraction``).
         test: what to predict, or, where it has labels, to score too.
+        unlabelled: with a ``teacher`` texts to train on besides, whose labels are its answers.
         init: the weights to start from: any path that ``bert_tf.load`` takes, or a model.
         model_dir: where everything is kept, and the run resumes from. Without it the run is in a
             temporary directory, and what is left of it is what this returns.
@@ -264,7 +276,8 @@ def fine_tune(
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
-        tables = _give_data(given, {"train": train, "dev": dev, "test": test})
+        data = {"train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
+        tables = _give_data(given, data)
         is_kept = _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
@@ -417,7 +430,7 @@ class Pretrained:
 @_takes_flags(
     pretraining_settings.PretrainingSettings,
     pretraining_settings.define_flags,
-    without=("input", "model_dir", "mode", "dry_run"),
+    without=("input", "model_dir", "dry_run"),
 )
 def pretrain(
     input: Path | Sequence[Path] | None = None,
@@ -440,9 +453,9 @@ def pretrain(
             called once in a process that finds something to do, the latter when everything is
             written; ``on_epoch_begin`` before an epoch's first step of the process.
             ``on_train_batch_begin`` and ``on_train_batch_end`` are not called at each step but
-            round what is reported together, up to 500 steps that take about 2 seconds, or
-            ``steps_per_loop`` (1 for each step); the batch is the first step's place in its epoch
-            and the last one's, and the logs are means over these steps: ``loss``,
+            round what is reported together, up to 500 steps that take about 2 seconds; the
+            batch is the first step's place in its epoch and the last one's, and the logs are means
+            over these steps: ``loss``,
             ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
             ``next_sentence_accuracy``, ``gradient_norm``, and ``learning_rate``, the last one's;
             after the first time speeds, as ``tokens_per_second``. ``on_test_begin`` and
@@ -465,12 +478,10 @@ def pretrain(
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
-        TimeoutError: ``stop_after_minutes`` stopped it; the same.
     """
-    if given.get("dry_run") or given.get("mode") not in (None, "train"):
+    if given.get("dry_run"):
         raise ValueError(
-            "dry_run and mode are of the command alone, python -m bert_tf.pretrain: this function "
-            "trains."
+            "dry_run is of the command alone, python -m bert_tf.pretrain: this function trains."
         )
     with contextlib.ExitStack() as stack:
         if texts is not None:
@@ -492,12 +503,7 @@ def pretrain(
 
         for sentence in sentences:
             print(sentence)
-        run(
-            settings,
-            callbacks,
-            given=pretraining_settings.given_flags(parsed),
-            is_temporary=not is_kept,
-        )
+        run(settings, callbacks, is_temporary=not is_kept)
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = settings.model_dir if is_kept else None
         return Pretrained(load(settings.model_dir), results, directory)

@@ -38,8 +38,17 @@ def main(argv: list[str]) -> None:
     for sentence in ignored:
         print(sentence)
     paths.check_inputs(
-        files=[resolved.train_file, resolved.dev_file, resolved.test_file],
-        checkpoints=[resolved.init_checkpoint],
+        files=[
+            resolved.train_file,
+            resolved.dev_file,
+            resolved.test_file,
+            resolved.unlabelled_file,
+        ],
+        checkpoints=[
+            resolved.init_checkpoint,
+            resolved.backward_checkpoint,
+            resolved.teacher,
+        ],
         output=resolved.model_dir,
     )
     resolution.check_tables(resolved)

@@ -7,25 +7,17 @@ r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
         --learning_rate=1e-4 --num_warmup_steps=10000 --phases=128:0.9,512:0.1 --tpu=NAME
 
 Without flags it trains a small model on a sample corpus for about five minutes
-(--recipe=five_minutes). The same command resumes a run that was stopped. Exit status 75 says that
---stop_after_minutes stopped it.
-
-    python -m bert_tf.pretrain --mode=eval --model_dir=runs/mine
-
-evaluates each new checkpoint of that run, in a process next to the training.
+(--recipe=five_minutes). The same command resumes a run that was stopped.
 """
 
 import os
-import time
 
 from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
-from bert_tf.pretraining.settings import given_flags, settings_from_flags
-
-_BEGAN = time.monotonic()
+from bert_tf.pretraining.settings import settings_from_flags
 
 
 def main(argv: list[str]) -> None:
@@ -34,7 +26,7 @@ def main(argv: list[str]) -> None:
     settings, sentences = settings_from_flags()
     for sentence in sentences:
         print(sentence)
-    reads_text = settings.mode == "train" and settings.input_format != "tfrecord"
+    reads_text = settings.input_format != "tfrecord"
     paths.check_inputs(
         texts=[*settings.input, *settings.eval_input] if reads_text else [],
         checkpoints=[settings.init_checkpoint],
@@ -46,10 +38,6 @@ def main(argv: list[str]) -> None:
         from bert_tf.pretraining.cost import report_cost
 
         report_cost(settings)
-    elif settings.mode == "eval":
-        from bert_tf.pretraining.evaluator import evaluate
-
-        evaluate(settings, given_flags())
     else:
         if not (settings.input or settings.tfds or os.path.isdir(settings.model_dir)):
             from bert_tf.pipelines import sample_corpus
@@ -58,7 +46,7 @@ def main(argv: list[str]) -> None:
         command.load_tensorflow()
         from bert_tf.pretraining.run import run
 
-        run(settings, given=given_flags(), began=_BEGAN)
+        run(settings)
 
 
 if __name__ == "__main__":

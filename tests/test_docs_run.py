@@ -105,8 +105,7 @@ def _run(folder, name, arguments):
                 shutil.rmtree(folder / value)
             elif flag == "--output":
                 (folder / value).unlink(missing_ok=True)
-    fixed = "--mode=eval" in arguments or "--dry_run" in arguments
-    small = () if fixed else SMALL.get(name, ())
+    small = () if "--dry_run" in arguments else SMALL.get(name, ())
     process = run_anew(name, *arguments, *small, cwd=folder)
     assert process.returncode == 0, f"{name} {arguments}: {process.stdout}{process.stderr}"
     return process.stdout

@@ -26,7 +26,7 @@ ALLOWED = {
     "startup": set(),
     "paths": {"marks", "untrusted"},
     "files": {"paths", "untrusted"},
-    "seals": {"files", "paths", "untrusted"},
+    "seals": {"untrusted"},
     "heads": set(),
     "modeling": {"choices", "config", "features", "loader"},
     "training": {

@@ -134,9 +134,8 @@ def run(
     """Parses the flags, runs ``main`` and exits the process.
 
     Exit status: 0 when ``main`` returns, and after ``--help``; 1 after an error, which is one
-    sentence on standard error (``--debug`` shows the traceback), or what an error that is none
-    says (``exit_status``: 75 where ``--stop_after_minutes`` ended a run); 130 after Ctrl-C; 141
-    where nobody reads standard output any more.
+    sentence on standard error (``--debug`` shows the traceback); 130 after Ctrl-C or
+    SIGTERM; 141 where nobody reads standard output any more.
 
     Args:
         main: takes the arguments left after the flags, the program's name first. It says what a
@@ -161,9 +160,6 @@ def run(
             print("\nInterrupted.", file=sys.stderr)
             sys.exit(INTERRUPTED)
         except Exception as error:
-            if status := getattr(error, "exit_status", 0):
-                print(reason(error), file=sys.stderr)
-                sys.exit(status)
             if _DEBUG.value or not _is_user_error(error) or not has_reader():
                 raise
             said = reason(error)

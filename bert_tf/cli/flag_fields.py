@@ -19,7 +19,7 @@ from absl import flags
 from bert_tf.untrusted import quote
 
 from . import left_out
-from .flag_rules import Rule, check, refuses, within
+from .flag_rules import Rule, check, refuses
 
 # In --help, what stands above a flag, and above those that follow.
 HEADINGS = {"debug": "Errors and limits"}
@@ -39,17 +39,11 @@ REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."
 )
-SPIKE_FACTOR = (
-    "Also treat a step as bad if its loss, or its gradient norm before clipping, exceeds this "
-    "many times the running mean of about the last 100 good steps, though never one of the first "
-    "100. 0: never."
-)
 # The bounds of absl let NaN pass.
 _IS_NUMBER = refuses(
     lambda value, _: value is not None and math.isnan(value),
     "--{flag}={value}: expected a number.",
 )
-SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
 
 
 class WithoutEffect(NamedTuple):

@@ -30,7 +30,7 @@ _PICKLE = (
 )
 _PICKLE += "its output here"
 _STOPS = "a run stops at the first step that is not finite, before anything is spoilt"
-_SIGNAL = "send SIGTERM, at which a run saves a checkpoint and ends with status 75"
+_SIGNAL = "send SIGTERM, at which a run saves a checkpoint and ends with status 130"
 _LEAVE = "leave it out"
 
 FLAGS = {
@@ -60,20 +60,23 @@ FLAGS = {
     # === Of pre-training's operation ===
     "mode": f"a run evaluates at its end; {_LEAVE}",
     "eval_timeout": f"a run evaluates at its end; {_LEAVE}",
-    "max_hours": "give --num_train_steps: --dry_run prints the seconds of a step",
+    "max_hours": "give --num_train_steps; --dry_run prints the seconds of a step",
     "stop_after_minutes": f"{_SIGNAL}: timeout -s TERM 3h python -m bert_tf.pretrain ...",
     "keep_steps": "keep more checkpoints by --keep_checkpoints",
-    "equal_tokens": "give --phases rows by their length, and one --train_batch_size",
+    "equal_tokens": "every phase has --train_batch_size rows; --recipe=five_minutes and hour give "
+    "shorter phases more",
     "change": "give the new value itself: steps, warm-up, rate and batch parts may differ when a "
     "run resumes",
-    "peak_tflops": "divide the printed tokens per second by your card's peak",
+    "peak_tflops": "multiply the printed tokens per second by six times the parameters, and divide "
+    "by the card's peak",
     "on_bad_step": _STOPS,
     "spike_factor": _STOPS,
     "max_bad_steps": _STOPS,
     "steps_per_loop": f"the run chooses how often it reports; {_LEAVE}",
-    "save_checkpoints_minutes": "give --save_checkpoints_steps",
+    "save_checkpoints_minutes": "a checkpoint is saved every ten minutes; --save_checkpoints_steps "
+    "saves more",
     "connect_seconds": f"tf.distribute waits for the workers; {_LEAVE}",
-    "adam_beta_2": f"it is 0.999, as Google's; {_LEAVE}",
+    "adam_beta_2": f"it is 0.999, as Google's, and 0.98 in the small recipes; {_LEAVE}",
     "adam_epsilon": f"it is 1e-6, as Google's, and 1e-8 with --optimizer=adamw; {_LEAVE}",
     "clip_norm": f"gradients are clipped to a global norm of 1, as Google's; {_LEAVE}",
     # === Of fine-tuning ===

@@ -123,10 +123,12 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     )
     for note in report.notes:
         print(note)
-    if encoder.config.is_decoder and settings.pooling == "cls":
+    blind = {"ltr": "cls", "rtl": "last"}.get(encoder.config.direction, "")
+    if settings.pooling == blind:
+        token, other = ("[CLS]", "last") if blind == "cls" else ("last token", "cls")
         raise ValueError(
-            f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees no other "
-            "token: give --pooling=last or mean."
+            f"--pooling={blind}: {settings.model} is causal (is_decoder), and its {token} sees "
+            f"no other token: give --pooling={other} or mean."
         )
     if encoder.preprocessor is None:
         raise ValueError(

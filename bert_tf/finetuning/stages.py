@@ -22,7 +22,7 @@ from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
 
-from . import few_shot
+from . import few_shot, teacher
 from .data import Sets, read_task
 from .model import Start, build_model, model_spec, open_start
 from .resolution import table_columns
@@ -35,9 +35,10 @@ _UNSURE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares."""
+    """What every run of a fine-tuning shares; ``sets`` are what was read, before ``--folds``."""
 
     task: Task
+    sets: Sets
     start: Start
     examples: Examples
     strategy: tf.distribute.Strategy
@@ -67,9 +68,13 @@ def check_inputs(
     fingerprints = sets.fingerprints()
     # A run that has a state of its own, or has ended, opens it no more: it may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
-    if "init_checkpoint" in moved or opens_start:
-        start = open_checkpoint(settings.init_checkpoint)
-        fingerprints["--init_checkpoint"] = start.fingerprint()
+    for flag in ("init_checkpoint", "backward_checkpoint"):
+        path = getattr(settings, flag)
+        if path and (flag in moved or opens_start):
+            start = open_checkpoint(path)
+            fingerprints[f"--{flag}"] = start.fingerprint()
+    if settings.teacher and ("teacher" in moved or not directory.has_progress()):
+        fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task)[0].fingerprint()
     directory.check_inputs(fingerprints)
     return task, sets
 
@@ -93,7 +98,9 @@ def prepare(
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     for line in [*data_lines(task, examples), *label_lines(task)]:
         print(line, flush=True)
-    return Material(task, start, examples, strategy)
+    if settings.teacher:
+        examples = teacher.distil(settings, directory, task, sets, examples, strategy)
+    return Material(task, sets, start, examples, strategy)
 
 
 def train(
@@ -120,6 +127,7 @@ def train(
         "task": task.name,
         "headline": task.headline,
         "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
+        "intervals": intervals(evaluations, task.headline),
         "calibration": {
             name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
         },
@@ -154,7 +162,7 @@ def _undertraining(
     trained towards less certain answers says nothing by being less sure.
     """
     found = deciding.calibrate() if deciding and deciding.calibrate else None
-    softened = settings.label_smoothing or settings.few_shot
+    softened = settings.label_smoothing or settings.teacher or settings.few_shot
     if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
         return None
     phrase = (
@@ -191,6 +199,14 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
         if name != deciding:
             found[name] = task.evaluate(inference, name, thresholds)
     return {name: found[name] for name in task.dev_sets}
+
+
+def intervals(
+    evaluations: Mapping[str, Evaluation], headline: str
+) -> dict[str, dict[str, list[float]]]:
+    """By set, the 95% interval of the headline, where there is one."""
+    found = {name: evaluation.interval(headline) for name, evaluation in evaluations.items()}
+    return {name: {headline: [*interval]} for name, interval in found.items() if interval}
 
 
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:

@@ -16,17 +16,17 @@ from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
-from bert_tf.training.bad_steps import BadStep, BadStepError, Trend
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
-from bert_tf.training.loop import Made, TrainingLoop
+from bert_tf.training.loop import BadStep, BadStepError, Made, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.summaries import Summaries
-from bert_tf.training.throughput import throughput
 from bert_tf.training.trainer import Trainer
 
+from . import lora
+from .model import rate_shares
 from .objective import TaskObjective, training_batches
 from .settings import FineTuningSettings
 
@@ -84,11 +84,13 @@ class Training(Trainer):
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         with model.distribute_strategy.scope():
+            variables, blocks = learner.model.trainable_variables, model.config.num_hidden_layers
             optimizer = create_optimizer(
                 settings.optimizer,
                 self._schedule,
-                learner.model.trainable_variables,
+                variables,
                 weight_decay=settings.weight_decay,
+                rate_shares=rate_shares(variables, blocks, settings.layer_decay),
             )
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
@@ -122,9 +124,6 @@ class Training(Trainer):
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             clip_norm=_CLIP_NORM,
-            spike_factor=settings.spike_factor,
-            skip_bad_steps=settings.on_bad_step == "skip",
-            most_bad_steps=settings.max_bad_steps,
         )
 
     # --- Training --------------------------------------------------------------------------
@@ -141,17 +140,22 @@ class Training(Trainer):
         with self.interruption, self.background:
             if not self.has_ended():
                 self.callbacks.begin()
-                self.train("Training", self.total_steps, 1 if self._makes_single_steps else None)
+                self.train("Training", self.total_steps, self._makes_single_steps)
                 self.callbacks.end()
         self._summaries.flush()
-        checkpoints.restore_latest(self.directory.checkpoints, self._weights())
+        # What is kept has no factors of LoRA: they are in the matrices.
+        kept = lora.plain_variables(self.model).items()
+        checkpoints.restore_latest(
+            self.directory.checkpoints, {f"model/{path}": variable for path, variable in kept}
+        )
+        lora.clear_factors(self.model)
         if self.inference.kept is not None:
             self.inference.kept.clear()
             self.inference.kept.update(self._outputs_of_best)
 
     @property
     def step(self) -> int:
-        """The steps that are made, skipped ones too."""
+        """The steps that are made."""
         return self.state.step
 
     def batches(self) -> Iterator[Any]:
@@ -177,8 +181,8 @@ class Training(Trainer):
 
     def next_pause(self) -> int:
         """The next step that may be followed by an evaluation."""
-        each = self.steps_per_epoch
-        return min(self.total_steps, (self.state.step // each + 1) * each)
+        intervals = [self.steps_per_epoch, *filter(None, [self.settings.eval_steps])]
+        return min(self.total_steps, *((self.state.step // n + 1) * n for n in intervals))
 
     def has_ended(self) -> bool:
         """Whether all steps are made, the best evaluation is too old, or a callback says so."""
@@ -198,7 +202,9 @@ class Training(Trainer):
 
     def is_evaluation_due(self) -> bool:
         """Whether the newest step is to be followed by an evaluation."""
-        return self.is_epochs_end() or self.callbacks.stops
+        every = self.settings.eval_steps
+        is_due = bool(every and self.state.step % every == 0)
+        return is_due or self.is_epochs_end() or self.callbacks.stops
 
     def is_save_due(self) -> bool:
         """Whether the newest step is to be followed by a save."""
@@ -225,9 +231,9 @@ class Training(Trainer):
         if stops or self.is_save_due():
             self.save()
 
-    def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
+    def remedy(self, error: BadStepError) -> Exception:
         """Says what went wrong, and what helps."""
-        raise DivergedError(_divergence(error.bad, self.settings)) from error
+        return DivergedError(_divergence(error.bad, self.settings))
 
     def evaluate(self) -> str | None:
         """Evaluates on the deciding set, keeps the best weights, and gives a line to print."""
@@ -264,20 +270,15 @@ class Training(Trainer):
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
-    def _weights(self) -> dict[str, Any]:
-        """The model's weights by their names in what is kept."""
-        return {f"model/{weight.path}": weight for weight in self.model.weights}
-
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
-        values = checkpoints.copy_values(self._weights())
+        values = {f"model/{path}": value for path, value in lora.plain_values(self.model).items()}
         self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:
         """Saves all that going on needs; of a temporary directory nothing goes on."""
         if self.state.step != self._saved_step and not self.directory.is_temporary:
-            state = {**dataclasses.asdict(self.state), "trend": self.loop.trend}
-            variables = self.loop.state()
+            state, variables = dataclasses.asdict(self.state), self.loop.state()
             self.background.save(self.directory.last, self.state.step, variables, state, keep=1)
         self._summaries.flush()
         self._saved_step = self.state.step
@@ -290,7 +291,6 @@ class Training(Trainer):
         for warning in restored.warnings:
             print(warning)
         state = dict(restored.extra)
-        self.loop.trend = Trend(*state.pop("trend"))
         self.state = TrainingState(**{**state, "curve": LossCurve(**state["curve"])})
         self._saved_step = restored.step
         if not self.has_ended():
@@ -298,27 +298,21 @@ class Training(Trainer):
 
     def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
         """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
-        for bad in made.skipped:
-            progress.say(f"{bad._replace(cursors=())}: skipped.")
-        state, steps = self.state, made.steps
+        state, steps = self.state, len(made.losses)
         losses = [loss * self._unit for loss in made.losses]
         for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
         figures = {"gradient_norm": made.gradient_norm, "learning_rate": made.learning_rate}
-        shown = {}
-        if losses:
-            figures["loss"] = sum(losses) / len(losses)
-            shown["loss"] = f"{sum(self._recent) / len(self._recent):#.4g}"
+        figures["loss"] = sum(losses) / len(losses)
+        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
         examples = sum(map(self._examples_of, range(state.step + 1, state.step + steps + 1)))
         state.step += steps
         if seconds is not None:  # the first step of a process is mostly tracing
-            figures |= throughput(
+            figures |= made.speed(
                 seconds=seconds,
-                waited=made.waited,
                 tokens=int(made.sums[1]),
                 examples=examples,
-                flops=0.0,
                 devices=self.loop.strategy.num_replicas_in_sync,
             )
             state.seconds += seconds
@@ -327,8 +321,7 @@ class Training(Trainer):
             shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
         progress.update(state.step, shown)
         self._summaries.write("train", state.step, figures)
-        if losses:  # callbacks do not hear of a step that was skipped
-            self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
+        self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
 
     def _examples_of(self, step: int) -> int:
         """How many examples a step had, counted from 1."""
@@ -364,9 +357,7 @@ class DivergedError(ValueError):
 
 def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
     what = str(bad._replace(cursors=()))
-    others = ["--precision=float32"] if settings.precision != "float32" else []
-    others += ["--on_bad_step=skip"] if settings.on_bad_step != "skip" and not bad.ruins else []
-    or_else = f" (or {', or '.join(others)})" if others else ""
+    or_else = " (or --precision=float32)" if settings.precision != "float32" else ""
     if not bad.ruins and not math.isfinite(bad.loss):
         what = f"The loss of step {bad.step + 1:,} is {bad.loss}"
     return (

@@ -22,9 +22,11 @@ apart into query, key and value:
 | bilstm_I/{forward,backward}_lstm/lstm_cell/{kernel,bias}     | (X, 4U), (4U,)     |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
 | tags/{kernel,bias}                                           | (2U, C), (C,)      |
+| bilstm/directions/{forward,backward}_lstm/lstm_cell/...      | as these, X = U = H|
 
 Letters: V vocabulary, P positions, T segment types, H hidden, F feed-forward, C classes, L hidden
-states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs.
+states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs. Behind a
+``bilstm`` a head's kernel has 2H rows.
 """
 
 import dataclasses
@@ -38,7 +40,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, is_count_or_none, without_left
+from bert_tf.modeling.base import BertModel, is_count_or_none
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.untrusted import is_number, one_line, quote
 
@@ -52,7 +54,7 @@ class StoredTensor:
         shape: as it will be read: kernels are (inputs, outputs).
         dtype: as stored, NumPy's or ml_dtypes' name.
         read: reads it from the file; nothing is kept, so each call reads again. Raises
-            ``ValueError`` where the file cannot be read.
+            ``ValueError`` where the file cannot be read or has changed since it was opened.
     """
 
     names: tuple[str, ...]
@@ -94,8 +96,8 @@ class ModelSpec:
     @property
     def known_elsewhere(self) -> bool:
         """Whether other libraries' formats have a place for the model."""
-        pools = self.arguments.get("pooling", "cls") != "cls"
-        return self.model_class.known_elsewhere and not pools
+        own = self.arguments.get("bilstm") or self.arguments.get("pooling", "cls") != "cls"
+        return self.model_class.known_elsewhere and not own
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """Whether a pooler reads the last token, where other libraries' reads the first."""
@@ -335,11 +337,11 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
         )
     if not isinstance(arguments, Mapping):
         raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
-    checks, arguments = MODEL_CLASSES[name].argument_checks, without_left(arguments)
+    checks = MODEL_CLASSES[name].argument_checks
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):
             argument = f"{one_line(key)}={quote(value)}"
             raise ValueError(f"{source}: {name} cannot be made with {argument}.")
     if "num_classes" in checks and "num_classes" not in arguments:
         raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
-    return ModelSpec(MODEL_CLASSES[name], arguments)
+    return ModelSpec(MODEL_CLASSES[name], dict(arguments))

@@ -2,8 +2,7 @@
 
 | path             | what                                                             |
 |------------------|------------------------------------------------------------------|
-| model.json       | the model's class, its arguments, its labels, the casing; the    |
-|                  | SHA-256 of itself and of the next two, and of task.json          |
+| model.json       | the model's class, its arguments, its labels, the casing         |
 | bert_config.json | the sizes                                                        |
 | vocab.txt        | the vocabulary, one piece a line; not where a source had none    |
 | checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
@@ -19,10 +18,9 @@ import tensorflow as tf
 
 from bert_tf import marks
 from bert_tf.config import BertConfig
-from bert_tf.files import encode_json, read_json_object
+from bert_tf.files import encode_json, read_json_object, replace_whole
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.vocabulary import encode_vocabulary
-from bert_tf.seals import check_sealed, read_sealed, write_sealed
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
@@ -44,8 +42,6 @@ from .weights import group_by_variable, is_in_encoder, read_variable, take_weigh
 DESCRIPTION, CONFIG = marks.DESCRIPTION, marks.SIZES
 CHECKPOINTS = "checkpoints"
 TASK = "task.json"  # a fine-tuning's
-# What model.json may hold the SHA-256 of.
-_SEALED = (CONFIG, VOCABULARY, TASK)
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
 
@@ -69,16 +65,15 @@ def write_description(
     sentence_embedding: SentenceEmbedding | None = None,
     beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Writes everything but the weights; ``beside`` has further files' contents, by name.
-
-    ``model.json`` holds the SHA-256 of all that is written.
-    """
+    """Writes everything but the weights; ``beside`` has further files' contents, by name."""
     contents = {CONFIG: config.to_json().encode(), **beside}
     if tokenization is not None:
         source = os.path.join(path, VOCABULARY)
         contents[VOCABULARY] = encode_vocabulary(tokenization.vocabulary, source)
     values = describe(model, labels, multi_label, tokenization, thresholds, sentence_embedding)
-    write_sealed(os.path.join(path, DESCRIPTION), values, contents)
+    for name, content in {DESCRIPTION: encode_json(values), **contents}.items():
+        with replace_whole(os.path.join(path, name)) as file:
+            file.write(content)
 
 
 # === Reading ===
@@ -87,14 +82,13 @@ def write_description(
 def read_description(path: str) -> tuple[BertConfig, Description]:
     """Reads the sizes, and what the model is."""
     described_in = os.path.join(path, DESCRIPTION)
-    values, hashes = read_sealed(described_in)
-    if hashes is None and not values.keys() <= DESCRIPTION_KEYS:
+    values = read_json_object(described_in)
+    values.pop("sha256", None)  # which was kept there once
+    if not values.keys() <= DESCRIPTION_KEYS:
         raise ValueError(
             f"{described_in}: expected the keys {', '.join(sorted(DESCRIPTION_KEYS))}, got "
             f"{listed(sorted(values.keys() - DESCRIPTION_KEYS))} besides."
         )
-    for name in _SEALED:
-        check_sealed(os.path.join(path, name), (hashes or {}).get(name))
     described = parse_description(values, described_in)
     config_path = os.path.join(path, CONFIG)
     return BertConfig.from_dict(read_json_object(config_path), config_path), described
@@ -144,16 +138,19 @@ def _below_model(name: str) -> str:
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> None:
-    """Writes a directory of this library."""
+def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Writes a directory of this library; gives where each weight went."""
+    went: dict[str, str] = {}
     values = {}
     for whole, names in group_by_variable(checkpoint.tensors).items():
         owner = _ENCODER if is_in_encoder(whole) else _default_name(checkpoint.model)
-        value = read_variable([checkpoint.tensors[name] for name in names])
-        values[f"{_MODEL}{owner}/{whole}"] = to_tensor(value)
+        variable = f"{_MODEL}{owner}/{whole}"
+        values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
+        went.update(dict.fromkeys(names, variable))
     directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
     checkpoints.write(directory, 0, values, {})
     write_all_but_weights(checkpoint, path)
+    return went
 
 
 def write_all_but_weights(checkpoint: Checkpoint, path: str) -> None:

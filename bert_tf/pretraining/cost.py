@@ -2,33 +2,26 @@
 
 import dataclasses
 import os
+import statistics
+import time
 
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.training import distribution
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
-from .model import open_start, sized_config
-from .settings import PretrainingSettings, phases_of
-from .timing import choose_precision, choose_steps, step_seconds
+from .model import build_loop, open_start, sized_config
+from .settings import Phase, PretrainingSettings, phases_of
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class StepEstimate:
-    """The cost of one step: trainable weights, tokens with padding (B * S), and the next two.
-
-    ``flops`` are of the forward and backward pass, a multiply-add two; ``memory_bytes`` are
-    weights, gradients, moments, and what one micro-batch on one replica keeps for the backward
-    pass.
-    """
-
-    parameters: int
-    tokens: int
-    flops: int
-    memory_bytes: int
+_TIMED_ROWS = 8
+_TIMED_STEPS = 3
+_QUICK = 5.0  # seconds
 
 
 def parameter_count(config: BertConfig, nsp: bool = True) -> int:
@@ -48,75 +41,31 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
     return embeddings + blocks + masked_lm + pooler_and_next_sentence
 
 
-def describe_parameters(config: BertConfig, nsp: bool = True) -> str:
-    """``parameter_count`` as the words' table, the blocks' matrices, and all else.
+def memory_bytes(
+    settings: PretrainingSettings, config: BertConfig, phase: Phase, replicas: int, device: str
+) -> int:
+    """About what a step takes on each device.
 
-    >>> describe_parameters(BertConfig())
-    '110,106,428 = V*H 23,440,896 + 12*L*H*H 84,934,656 + 1,730,876 else'
+    That is weights, gradients, moments, and what a micro-batch keeps for the backward pass: in each
+    layer about 12 arrays as wide as the hidden size (inputs of products, of normalisations,
+    dropout's masks), 3 as wide as the feed-forward layer and 3 of attention's S x S probabilities a
+    head; and the logits with their softmax.
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    total = parameter_count(config, nsp)
-    words = config.vocab_size * hidden
-    matrices = config.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
-    formula = "12*L*H*H" if inner == 4 * hidden else "L*(4*H*H + 2*H*F)"
-    rest = total - words - matrices
-    return f"{total:,} = V*H {words:,} + {formula} {matrices:,} + {rest:,} else"
-
-
-def estimate_step(
-    config: BertConfig,
-    *,
-    batch_size: int,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
-    replicas: int = 1,
-    gradient_accumulation_steps: int = 1,
-    nsp: bool = True,
-    bytes_per_activation: int = 4,
-    remat: bool = False,
-    real: tuple[float, float] | None = None,
-) -> StepEstimate:
-    """Estimates a step of ``batch_size`` rows over all replicas.
-
-    ``real`` are the tokens and the predictions that are computed, where padding is not; in
-    attention all rows have the mean length then.
-
-    Matrix products alone are counted, three times over: once forward, twice backward; what
-    ``remat`` computes again is not. ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
-    """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    length, layers = max_seq_length, config.num_hidden_layers
-    tokens, predictions = real or (
-        batch_size * max_seq_length,
-        batch_size * max_predictions_per_seq,
-    )
-    attended = tokens / batch_size
-    per_token_layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 2 * (2 * attended * hidden)
-    per_prediction = 2 * (hidden * hidden + hidden * config.vocab_size)
-    forward = layers * tokens * per_token_layer + predictions * per_prediction
-    if nsp:
-        forward += batch_size * 2 * hidden * hidden  # the pooler
-
-    # Kept for the backward pass in each layer: about 12 arrays as wide as the hidden size (inputs
-    # of products, of normalisations, dropout's masks), 3 as wide as the feed-forward layer and 3
-    # of attention's S x S probabilities a head; and the logits with their softmax.
-    rows = -(-batch_size // (replicas * gradient_accumulation_steps))
-    layer = length * (12 * hidden + 3 * inner + 3 * config.num_attention_heads * length)
+    length, hidden = phase.max_seq_length, config.hidden_size
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
     # With remat one layer's at a time, and the inputs of all.
-    kept = layer + layers * length * hidden if remat else layers * layer
-    kept += 3 * max_predictions_per_seq * config.vocab_size
-    parameters = parameter_count(config, nsp)
-    return StepEstimate(
-        parameters=parameters,
-        tokens=batch_size * max_seq_length,
-        flops=round(3 * forward),
-        memory_bytes=parameters * _TRAINING_BYTES_PER_PARAMETER
-        + rows * kept * bytes_per_activation,
-    )
+    kept = layer + layers * length * hidden if settings.remat else layers * layer
+    kept += 3 * predictions_per_row(settings, length) * config.vocab_size
+    rows = -(-phase.rows(settings) // (replicas * settings.gradient_accumulation_steps))
+    # On a CPU only the products are bfloat16, and what is kept between them is not.
+    each = 2 if settings.precision == "bfloat16" and device != "CPU" else 4
+    weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
+    return weights + rows * kept * each
 
 
 def report_cost(settings: PretrainingSettings) -> None:
-    """Prints parameters, memory, FLOPs and tokens per step, and an estimate of the time.
+    """Prints parameters, memory and tokens of a step, and an estimate of the time.
 
     The time is measured: some steps of the real model on a few rows of random ids, scaled to the
     batch. It leaves out reading the corpus, evaluations and checkpoints.
@@ -124,51 +73,34 @@ def report_cost(settings: PretrainingSettings) -> None:
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)
     config = sized_config(settings, start)
-    settings = choose_precision(settings, config, devices)
-    settings = choose_steps(settings, config, devices)
-    phases = phases_of(settings)
-    replicas = devices.strategy.num_replicas_in_sync
-    print(f"Devices: {devices.description}.")
-    low_precision = settings.precision == "bfloat16" and devices.device_type != "CPU"
+    replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
+    parameters, machine = parameter_count(config, settings.nsp), _machine_memory()
+    print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
     total = 0.0
-    for number, phase in enumerate(phases):
-        estimate = estimate_step(
-            config,
-            batch_size=phase.rows(settings),
-            max_seq_length=phase.max_seq_length,
-            max_predictions_per_seq=predictions_per_row(settings, phase.max_seq_length),
-            replicas=replicas,
-            gradient_accumulation_steps=settings.gradient_accumulation_steps,
-            nsp=settings.nsp,
-            # On a CPU only the products are bfloat16, and what is kept between them is not.
-            bytes_per_activation=2 if low_precision else 4,
-            remat=settings.remat,
-        )
-        if number == 0:
-            print(f"Parameters: {describe_parameters(config, settings.nsp)}.")
+    for phase in phases_of(settings):
+        rows, steps = phase.rows(settings), phase.last_step - phase.first_step
+        tokens = rows * phase.max_seq_length
+        memory = memory_bytes(settings, config, phase, replicas, device)
         print(
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
-            f"{phase.rows(settings)} rows, {estimate.tokens:,} tokens and "
-            f"{estimate.flops / 1e12:,.2f} TFLOP a step; about "
-            f"{estimate.memory_bytes / 2**30:,.1f} GiB of memory on each device."
+            f"{rows} rows and {tokens:,} tokens a step; about {memory / 2**30:,.1f} GiB of memory "
+            "on each device."
         )
-        if devices.device_type == "CPU" and estimate.memory_bytes > _machine_memory():
+        if device == "CPU" and memory > machine:
             print(
-                f"  that is more than this machine's {_machine_memory() / 2**30:.0f} GiB: raise "
+                f"  that is more than this machine's {machine / 2**30:.0f} GiB: raise "
                 "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
             )
-        if devices.device_type == "CPU" and estimate.parameters * 20 > _machine_memory():
+        if device == "CPU" and parameters * 20 > machine:
             print(
-                f"  not timed: this machine's {_machine_memory() / 2**30:.0f} GiB do not hold the "
-                "model while it trains."
+                f"  not timed: this machine's {machine / 2**30:.0f} GiB do not hold the model "
+                "while it trains."
             )
             return
-        seconds = step_seconds(settings, config, devices, phase)
-        steps = phase.last_step - phase.first_step
+        seconds = _step_seconds(settings, config, devices, phase)
         total += seconds * steps
         print(
-            f"  about {seconds:.3g} s a step ({estimate.tokens / seconds:,.0f} tokens/s, "
-            f"{estimate.flops / seconds / 1e9:,.0f} GFLOP/s), "
+            f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
             f"{duration(seconds * steps)} for {steps:,} steps.",
             flush=True,
         )
@@ -177,3 +109,65 @@ def report_cost(settings: PretrainingSettings) -> None:
 
 def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _step_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+) -> float:
+    """Times some steps of the real model on random ids: the whole batch where that is quick.
+
+    Otherwise a few of its rows, scaled to the batch. There are never more at once than in a run.
+    """
+    replicas = devices.strategy.num_replicas_in_sync
+    rows, parts = phase.rows(settings), settings.gradient_accumulation_steps
+    few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
+    at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
+    if few < rows and seconds < _QUICK:
+        return _rows_seconds(settings, config, devices, phase, rows)
+    return seconds
+
+
+def _rows_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+    rows: int,
+) -> float:
+    timed = dataclasses.replace(settings, train_batch_size=rows)
+    loop = build_loop(timed, config, devices)
+    batch = _random_batch(
+        config, rows, phase.max_seq_length, predictions_per_row(settings, phase.max_seq_length)
+    )
+    iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
+    loop.train(iterator, 1)
+    seconds: list[float] = []
+    for _ in range(_TIMED_STEPS):
+        began = time.perf_counter()
+        loop.train(iterator, 1)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def _random_batch(
+    config: BertConfig, rows: int, length: int, predictions: int
+) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
+    # Round and round, where there are more predictions than places.
+    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
+    positions = np.tile(places, (rows, 1))
+    return {
+        features.INPUT_WORD_IDS: ids,
+        features.INPUT_MASK: np.ones_like(ids),
+        features.INPUT_TYPE_IDS: np.zeros_like(ids),
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: np.take_along_axis(ids, positions, axis=1),
+        features.MASKED_LM_WEIGHTS: np.ones(positions.shape, np.float32),
+        features.NEXT_SENTENCE_LABELS: np.zeros((rows,), np.int32),
+        features.CURSOR: np.zeros((rows, 3), np.int32),
+    }

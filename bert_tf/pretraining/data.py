@@ -9,7 +9,6 @@ from typing import Any, cast
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.files import read_json_object
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.pools import Reached
@@ -119,38 +118,6 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             "--pairs=false."
         )
     return PretrainingData(train, held_out, None, None, fingerprints)
-
-
-def open_evaluation_data(
-    settings: PretrainingSettings, run: RunDirectory, cache_dir: str
-) -> PretrainingData:
-    """Opens what a run that has begun evaluates on, and nothing that it trains on.
-
-    ``cache_dir`` is for the index of ``--eval_input``; nothing is written elsewhere.
-    """
-    kept = read_json_object(run.inputs)
-    evaluates = bool(settings.eval_input) or settings.held_out_fraction > 0
-    if settings.input_format == "tfrecord" and evaluates:
-        flag = "eval_input" if settings.eval_input else "input"
-        # The run has read these files, too, if it has the same folder.
-        records = open_records(getattr(settings, flag), cache_dir, _cache(settings, run))
-        run.compare_inputs({f"--{flag}": tfrecords.fingerprint(records)})
-        return PretrainingData(None, None, None if settings.eval_input else records, records, {})
-    held_out: sources.Corpus | None
-    if settings.eval_input:
-        held_out = _open_text(
-            settings.eval_input, settings.input_format, cache_dir, "evaluation corpus"
-        )
-        run.compare_inputs({"--eval_input": held_out.fingerprint})
-    else:
-        held_out = sources.open_copy(str(kept.get(_HELD_OUT)), run.corpus) if evaluates else None
-    if held_out is None:
-        raise ValueError(
-            f"{run.path} has no held-out documents to evaluate on: its run holds out none "
-            "(--held_out_fraction=0, or a corpus of one document), or its corpus folder is "
-            "gone."
-        )
-    return PretrainingData(None, held_out, None, None, {})
 
 
 def _open_corpora(settings: PretrainingSettings, run: RunDirectory) -> dict[str, sources.Corpus]:

@@ -1,4 +1,4 @@
-"""What a run evaluates on, and the figures of a model: the same for its trainer and ``eval``."""
+"""What a run evaluates on, and the figures of a model."""
 
 import functools
 from collections.abc import Callable

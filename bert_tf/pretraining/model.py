@@ -18,7 +18,7 @@ from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 
-from .recipes import RECIPES
+from .recipes import EQUAL_TOKENS, RECIPES
 from .settings import PretrainingSettings, phases_of
 
 
@@ -88,15 +88,16 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
                 f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
                 f"that {settings.bert_config} has room for: give as many or fewer."
             )
-    causal = settings.objective == "ltr"
-    if config.is_decoder and not causal:
+    objective = settings.objective
+    if config.direction not in ("both", objective):
+        sides = {"mlm": "both sides", "ltr": "the left", "rtl": "the right"}
         raise ValueError(
             f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder): it "
-            "predicts from the left alone, and --objective=mlm from both sides: give "
-            "--objective=ltr."
+            f"predicts from {sides[config.direction]} alone, and --objective={objective} from "
+            f"{sides[objective]}: give --objective={config.direction}."
         )
-    overrides = _overrides(settings.config_overrides)
-    config = dataclasses.replace(config, is_decoder=causal, **overrides)
+    sees: dict[str, Any] = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}
+    config = dataclasses.replace(config, **sees, **_overrides(settings.config_overrides))
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             more = ", or set this one among --config_overrides" * (not settings.init_checkpoint)
@@ -144,7 +145,7 @@ def sized_config(settings: PretrainingSettings, start: Checkpoint | None) -> Ber
     return fit_vocabulary(settings, config, vocabulary.load_vocabulary(settings.vocab_file))
 
 
-def set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
+def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
     """Sets the precision of a device's models; returns whether XLA is to compile the gradients."""
     jit_compile = settings.jit_compile == "true"
     if settings.jit_compile == "auto":
@@ -167,7 +168,7 @@ def build_loop(
             f"--train_batch_size={settings.train_batch_size} is not a multiple of {parts}, the "
             "replicas times --gradient_accumulation_steps."
         )
-    jit_compile = set_arithmetic(settings, devices.device_type)
+    jit_compile = _set_arithmetic(settings, devices.device_type)
     # Keras draws initial weights from process-wide state: the only use of it in a run.
     keras.utils.set_random_seed(settings.seed)
     with devices.strategy.scope():
@@ -181,8 +182,7 @@ def build_loop(
             schedule,
             model.trainable_variables,
             weight_decay=settings.weight_decay,
-            beta_2=settings.adam_beta_2,
-            epsilon=settings.adam_epsilon,
+            beta_2=0.98 if settings.recipe in EQUAL_TOKENS else 0.999,
         )
     return PretrainingLoop(
         model,
@@ -190,11 +190,7 @@ def build_loop(
         devices.strategy,
         seed=settings.seed,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
-        clip_norm=settings.clip_norm or None,
         jit_compile=jit_compile,
         device_type=devices.device_type,
-        spike_factor=settings.spike_factor,
-        skip_bad_steps=settings.on_bad_step == "skip",
-        most_bad_steps=settings.max_bad_steps,
         measures_waits=not settings.deterministic,
     )

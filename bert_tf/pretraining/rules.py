@@ -7,16 +7,7 @@ from collections.abc import Sequence
 
 from bert_tf.cli.flag_rules import Given, Values, refuses
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.untrusted import quote
 
-# Settings that may differ where --change names them: those under which a run's weights, moments and
-# place in the data still mean the same.
-BY_CHANGE = frozenset(
-    {
-        *("num_train_steps", "num_warmup_steps", "learning_rate", "train_batch_size", "precision"),
-        *("weight_decay", "clip_norm", "adam_beta_2", "adam_epsilon", "config_overrides"),
-    }
-)
 OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
 # What TFRecords were made with, and say themselves.
 OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
@@ -80,10 +71,6 @@ HAS_LENGTHS = refuses(
     "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
     "by --max_seq_length, and train on records of each length in a run of their own.",
 )
-NEEDS_HOURS = refuses(
-    lambda recipe, values: recipe == "budget" and not values["max_hours"],
-    "--recipe=budget needs --max_hours, the time that the run may take.",
-)
 WITHIN_STEPS = refuses(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
     "--{flag}={value} is more than --num_train_steps={num_train_steps}.",
@@ -97,16 +84,6 @@ IS_PRESET = refuses(
 )
 
 
-def sets_schedule(name: str, values: Values, given: Given) -> str:
-    """Hours and steps both set the schedule; a change may name its own."""
-    others = {"num_train_steps", "num_warmup_steps"}.intersection(given).difference(
-        values["change"]
-    )
-    if not (values[name] and others):
-        return ""
-    return f"--{name} and --{min(others)} both set the schedule: give one of them."
-
-
 def has_sizes(name: str, values: Values, given: Given) -> str:
     """A checkpoint has its own sizes."""
     sizes = overridden(values[name]).keys() & _SIZES
@@ -115,17 +92,4 @@ def has_sizes(name: str, values: Values, given: Given) -> str:
     return (
         f"--{name}={','.join(values[name])}: --init_checkpoint says its own {min(sizes)}, which "
         "its weights have: leave it out."
-    )
-
-
-def may_change(name: str, values: Values, given: Given) -> str:
-    """Only some flags may change, and each has its new value."""
-    known = BY_CHANGE.intersection(given)
-    wrong = next((flag for flag in values[name] if flag not in known), "")
-    # What a run keeps of an earlier start is none that a user gives now.
-    if name not in given or not wrong:
-        return ""
-    return (
-        f"--{name}={','.join(values[name])}: expected flags out of {', '.join(sorted(BY_CHANGE))}, "
-        f"each with its new value on the command line (--{wrong}=...), got {quote(wrong)}."
     )

@@ -2,16 +2,12 @@
 
 import contextlib
 import dataclasses
-import math
 import os
-import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.choices import PRECISIONS
-from bert_tf.cli import flag_fields
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
 from bert_tf.interchange import model_directory
@@ -20,20 +16,16 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
-from bert_tf.training.loop import Made
+from bert_tf.training.loop import BadStepError, Made
 from bert_tf.training.pretraining import PretrainingLoop, training_result
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
-from bert_tf.training.stopping import Deadline
 from bert_tf.training.summaries import Summaries
-from bert_tf.training.throughput import throughput
 from bert_tf.training.trainer import Trainer
-from bert_tf.training.workers import Cluster, Workers, find_cluster, installed
+from bert_tf.training.workers import Workers, find_cluster
 
-from .changes import with_changes
-from .cost import estimate_step, parameter_count
+from .cost import parameter_count
 from .data import (
     PretrainingData,
     check_hosts_can_read,
@@ -41,7 +33,6 @@ from .data import (
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
-    predictions_per_row,
     report_share,
     training_batches,
 )
@@ -53,14 +44,11 @@ from .model import (
     open_start,
     pretrainer_spec,
     read_config,
-    sized_config,
 )
 from .recipes import as_flags
 from .results import export_model, fill_masks, show
-from .rules import BY_CHANGE
 from .saving import Position, Saving
-from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
-from .timing import choose_precision, choose_steps
+from .settings import MAY_DIFFER, PATHS, SCHEDULE, Phase, PretrainingSettings, phases_of
 
 _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
@@ -70,65 +58,43 @@ def run(
     settings: PretrainingSettings,
     callbacks: Sequence[Any] = (),
     *,
-    given: Collection[str] = tuple(flag_fields.defaults(PretrainingSettings)),
-    began: float | None = None,
     is_temporary: bool = False,
 ) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
 
-    ``callbacks`` are Keras'; of several workers each calls its own. ``given`` are the settings that
-    the user named: a run that was changed has its own values of others. ``stop_after_minutes``
-    counts from ``began``, of ``time.monotonic``, by default from now. ``is_temporary``: the model
-    directory is gone after it. A run that is stopped, by KeyboardInterrupt or OutOfTimeError, has
-    kept a checkpoint.
+    ``callbacks`` are Keras'; of several workers each calls its own. ``is_temporary``: the model
+    directory is gone after it. A run that is stopped, by KeyboardInterrupt, has kept a checkpoint.
     """
-    began = time.monotonic() if began is None else began
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":
-            # The workers meet first: from then on all of them hear of what one finds wrong.
-            devices = _choose_devices(settings, cluster)
-            _check_alike(settings, devices.workers)
+            # The workers meet first: from then on all of them hear of one that ends.
+            devices = distribution.choose_strategy(
+                settings.strategy, tpu=settings.tpu, cluster=cluster
+            )
         workers = devices.workers if devices else Workers()
         if not workers.is_chief:
             print(f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes.")
             stack.enter_context(
                 contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
             )
-        chief = int(workers.gather([os.getpid()])[0, 0])
-        directory = RunDirectory(settings.model_dir, None if workers.is_chief else chief)
+        stack.enter_context(workers.connected())
+        directory = RunDirectory(settings.model_dir, is_chief=workers.is_chief)
         directory.is_temporary = is_temporary
-        begun = workers.in_turn(lambda: _begin(settings, given, directory, devices, stack))
+        if not workers.is_chief:
+            workers.wait()  # until the chief has written what all of them read
+        begun = _begin(settings, directory, devices, stack)
+        if workers.is_chief:
+            workers.wait()
         if begun is not None:
-            with workers.connected():
-                begun.finish(callbacks, began)
+            begun.finish(callbacks)
         workers.wait()  # none ends before the chief has written
-
-
-def _choose_devices(
-    settings: PretrainingSettings, cluster: Cluster | None = None
-) -> distribution.Distribution:
-    return distribution.choose_strategy(
-        settings.strategy,
-        tpu=settings.tpu,
-        cluster=cluster,
-        connect_seconds=settings.connect_seconds,
-    )
-
-
-def _check_alike(settings: PretrainingSettings, workers: Workers) -> None:
-    """Checks that all workers run the same: one that differs would wait for another step."""
-    workers.check_equal(installed(), "installed versions")
-    own = ("model_dir", "cache_dir", "worker_hosts", "task_index")
-    flags = {f"--{name}": value for name, value in settings.to_dict().items() if name not in own}
-    workers.check_equal(flags, "flags")
 
 
 def _begin(
     settings: PretrainingSettings,
-    given: Collection[str],
     directory: RunDirectory,
     devices: distribution.Distribution | None,
     stack: contextlib.ExitStack,
@@ -143,46 +109,52 @@ def _begin(
     )
     if not directory.has_progress():
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
+    kept = directory.kept_flags() if directory.has_progress() else {}
+    is_whole = directory.is_finished() and kept["num_train_steps"] == settings.num_train_steps
     # A finished run may be on a disk that cannot be written to.
-    is_written = not directory.is_finished() or bool(settings.change)
-    if is_written:
+    if not is_whole:
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
-    if settings.precision == "auto" or settings.max_hours:
-        settings, devices = _settle(settings, directory, devices, start)
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
-    settings = with_changes(settings, directory, given, paths)
-    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, BY_CHANGE)
-    if directory.is_finished():
+    schedule = {"gradient_accumulation_steps"} if is_whole else SCHEDULE
+    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER | schedule, paths)
+    if is_whole:
         if moved:
-            if not is_written:
-                stack.enter_context(directory.locked())  # the corpus' index may be written
+            stack.enter_context(directory.locked())  # the corpus' index may be written
             _open_inputs(settings, directory, start, moved)
         print(f"{directory.path} holds this run, finished.\n")
         show(read_json(directory.results), directory)
         return None
+    if kept:
+        _change_schedule(settings, kept, directory)
     return _PretrainingRun(settings, directory, devices, start, moved)
 
 
-def _settle(
-    settings: PretrainingSettings,
-    directory: RunDirectory,
-    devices: distribution.Distribution | None,
-    start: Checkpoint | None,
-) -> tuple[PretrainingSettings, distribution.Distribution | None]:
-    """Takes precision and steps, where they are to be measured, as the run began, or measures."""
-    wanted = {"precision"} if settings.precision == "auto" else set()
-    if settings.max_hours:
-        wanted |= {"num_train_steps", "num_warmup_steps"}.difference(settings.change)
-    kept = {name: directory.kept_setting(name) for name in wanted}
-    if all(value in PRECISIONS or isinstance(value, int) for value in kept.values()):
-        return dataclasses.replace(settings, **kept), devices
-    devices = devices or _choose_devices(settings)
-    config = sized_config(settings, start)
-    settings = choose_precision(settings, config, devices)
-    return choose_steps(settings, config, devices), devices
+def _change_schedule(
+    settings: PretrainingSettings, kept: dict[str, Any], directory: RunDirectory
+) -> None:
+    """Says and keeps what of the schedule is another than before; refuses what cannot be."""
+    before = {name: kept[name] for name in sorted(SCHEDULE)}
+    changed = {name: getattr(settings, name) for name in before}
+    changed = {name: value for name, value in changed.items() if value != before[name]}
+    if not changed:
+        return
+    step, last = directory.newest_step(), settings.num_train_steps
+    if last < step:
+        raise ValueError(
+            f"--num_train_steps={last} is less than the {step:,} steps that the run in "
+            f"{directory.path} has made: give as many or more, or name another --model_dir."
+        )
+    if len(phases_of(settings)) != len(phases_of(dataclasses.replace(settings, **before))):
+        raise ValueError(
+            f"--num_train_steps={last} leaves --phases={settings.phases} another number of phases "
+            f"that have steps than the run in {directory.path} has: give another number."
+        )
+    for name, value in changed.items():
+        print(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
+    directory.keep_changes(step, changed)
 
 
 def _open_inputs(
@@ -232,7 +204,7 @@ class _PretrainingRun(Trainer):
         self.directory = directory
         self.phases = phases_of(settings)
         # A TPU that cannot be reached is told before the corpus is read.
-        self.devices = devices or _choose_devices(settings)
+        self.devices = devices or distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
         super().__init__(self.devices.workers, is_temporary=directory.is_temporary)
         check_hosts_can_read(self.devices, settings.input_format)
         print(f"Devices: {self.devices.description}.", flush=True)
@@ -267,14 +239,8 @@ class _PretrainingRun(Trainer):
         spec = pretrainer_spec(self.settings.nsp)
         model_directory.write_description(path, self.config, spec, tokenization=self.tokenization)
 
-    def finish(self, callbacks: Sequence[Any], began: float) -> None:
-        """Trains what is left, evaluates, exports, fills masks and writes the results.
-
-        Of a process that ``began`` then; the training stops with a checkpoint in time.
-        """
-        minutes = self.settings.stop_after_minutes
-        self.deadline = Deadline(began + (60 * minutes or math.inf))
-        self.limit = f"--stop_after_minutes={minutes:g}"
+    def finish(self, callbacks: Sequence[Any]) -> None:
+        """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self.loop = build_loop(self.settings, self.config, self.devices)
         self.saving = Saving(
             *(self.settings, self.directory, self.loop, self.workers, self.background),
@@ -298,7 +264,7 @@ class _PretrainingRun(Trainer):
                         self.saving.position = Position(number)
                     self.number, self.phase = number, phase
                     label = f"Training at length {phase.max_seq_length}"
-                    if self.train(label, phase.last_step, self.settings.steps_per_loop):
+                    if self.train(label, phase.last_step):
                         print(f"A callback ended the training at step {self.loop.step:,}.")
                         break
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
@@ -384,73 +350,41 @@ class _PretrainingRun(Trainer):
         """So that the same command goes on behind the training."""
         self._keep_progress(ended=self.step)
 
-    def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
-        """Says what helps, or goes back to a checkpoint and on behind the batch."""
-        advised = BadStepError(error.bad, self._remedy())
-        if self.settings.on_bad_step != "rewind":
-            raise advised from error
-        progress.say(f"{error.bad}.")
-        self.saving.rewind(self.number, self.phase, advised)
-
-    def _remedy(self) -> str:
-        """What to do about a bad step."""
+    def remedy(self, error: BadStepError) -> Exception:
+        """Says what to do about a bad step."""
         self.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
+        said = f"go on from the checkpoint before it with {rate}"
         if not self.directory.has_progress():
-            return f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
-        said = f"go on from a checkpoint before it by --change=learning_rate {rate}"
-        if self.settings.on_bad_step == "rewind":
-            return said
-        return f"{said}, and if that one is ruined, too, by --on_bad_step=rewind besides"
+            said = f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
+        return BadStepError(error.bad, said)
 
     def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
         """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
         self.saving.position = self.saving.position.behind(made.cursors)
-        for bad in made.skipped:
-            progress.say(f"{bad}: skipped.")
-        steps, phase = made.steps, self.phase
-        if not made.losses:
-            return
+        steps = len(made.losses)
         result = training_result(made)
         figures = result._asdict()
-        del figures["cursors"], figures["skipped"]
-        waited = figures.pop("waited")
-        step = figures.pop("step")
-        real = tokens, _ = figures.pop("tokens"), figures.pop("predictions")
+        del figures["cursors"], figures["waited"], figures["predictions"]
+        step, tokens = figures.pop("step"), figures.pop("tokens")
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
         accuracy = f"{result.masked_lm_accuracy:.3f}"
         shown = {"loss": f"{result.loss:.3f}", f"{predicts} accuracy": accuracy}
         if self.settings.nsp:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if seconds is not None:
-            settings, length = self.settings, phase.max_seq_length
-            rows = (steps - len(result.skipped)) * phase.rows(settings)
-            cost = estimate_step(
-                self.config,
-                batch_size=rows,
-                max_seq_length=length,
-                max_predictions_per_seq=predictions_per_row(settings, length),
-                nsp=settings.nsp,
-                real=real if self.loop.leaves_padding_out else None,
-            )
-            speed = throughput(
+            speed = made.speed(
                 seconds=seconds,
-                waited=waited,
                 tokens=tokens,
-                examples=rows,
-                flops=cost.flops,
+                examples=steps * self.phase.rows(self.settings),
                 devices=self.devices.strategy.num_replicas_in_sync,
-                peak_tflops=settings.peak_tflops,
             )
             figures |= speed
             shown["tokens/s"] = f"{speed['tokens_per_second']:,.0f}"
             if (share := speed.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
                 shown["waiting for input"] = f"{share:.0%}"
-            if "mfu" in speed:
-                shown["MFU"] = f"{speed['mfu']:.1%}"
         progress.update(step, shown)
         self.summaries.write("train", step, figures)
-        steps -= len(result.skipped)
         self.callbacks.end_step(step - 1, result.loss, steps=steps, others=figures)
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:

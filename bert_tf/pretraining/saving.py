@@ -13,13 +13,15 @@ from bert_tf.interchange import model_directory
 from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.training import checkpoints
 from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.loop import model_state
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import Workers
 
 from .settings import Phase, PretrainingSettings
+
+# A checkpoint is saved after ten minutes, whatever the steps.
+SAVE_SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,25 +80,18 @@ class Saving:
         self._best_weights = os.path.join(directory.best, model_directory.CHECKPOINTS)
         self._saved_step = -1
         self._saved_at = time.monotonic()
-        self._rewinds = 0
-        self._furthest_bad = -1
-        # Where the last rewind went back to; a number beyond all steps where there was progress.
-        self._went_back_to = math.inf
 
     def next_due(self, behind: int = 0) -> int:
         """The next step with a checkpoint, whatever the time; of this step, or ``behind`` it."""
-        every, step = self._settings.save_checkpoints_steps, self._loop.step + behind
-        due = (step // every + 1) * every
-        return min([due, *(kept for kept in self._settings.kept_steps if kept > step)])
+        every = self._settings.save_checkpoints_steps
+        return ((self._loop.step + behind) // every + 1) * every
 
     def is_due(self, phase: Phase) -> bool:
         """Whether it is time for a checkpoint."""
-        minutes = (time.monotonic() - self._saved_at) / 60
         return (
             self._loop.step % self._settings.save_checkpoints_steps == 0
             or self._loop.step == phase.last_step
-            or self._loop.step in self._settings.kept_steps
-            or minutes >= self._settings.save_checkpoints_minutes
+            or time.monotonic() - self._saved_at >= SAVE_SECONDS
         )
 
     def save(self) -> bool:
@@ -104,80 +99,30 @@ class Saving:
         if self._loop.step == self._saved_step:
             return False
         if self._workers.is_chief:
-            if self._loop.step in self._settings.kept_steps:
-                self._keep_step()
             self.background.save(
                 self._directory.checkpoints,
                 self._loop.step,
                 self._loop.state(),
-                {**self.position.to_json(), "trend": self._loop.trend},
+                self.position.to_json(),
                 keep=self._settings.keep_checkpoints,
             )
         self._saved_step = self._loop.step
         self._saved_at = time.monotonic()
-        if self._loop.step > self._furthest_bad:
-            self._rewinds = 0
         return True
 
-    def _keep_step(self) -> None:
-        """Keeps the weights in a model directory, before the checkpoint: a run resumes behind."""
-        step = self._loop.step
-        path = os.path.join(self._directory.steps, str(step))
-        tf.io.gfile.makedirs(path)
-        self._describe(path)
-        weights = os.path.join(path, model_directory.CHECKPOINTS)
-        checkpoints.delete_all(weights)  # of a training before, whose checkpoints were deleted
-        self.background.save(weights, step, model_state(self._loop.model), {}, keep=1)
-
-    def restore(self, before: float = math.inf) -> bool:
-        """Restores the newest checkpoint (``before`` a step) and says so; whether there is one."""
-        state = self._loop.state()
-        restored = checkpoints.restore_latest(self._directory.checkpoints, state, before)
-        # One that reads while the chief writes, or another disk, would go on from another step.
-        self._workers.check_equal({"step": self._loop.step}, "checkpoints in --model_dir")
+    def restore(self) -> bool:
+        """Restores the newest checkpoint and says so; returns whether there is one."""
+        restored = checkpoints.restore_latest(self._directory.checkpoints, self._loop.state())
+        self._workers.check_same(self._loop.step, "newest checkpoint in --model_dir")
         self._restore_best()  # where the user deleted the checkpoints, theirs goes
         if restored is None:
             return False
         for warning in restored.warnings:
             print(warning)
         self.position = Position.from_json(restored.extra)
-        self._loop.trend = Trend(*restored.extra["trend"])
         self._saved_step = self._loop.step
         print(f"Continuing from the checkpoint at step {self._loop.step:,}.", flush=True)
         return True
-
-    def rewind(self, number: int, phase: Phase, error: BadStepError) -> None:
-        """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
-
-        Where the training got no further than to the bad step before, the checkpoint may be ruined:
-        the one before it is restored. Those behind are deleted, as they come again. Raises the
-        error where the phase has no such checkpoint, or this was done too often.
-        """
-        self._rewinds += 1
-        self.background.wait()
-        self._workers.wait()
-        if error.bad.step > self._furthest_bad:
-            self._furthest_bad, self._went_back_to = error.bad.step, math.inf
-        found = checkpoints.find_latest(self._directory.checkpoints, self._went_back_to)
-        is_possible = found is not None and (
-            self._rewinds <= self._settings.max_bad_steps
-            and (found.extra["phase"] == number or found.step >= phase.first_step)
-        )
-        # The chief's disk decides: the others see it later, perhaps.
-        if not self._workers.gather([is_possible])[0, 0]:
-            self._delete_after(self._went_back_to)
-            raise error
-        self.restore(self._went_back_to)
-        self._went_back_to = self._loop.step
-        self._delete_after(self._went_back_to)
-        if self.position.phase != number:
-            self.position = Position(number)  # the phase before ended there
-        self.position = self.position.behind(error.bad.cursors)
-
-    def _delete_after(self, step: float) -> None:
-        if self._workers.is_chief:
-            checkpoints.delete_all(self._directory.checkpoints, step)
-        self._workers.wait()
 
     def keep_best(self, loss: float) -> None:
         """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from absl import flags
@@ -11,7 +11,6 @@ from absl import flags
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import (
-    WithoutEffect,
     choice,
     integer,
     number,
@@ -20,10 +19,9 @@ from bert_tf.cli.flag_fields import (
     words,
 )
 from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
-from bert_tf.untrusted import quote, reason
 
 from . import rules
-from .recipes import RECIPES, from_recipe
+from .recipes import EQUAL_TOKENS, RECIPES, from_recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +85,9 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
 
 
 def phases_of(settings: "PretrainingSettings") -> list[Phase]:
-    """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
+    """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
     phases = parse_phases(settings.phases, settings.num_train_steps)
-    if not settings.equal_tokens:
+    if settings.recipe not in EQUAL_TOKENS:
         return phases
     longest = max(phase.max_seq_length for phase in phases)
     return [
@@ -98,18 +96,19 @@ def phases_of(settings: "PretrainingSettings") -> list[Phase]:
 
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
-# here, nor in PATHS, nor in ``rules.BY_CHANGE``, stay as a run began. docs/resuming.md has the same
-# tables.
+# here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.
 MAY_DIFFER = frozenset(
     {
-        *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
-        *("gradient_accumulation_steps", "stop_after_minutes", "change"),
-        *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
-        "keep_steps",
-        *("worker_hosts", "task_index", "connect_seconds"),
-        *("eval_batch_size", "export", "dry_run", "mode", "eval_timeout"),
-        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
+        *("model_dir", "strategy", "tpu", "deterministic", "max_eval_steps", "remat"),
+        *("save_checkpoints_steps", "keep_checkpoints", "cache_dir", "jit_compile"),
+        *("worker_hosts", "task_index", "eval_batch_size", "export", "dry_run"),
     }
+)
+
+# Settings under which a run's weights, moments and place in the data still mean the same: they may
+# differ from the newest checkpoint on, which is said and kept.
+SCHEDULE = frozenset(
+    {"num_train_steps", "num_warmup_steps", "learning_rate", "gradient_accumulation_steps"}
 )
 
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -120,20 +119,7 @@ _ALIASES = {
     "output_dir": "model_dir",
     "bert_config_file": "bert_config",
     "tpu_name": "tpu",
-    "iterations_per_loop": "steps_per_loop",
     "random_seed": "seed",
-}
-
-# Flags of Google's scripts that are accepted.
-_WITHOUT_EFFECT = {
-    "dupe_factor": WithoutEffect("every epoch pairs and masks the text anew"),
-    "use_tpu": WithoutEffect("--tpu=NAME alone chooses a TPU", False),
-    "do_train": WithoutEffect("a run trains and then evaluates; --mode=eval evaluates only", True),
-    "do_eval": WithoutEffect("a run ends with an evaluation; --held_out_fraction=0 has none", True),
-    "num_tpu_cores": WithoutEffect("every core of the TPU is used", "8"),
-    "master": WithoutEffect("--tpu=grpc://HOST:PORT names the coordinator", ""),
-    "tpu_zone": WithoutEffect("--tpu=NAME is looked up in the machine's own zone", ""),
-    "gcp_project": WithoutEffect("--tpu=NAME is looked up in the machine's own project", ""),
 }
 
 
@@ -211,7 +197,7 @@ class PretrainingSettings:
     masking: Masking = choice(  # noqa: RUF009
         "token",
         get_args(Masking),
-        "What is masked at once: single pieces as in the paper, or words.",
+        "What is masked at once: single pieces as in the paper, words, or spans of words.",
     )
     mask_split: str = string(
         "80,10,10",
@@ -233,7 +219,7 @@ class PretrainingSettings:
         get_args(Objective),
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
-        "paper).",
+        "paper). rtl: the token before each, from those after it only.",
         rules=[rules.one_direction],
     )
 
@@ -243,9 +229,8 @@ class PretrainingSettings:
         "The values of all flags that are not given. default: those listed here, for small models. "
         "bert_base, bert_large: the paper's pre-training. five_minutes, the default without a "
         "corpus or weights to start from: a small model that learns much in five minutes on two "
-        "cores. hour: the same for text of your own and about an hour. budget: what helps where "
-        "--max_hours ends a run early. What a recipe sets is printed.",
-        rules=[rules.NEEDS_HOURS],
+        "cores. hour: the same for text of your own and about an hour. What a recipe sets is "
+        "printed.",
         heading="Model",
     )
     bert_config: str = string(
@@ -274,19 +259,12 @@ class PretrainingSettings:
     )
     precision: str = choice(
         "float32",
-        (*PRECISIONS, "auto"),
-        "bfloat16: matrix products in bfloat16, weights and sums in float32; auto: times both at "
-        "the start, and uses the faster one.",
+        PRECISIONS,
+        "bfloat16: matrix products in bfloat16, weights and sums in float32; faster where the "
+        "processor or the card has it.",
     )
 
     num_train_steps: int = integer(3600, "Steps of the whole run.", least=1, heading="Training")
-    max_hours: float = number(
-        0.0,
-        "Instead of --num_train_steps: make as many steps as fit into this many hours, at the "
-        "speed measured at the start; a tenth of them are the warm-up. A resumed run keeps the "
-        "number. 0: --num_train_steps.",
-        rules=[within(lambda hours: 0 <= hours < math.inf, "0 or more"), rules.sets_schedule],
-    )
     num_warmup_steps: int = integer(
         None,
         "Steps until the rate is highest; by default a tenth of all.",
@@ -312,36 +290,16 @@ class PretrainingSettings:
         OPTIMIZERS,
         "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
     )
-    adam_beta_2: float = number(
-        0.999,
-        "The decay of the optimizer's mean of squared gradients.",
-        rules=[within(lambda beta: 0 <= beta < 1, "0 or more and below 1")],
-    )
-    adam_epsilon: float | None = number(
-        None,
-        "What the optimizer adds to the root of that mean; 1e-6 by default, with adamw 1e-8.",
-        rules=[within(lambda epsilon: 0 < epsilon < math.inf, "above 0")],
-    )
     weight_decay: float = number(
         0.01,
         "The decay of the weights, except biases and LayerNorm, per unit of the rate. 0: none.",
         rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
-    )
-    clip_norm: float = number(
-        1.0,
-        "The global norm to which gradients are clipped. 0: no clipping.",
-        rules=[within(lambda norm: 0 <= norm < math.inf, "0 or more")],
     )
     phases: str = string(
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule; "
         "128:0.9:20,512:0.1:76 says the most predictions of a row, too.",
         rules=[one_of("set the length", "max_seq_length"), rules.HAS_LENGTHS],
-    )
-    equal_tokens: bool = switch(
-        False,
-        "Give shorter --phases more rows than --train_batch_size, so that all steps have about the "
-        "same number of tokens.",
     )
     seed: int = integer(12345, "The seed of everything random.", least=0, most=2**32 - 1)
 
@@ -363,12 +321,6 @@ class PretrainingSettings:
     task_index: int | None = integer(
         None, "Which of --worker_hosts this process is, from 0.", least=0
     )
-    connect_seconds: float | None = number(
-        None,
-        "Seconds to wait for the other workers (default 10), or for a TPU to be ready (default "
-        "600: a slice of several hosts takes minutes).",
-        rules=[within(lambda seconds: 0 < seconds < math.inf, "above 0")],
-    )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(
         False, "On a GPU: use operations that repeat bit for bit, and are slower."
@@ -380,59 +332,15 @@ class PretrainingSettings:
         "TPU compiles everything. Results differ only by rounding and by dropout's draws, so a "
         "run that resumes with another setting is not the same bit for bit.",
     )
-    steps_per_loop: int = integer(
-        0, "Steps between two reports; 0: what takes a few seconds.", least=0
-    )
     remat: bool = switch(False, flag_fields.REMAT)
-    peak_tflops: float = number(
-        0.0,
-        "The TFLOP/s that one device can do in this precision: the run then reports the share that "
-        "the model uses, MFU. 0: no report.",
-        rules=[within(lambda peak: 0 <= peak < math.inf, "0 or more")],
-    )
     model_dir: str = string("runs/pretrain", "Where the run keeps everything.")
-    change: Sequence[str] = words(
-        (),
-        "Flags whose values may differ from those that the run in --model_dir was started with: "
-        f"any of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
-        "new values hold from the newest checkpoint on, and in later starts.",
-        rules=[rules.may_change],
-    )
-    stop_after_minutes: float = number(
-        0.0,
-        "Save a checkpoint and end, with exit status 75, before this many minutes have passed "
-        "since the process began; the same command continues. 0: no limit.",
-        rules=[within(lambda minutes: 0 <= minutes < math.inf, "0 or more")],
-    )
     save_checkpoints_steps: int = integer(
-        1000, "Steps between two checkpoints.", least=1, heading="Saving and evaluation"
-    )
-    save_checkpoints_minutes: float = number(
-        10.0,
-        "Minutes after which a checkpoint is saved, whatever the steps.",
-        rules=[within(lambda minutes: minutes >= 0, "0 or more")],
+        1000,
+        "Steps between two checkpoints, where ten minutes do not pass before.",
+        least=1,
+        heading="Saving and evaluation",
     )
     keep_checkpoints: int = integer(3, "How many of the newest checkpoints to keep.", least=1)
-    keep_steps: Sequence[str] = words(
-        (),
-        "Steps whose weights are kept for good in MODEL_DIR/steps/STEP, which loads as the run "
-        "does.",
-    )
-    on_bad_step: str = choice(
-        "stop",
-        ("stop", "skip", "rewind"),
-        "What to do about a step whose loss or gradient is not finite, or spikes. stop: end with "
-        "an error. skip: make no update, as if the batch had not been there. rewind: restore the "
-        "newest checkpoint and continue with the data after the batch; a rewind that gets no "
-        "further than the last one goes back one checkpoint more.",
-    )
-    spike_factor: float = number(0.0, flag_fields.SPIKE_FACTOR, rules=[flag_fields.SPIKE_BOUNDS])
-    max_bad_steps: int = integer(
-        10,
-        "How many bad steps in a row may be skipped, or how many rewinds may get no further than "
-        "the bad step, before the run stops.",
-        least=1,
-    )
     eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
     max_eval_steps: int = integer(200, "The most batches of the final evaluation.", least=1)
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
@@ -441,20 +349,6 @@ class PretrainingSettings:
         "Where the index of the input is kept, with blocks of JSON lines and large gzip files.",
     )
     dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
-    mode: str = choice(
-        "train",
-        ("train", "eval"),
-        "eval: evaluate each checkpoint of --model_dir on everything that is held out "
-        "(--max_eval_steps batches at most) and export the best, next to the training, on this "
-        "machine or another, until the run is finished. It needs no other flag, and writes to "
-        "MODEL_DIR/eval alone.",
-    )
-    eval_timeout: float = number(
-        60.0,
-        "--mode=eval: end after this many minutes without a new checkpoint. 0: evaluate those that "
-        "are there, and end.",
-        rules=[within(lambda minutes: minutes >= 0, "0 or more")],
-    )
 
     @property
     def replacement(self) -> tuple[float, float]:
@@ -470,16 +364,6 @@ class PretrainingSettings:
             )
         return mask / 100, random / 100
 
-    @property
-    def kept_steps(self) -> list[int]:
-        """The steps whose weights are kept for good, ascending."""
-        if wrong := [step for step in self.keep_steps if not (step.isdecimal() and int(step))]:
-            raise ValueError(
-                f"--keep_steps={','.join(self.keep_steps)}: expected steps such as 1000,5000, got "
-                f"{quote(wrong[0])}."
-            )
-        return sorted(int(step) for step in self.keep_steps)
-
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
@@ -487,21 +371,15 @@ class PretrainingSettings:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as a program in Python may have some of the same."""
-    flag_fields.define_flags(PretrainingSettings, values, _ALIASES, _WITHOUT_EFFECT)
-    # These become ``phases`` and ``masking``.
+    flag_fields.define_flags(PretrainingSettings, values, _ALIASES)
+    # It becomes ``phases``.
     flags.DEFINE_integer(
         "max_seq_length",
         128,
         "Tokens in a row, [CLS] and [SEP] included. See also --phases.",
         flag_values=values,
     )
-    flag_fields.HEADINGS["max_seq_length"] = "Short for --phases and --masking"
-    flags.DEFINE_bool(
-        "do_whole_word_mask",
-        False,
-        "Google's name for --masking=whole_word.",
-        flag_values=values,
-    )
+    flag_fields.HEADINGS["max_seq_length"] = "Short for --phases"
 
 
 _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
@@ -510,11 +388,11 @@ _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 def settings_from_flags(
     parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and what to say of flags: no effect, unusual."""
+    """The settings that the parsed flags ask for, and what to say of unusual flags."""
     values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
     if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
         values["recipe"] = "five_minutes"
-    given = given_flags(parsed)
+    given = _given_flags(parsed)
     values |= from_recipe(values["recipe"], given)
     names = [os.path.basename(path) for path in values["input"]]
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
@@ -527,8 +405,6 @@ def settings_from_flags(
     )
     if values["phases"] is None:
         values["phases"] = f"{length['max_seq_length']}:1"
-    if parsed["do_whole_word_mask"].value:
-        values["masking"] = "whole_word"
     values["nsp"] &= values["pairs"]
     if values["objective"] != "mlm":
         defaults = flag_fields.defaults(PretrainingSettings)
@@ -541,15 +417,7 @@ def settings_from_flags(
         values["do_lower_case"] = True
     settings = PretrainingSettings(**values)
     _ = settings.replacement  # refuses a wrong split
-    last = settings.num_train_steps
-    if not settings.max_hours and settings.kept_steps and settings.kept_steps[-1] > last:
-        raise ValueError(
-            f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
-        )
-    said = flag_fields.said_without_effect(parsed, _WITHOUT_EFFECT)
-    if settings.mode == "train" and not settings.dry_run:
-        evaluates = "--mode=eval evaluates alone, the checkpoints of a run of this command"
-        said += flag_fields.said_of_training(parsed, ("do_eval",), evaluates)
+    said = []
     if settings.input_format == "tfrecord":
         said += [
             f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
@@ -566,40 +434,7 @@ def settings_from_flags(
     return settings, said
 
 
-def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
+def _given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
     """The settings that the command line names."""
-    stand_for = {"max_seq_length": "phases", "do_whole_word_mask": "masking"}
-    names = [*flag_fields.defaults(PretrainingSettings), *stand_for]
-    return {stand_for.get(name, name) for name in names if parsed[name].present}
-
-
-# Where a training runs is not where its checkpoints are evaluated.
-_OWN = frozenset({"model_dir", "mode", "eval_timeout", "strategy", "tpu"})
-
-
-def settings_of_run(
-    kept: Mapping[str, Any], path: str, settings: PretrainingSettings, given: Collection[str]
-) -> PretrainingSettings:
-    """The settings that a run has ``kept`` in the file ``path``, for its evaluation.
-
-    Those that are ``given``, and those that are the evaluation's own, are as in ``settings``.
-    """
-    values = settings.to_dict()
-    known = flags.FlagValues()
-    define_flags(known)
-    given = {name for name in given if (name, values[name]) != ("precision", "auto")}
-    for name in sorted((kept.keys() & values.keys()) - {*given, *_OWN}):
-        if kept[name] is None and values[name] is None:
-            continue
-        try:
-            # absl's parsers take text, and values of their type within their bounds.
-            values[name] = known[name].parser.parse(kept[name])
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: {name} is {quote(kept[name])}, which --{name} cannot be "
-                f"({reason(error).rstrip('.')}): bring the file back from a copy."
-            ) from error
-    check(PretrainingSettings, values)
-    if values["strategy"] == "multi_worker":
-        values["strategy"] = "auto"
-    return PretrainingSettings(**values)
+    given = {name for name in flag_fields.defaults(PretrainingSettings) if parsed[name].present}
+    return given | ({"phases"} if parsed["max_seq_length"].present else set())

@@ -149,6 +149,8 @@ _NULL = {
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
 _TEXTS_GIVEN = {"glue": "glue", "long_text": "long_text"}
+_TEACHER = ("teacher", "unlabelled_file", "distillation_weight")
+_TEMPERATURE = "distillation_temperature"
 KINDS = {
     kind.name: kind
     for kind in (
@@ -161,7 +163,7 @@ KINDS = {
             options=_LONG,
             given=_TEXTS_GIVEN,
             flags=(
-                *("class_weights", "label_smoothing", *_LONG),
+                *("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
                 *("few_shot", "few_shot_pairs"),
             ),
         ),
@@ -174,7 +176,7 @@ KINDS = {
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=("class_weights", "label_smoothing", *_LONG),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
         ),
         Kind(
             "regression",
@@ -186,7 +188,7 @@ KINDS = {
             ),
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=tuple(_LONG),
+            flags=(*_TEACHER, *_LONG),
         ),
         Kind(
             "tagging",
@@ -202,7 +204,7 @@ KINDS = {
             options={"document_context": _FLAG},
             given={"document_context": "document_context", "folder": "model_dir"},
             flags=(
-                *("feature_based", "lstm_units"),
+                *("feature_based", "lstm_units", "backward_checkpoint"),
                 *("class_weights", "label_smoothing"),
             ),
             default_texts=("words",),

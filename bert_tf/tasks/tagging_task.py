@@ -96,7 +96,8 @@ class TaggingTask(Task):
     def _model_arguments(self) -> dict[str, Any]:
         variant, units = self.training.variant, self.training.lstm_units
         own = {} if variant is None else {"variant": variant, "lstm_units": units}
-        return {**super()._model_arguments(), **own}
+        both = {"backward": True} if self.training.backward_checkpoint else {}
+        return {**super()._model_arguments(), **own, **both}
 
     @property
     def usual_headline(self) -> str:

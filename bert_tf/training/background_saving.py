@@ -1,6 +1,5 @@
 """Checkpoints that are written and hashed while the training goes on."""
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
@@ -15,14 +14,12 @@ class BackgroundSaving:
     """A context that saves checkpoints in a thread, one at a time.
 
     At its end, unless Ctrl-C ended it, the last one is on the disk. Until then memory holds the
-    state twice, and the process does not end. ``seconds`` is what the slowest save took so far, or
-    0 before the first.
+    state twice, and the process does not end.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: list[Future[str]] = []
-        self.seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -49,14 +46,8 @@ class BackgroundSaving:
         if not at_same_step:
             self.wait()
         values = checkpoints.copy_values(variables)
-
-        def write() -> str:
-            began = time.monotonic()
-            path = checkpoints.save_values(directory, step, values, extra, keep=keep)
-            self.seconds = max(self.seconds, time.monotonic() - began)
-            return path
-
-        self._pending.append(self._thread.submit(write))
+        save = checkpoints.save_values
+        self._pending.append(self._thread.submit(save, directory, step, values, extra, keep=keep))
 
     def wait(self) -> None:
         """Waits until the last save is on the disk, or raises an OSError of one, once."""

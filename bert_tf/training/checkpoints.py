@@ -13,9 +13,7 @@ Everything goes through TensorFlow's file systems, so ``gs://`` works; local fil
 to the disk before the manifest says that they are there.
 """
 
-import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -26,7 +24,7 @@ import tensorflow as tf
 
 from bert_tf.files import read_json_object, remove, remove_written, whole_file
 from bert_tf.paths import check_readable
-from bert_tf.seals import change, check_fingerprints, fingerprint, sha256_of
+from bert_tf.seals import change, check_fingerprints, fingerprint
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 from .bundle_reader import Bundle
@@ -225,46 +223,23 @@ def save_values(
     return path
 
 
-def restore_latest(
-    directory: str, variables: Mapping[str, keras.Variable], before: float = math.inf
-) -> Restored | None:
-    """Restores the newest intact checkpoint of a step ``before`` one, bit for bit.
+def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> Restored | None:
+    """Restores the newest intact checkpoint, bit for bit.
 
     None where no save ever ended. A ValueError says that checkpoints are there but none is intact,
     or that names, shapes or dtypes differ: nothing is assigned then.
     """
-    found = find_latest(directory, before)
+    found = find_latest(directory)
     if found is not None:
         _assign(found.path, variables)
     return found
 
 
-def restore(
-    directory: str, step: int, variables: Mapping[str, keras.Variable], prefix: str = ""
-) -> dict[str, Any]:
-    """Restores a step's checkpoint, which its owner may delete meanwhile; returns its extra state.
-
-    Of what it holds, the names that begin with ``prefix`` count. An `UnusableError` says that it is
-    damaged or was deleted; errors are else those of ``restore_latest``.
-    """
-    path = os.path.join(directory, directory_name(step))
-    try:
-        manifest = _read_manifest(path)
-        _assign(path, variables, prefix)
-    except (UnusableError, ValueError, OSError, tf.errors.OpError) as error:
-        if _is_finished(path):
-            raise
-        raise UnusableError("it was deleted before it was read") from error
-    extra: dict[str, Any] = manifest["extra"]
-    return extra
-
-
-def find_latest(directory: str, before: float = math.inf) -> Restored | None:
+def find_latest(directory: str) -> Restored | None:
     """Finds the newest intact checkpoint, which ``restore_latest`` would restore."""
     warnings: list[str] = []
     damaged = False
-    paths = [path for path in _checkpoint_paths(directory) if _step_of(path) < before]
-    for path in reversed(paths):
+    for path in reversed(_checkpoint_paths(directory)):
         try:
             manifest = _read_manifest(path)
         except UnusableError as error:
@@ -285,20 +260,10 @@ def has_finished(directory: str) -> bool:
     return any(_is_finished(path) for path in _checkpoint_paths(directory))
 
 
-def finished(directory: str) -> dict[int, str]:
-    """The steps whose saves have ended, ascending, each with its manifest's SHA-256."""
-    found = {}
-    for path in _checkpoint_paths(directory):
-        with contextlib.suppress(tf.errors.NotFoundError):
-            found[_step_of(path)] = sha256_of(os.path.join(path, _MANIFEST))
-    return found
-
-
-def delete_all(directory: str, after: float = -math.inf) -> None:
-    """Deletes every checkpoint after a step, and the directory if nothing else is in it."""
+def delete_all(directory: str) -> None:
+    """Deletes every checkpoint, and the directory if nothing else is in it."""
     for path in reversed(_checkpoint_paths(directory)):
-        if _step_of(path) > after:
-            _delete(path)
+        _delete(path)
     if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
         remove(directory)
 
@@ -336,21 +301,15 @@ def _is_intact(path: str) -> bool:
     return True
 
 
-def _assign(path: str, variables: Mapping[str, keras.Variable], prefix: str = "") -> None:
+def _assign(path: str, variables: Mapping[str, keras.Variable]) -> None:
     bundle = Bundle(os.path.join(path, BUNDLE))
-    _check_agreement(path, bundle, variables, prefix)
+    _check_agreement(path, bundle, variables)
     for name, variable in variables.items():
         variable.assign(bundle.read(name))
 
 
-def _check_agreement(
-    path: str, bundle: Bundle, variables: Mapping[str, keras.Variable], prefix: str
-) -> None:
-    saved = {
-        name: (shape, bundle.dtypes[name])
-        for name, shape in bundle.shapes.items()
-        if name.startswith(prefix)
-    }
+def _check_agreement(path: str, bundle: Bundle, variables: Mapping[str, keras.Variable]) -> None:
+    saved = {name: (shape, bundle.dtypes[name]) for name, shape in bundle.shapes.items()}
     wanted = {
         name: (tuple(variable.shape), tf.as_dtype(variable.dtype).name)
         for name, variable in variables.items()

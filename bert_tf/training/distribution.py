@@ -23,7 +23,6 @@ _CONNECT_SECONDS = 5.0
 _LOOK_UP_SECONDS = 10.0
 # One that is there may take minutes to start, if it has several hosts.
 _TPU_SECONDS = 600.0
-_WORKER_SECONDS = 10.0
 
 # What an HTTP/2 client says first (RFC 9113, 3.4), with an empty SETTINGS frame of its own, and the
 # type of the frame that the server says first.
@@ -50,7 +49,6 @@ def choose_strategy(
     tpu: str | None = None,
     logical_cpus: int | None = None,
     cluster: Cluster | None = None,
-    connect_seconds: float | None = None,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 
@@ -66,15 +64,13 @@ def choose_strategy(
         logical_cpus: for ``mirrored`` without GPUs: how many devices to split the CPU into. It can
             only be set before TensorFlow has started its devices.
         cluster: the workers, of which this process is one, from `workers.find_cluster`.
-        connect_seconds: how long to wait for the other workers (default 10), or for a TPU that
-            answers to be ready (default 600).
 
     Returns:
         The strategy, its type of device and a line that describes it.
 
     Raises:
-        ValueError: the name is unknown, the options contradict each other, a worker does not come
-            in time, no TPU answers (told within 20 seconds), or it is not ready in time.
+        ValueError: the name is unknown, the options contradict each other, the workers cannot join,
+            no TPU answers (told within 20 seconds), or it is not ready within ten minutes.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -97,12 +93,10 @@ def choose_strategy(
             "--task_index, or by TF_CONFIG."
         )
     if strategy == "tpu" or tpu is not None:
-        return _tpu_distribution(
-            tpu or os.environ.get("TPU_NAME", ""), connect_seconds or _TPU_SECONDS
-        )
+        return _tpu_distribution(tpu or os.environ.get("TPU_NAME", ""))
     gpus = tf.config.list_physical_devices("GPU")
     if cluster is not None:
-        multi_worker = connect(cluster, connect_seconds or _WORKER_SECONDS)
+        multi_worker = connect(cluster)
         return Distribution(
             multi_worker,
             device_type(),
@@ -172,7 +166,7 @@ def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(devices or None)
 
 
-def _tpu_distribution(tpu: str, seconds: float) -> Distribution:
+def _tpu_distribution(tpu: str) -> Distribution:
     if not tpu:
         raise ValueError(
             "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NAME."
@@ -184,7 +178,7 @@ def _tpu_distribution(tpu: str, seconds: float) -> Distribution:
     resolver, found = _in_time(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
     if found and ":" not in address:
         _check_address(tpu, found.removeprefix("grpc://"))
-    _in_time(tpu, lambda: _initialise_tpu(resolver), seconds)
+    _in_time(tpu, lambda: _initialise_tpu(resolver), _TPU_SECONDS)
     strategy = tf.distribute.TPUStrategy(resolver)
     hosts = getattr(strategy.extended, "num_hosts", 1)
     cores = f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 
-from .bad_steps import BadStep, BadStepError, Trend
 from .input_pipelines import last_cursors
 from .step import Objective, ReplicaStep
 
@@ -21,40 +20,89 @@ _MOST_STEPS = 500
 class Made(NamedTuple):
     """Some steps that were made, as NumPy arrays and Python numbers.
 
-    ``step`` counts the updates of all calls, ``steps`` those of this one and the steps that were
-    skipped. ``sums`` are the objective's over the updates, and ``losses`` theirs, one by one;
-    ``gradient_norm`` is the mean over the updates of the global norm before clipping,
-    ``learning_rate`` the last step's. ``cursors`` are the (epoch, pool, row) of the last row of
-    each input pipeline; ``skipped`` are the steps that were bad, in their order; ``waited`` are the
-    seconds in which a step had ended and the next batch was not there, where they are measured.
+    ``step`` counts the updates of all calls. ``sums`` are the objective's over the updates of this
+    one, and ``losses`` theirs, one by one; ``gradient_norm`` is the mean over the updates of the
+    global norm before clipping, ``learning_rate`` the last step's. ``cursors`` are the (epoch,
+    pool, row) of the last row of each input pipeline; ``waited`` are the seconds in which a step
+    had ended and the next batch was not there, where they are measured.
     """
 
     step: int
-    steps: int
     sums: np.ndarray
     losses: list[float]
     gradient_norm: float
     learning_rate: float
     cursors: tuple[tuple[int, int, int], ...]
-    skipped: tuple[BadStep, ...]
     waited: float | None
+
+    def speed(
+        self, *, seconds: float, tokens: int, examples: int, devices: int
+    ) -> dict[str, float]:
+        """The steps' figures, in all and for each device, for TensorBoard."""
+        rates = {"tokens_per_second": tokens / seconds, "examples_per_second": examples / seconds}
+        figures = {
+            **rates,
+            **{f"{name}_per_device": rate / devices for name, rate in rates.items()},
+        }
+        if self.waited is not None:
+            figures["input_wait_share"] = min(self.waited / seconds, 1.0)
+        return figures
+
+
+class BadStep(NamedTuple):
+    """A step that is not finite: its number, each host's (epoch, pool, row) there, its measures.
+
+    Where the number says enough there are no ``cursors``. ``ruins``: the step's own measures are
+    good, and the weights behind it have no finite norm.
+    """
+
+    step: int
+    cursors: tuple[tuple[int, int, int], ...]
+    loss: float
+    gradient_norm: float
+    ruins: bool = False
+
+    def __str__(self) -> str:
+        what = "The norm of the weights" if self.ruins else "The loss or its gradient"
+        rows = " and ".join(
+            f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
+        )
+        where = f", on the batch that ends with {rows}" if rows else ""
+        return (
+            f"{what} became infinite or not a number at step {self.step:,} "
+            f"(loss {self.loss:.4g}, gradient norm {self.gradient_norm:.4g}){where}"
+        )
+
+
+class BadStepError(ValueError):
+    """The weights are unusable after ``bad``: an earlier checkpoint has to be restored.
+
+    ``remedy`` is what to do, where more is known.
+    """
+
+    def __init__(
+        self,
+        bad: BadStep,
+        remedy: str = "lower the learning rate or lengthen the warm-up, and go on from the "
+        "checkpoint before",
+    ) -> None:
+        super().__init__(f"{bad}: {remedy}.")
+        self.bad = bad
 
 
 class Pace:
     """How many steps are made in a call: as many as take about two seconds.
 
-    ``fixed`` is another number. The first call is mostly compilation, and says nothing of the next.
+    The first call is mostly compilation, and says nothing of the next.
     """
 
-    def __init__(self, fixed: int | None = None) -> None:
-        self.steps = fixed or 1
-        self._is_fixed = bool(fixed)
+    def __init__(self) -> None:
+        self.steps = 1
 
     def note(self, steps: int, seconds: float) -> None:
         """Takes what some steps took that were compiled before."""
-        if not self._is_fixed:
-            wanted = max(1, round(steps * _CALL_SECONDS / seconds))
-            self.steps = min(wanted, 2 * self.steps, _MOST_STEPS)
+        wanted = max(1, round(steps * _CALL_SECONDS / seconds))
+        self.steps = min(wanted, 2 * self.steps, _MOST_STEPS)
 
 
 class TrainingLoop:
@@ -72,15 +120,7 @@ class TrainingLoop:
             of the batch into; one update for all of them.
         clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
         jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
-        spike_factor: a step is bad if its loss or its gradients are not finite, or, where this is
-            above 0, if its loss or their norm before clipping is over so many times the running
-            mean of the good steps (see `Trend`), of which there must be 100.
-        skip_bad_steps: make no update in a bad step: all is as if its batch had not been there.
-        most_bad_steps: how many are skipped in a row.
         measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
-
-    Attributes:
-        trend: what a spike is measured by: Python floats, to be kept with a checkpoint.
 
     Raises:
         ValueError: an argument is out of range, or the optimizer is not built.
@@ -97,9 +137,6 @@ class TrainingLoop:
         gradient_accumulation_steps: int = 1,
         clip_norm: float | None = 1.0,
         jit_compile: bool = False,
-        spike_factor: float = 0.0,
-        skip_bad_steps: bool = False,
-        most_bad_steps: int = 10,
         measures_waits: bool = True,
     ) -> None:
         if gradient_accumulation_steps < 1:
@@ -126,14 +163,9 @@ class TrainingLoop:
             clip_norm=clip_norm,
             jit_compile=jit_compile,
         )
-        self.trend = Trend()
         self._objective = objective
         self._micro_batches = gradient_accumulation_steps
-        self._spike_factor = spike_factor
-        self._skips = skip_bad_steps
-        self._most_bad_steps = most_bad_steps
         self._measures_waits = measures_waits
-        self._bad_in_a_row = 0
         # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
         self._make = tf.function(self._make_steps, autograph=False)
 
@@ -153,69 +185,54 @@ class TrainingLoop:
     def make(self, iterator: Iterator[Any], num_steps: int) -> Made:
         """Makes updates, all in one call of a compiled function, the same for any number.
 
-        Of ``num_steps`` batches those of skipped steps make no update.
-
         Raises:
-            BadStepError: a step was bad, or too many in a row were, or the weights have no finite
-                norm after the last one; the weights are unusable then, and an earlier checkpoint
-                has to be restored.
+            BadStepError: the loss or the gradients of a step, or the weights after the last one,
+                are not finite; the weights are unusable then, and an earlier checkpoint has to be
+                restored.
             ValueError: the data ended before the last step.
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
         first_step = self.step
         try:
-            sums, rate, trend, measures, cursors, waited, weights_norm = self._make(
-                iterator, tf.constant(num_steps), Trend(*map(tf.constant, self.trend))
+            sums, rate, measures, cursors, waited, weights_norm = self._make(
+                iterator, tf.constant(num_steps)
             )
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
                 f"The data ended before the {num_steps} updates that were asked for at step "
                 f"{first_step}: give a dataset that repeats."
             ) from error
-        step, skipped = first_step, []
-        for (loss, norm, is_good), of_replicas in zip(
-            measures.numpy().tolist(), cursors.numpy().tolist(), strict=True
+        measured = measures.numpy().tolist()
+        for step, ((loss, norm), of_replicas) in enumerate(
+            zip(measured, cursors.numpy().tolist(), strict=True), first_step
         ):
             last = last_cursors(of_replicas)
-            if is_good:
-                step, self._bad_in_a_row = step + 1, 0
-                continue
-            bad = BadStep(step, last, loss, norm)
-            self._bad_in_a_row += 1
-            if not self._skips or self._bad_in_a_row > self._most_bad_steps:
-                raise BadStepError(bad)
-            skipped.append(bad)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise BadStepError(BadStep(step, last, loss, norm))
         if not math.isfinite(weights_norm):
-            raise BadStepError(BadStep(self.step - 1, last, loss, norm, ruins=True))
-        self.trend = Trend(*map(float, trend))
-        good = [(loss, norm) for loss, norm, is_good in measures.numpy().tolist() if is_good]
+            raise BadStepError(BadStep(step, last, loss, norm, ruins=True))
         return Made(
             step=self.step,
-            steps=num_steps,
             sums=sums.numpy(),
-            losses=[loss for loss, _ in good],
-            gradient_norm=float(np.mean([norm for _, norm in good])) if good else 0.0,
+            losses=[loss for loss, _ in measured],
+            gradient_norm=float(np.mean([norm for _, norm in measured])),
             learning_rate=float(rate),
             cursors=last,
-            skipped=tuple(skipped),
             waited=float(waited) if self._measures_waits else None,
         )
 
-    def _make_steps(
-        self, iterator: Iterator[Any], num_steps: tf.Tensor, trend: Trend
-    ) -> tuple[Any, ...]:
-        """Sums over the updates, the last rate, the trend, each step's measures and cursor, waits.
+    def _make_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
+        """Sums over the updates, the last rate, each step's measures and cursors, waits.
 
         Behind them is the norm of the weights after the last step.
-        The measures are (steps, 3): loss, gradient norm, and 1 if the step is good.
+        The measures are (steps, 2): loss and gradient norm.
         """
 
         def make_one(
             index: tf.Tensor,
             sums: tf.Tensor,
             _: tf.Tensor,
-            trend: Trend,
             measures: tf.TensorArray,
             cursors: tf.TensorArray,
             ended: tf.Tensor,
@@ -226,25 +243,26 @@ class TrainingLoop:
             batch, came = self._timed(iterator.get_next())  # type: ignore[attr-defined]
             waited += tf.maximum(came - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
-            loss, norm, own, step_cursors, is_good = self._make_one(batch, trend)
+            outcome = self.strategy.run(self.replica_step, args=(batch,))
+            # They are the same on every replica.
+            own, norm, step_cursors = (
+                self.strategy.experimental_local_results(value)[0] for value in outcome
+            )
             sums += own
-            if self._spike_factor:
-                trend = trend.after(loss, norm, is_good)
-            measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
+            measures = measures.write(index, tf.stack([self._objective.loss(own), norm]))
             cursors = cursors.write(index, step_cursors)
             ended = self._time_after(norm)  # the loss is there before the gradients
-            return index + 1, sums, rate, trend, measures, cursors, ended, waited
+            return index + 1, sums, rate, measures, cursors, ended, waited
 
         replicas = self.strategy.num_replicas_in_sync
-        _, sums, rate, trend, measures, cursors, _, waited = tf.while_loop(
+        _, sums, rate, measures, cursors, _, waited = tf.while_loop(
             lambda index, *_: index < num_steps,
             make_one,
             (
                 tf.constant(0),
                 tf.zeros([self._objective.num_sums]),
                 tf.zeros(()),
-                trend,
-                tf.TensorArray(tf.float32, num_steps, element_shape=(3,)),
+                tf.TensorArray(tf.float32, num_steps, element_shape=(2,)),
                 tf.TensorArray(tf.int32, num_steps, element_shape=(replicas, 4)),
                 self._time_after([]),
                 tf.zeros((), tf.float64),
@@ -253,29 +271,7 @@ class TrainingLoop:
         )
         weights_norm = self.strategy.run(self.replica_step.weights_norm)
         weights_norm = self.strategy.experimental_local_results(weights_norm)[0]
-        return sums, rate, trend, measures.stack(), cursors.stack(), waited, weights_norm
-
-    def _make_one(self, batch: Any, trend: Trend) -> tuple[tf.Tensor, ...]:
-        """A step's loss, gradient norm, sums (0 where it is skipped) and cursors; if it is good."""
-        gradients: Any = None
-        if self._skips:
-            gradients, outcome = self.strategy.run(self.replica_step.reduce, args=(batch,))
-        else:
-            outcome = self.strategy.run(self.replica_step, args=(batch,))
-        # They are the same on every replica.
-        sums, norm, cursors = (
-            self.strategy.experimental_local_results(value)[0] for value in outcome
-        )
-        loss = self._objective.loss(sums)
-        is_good = trend.is_good(loss, norm, self._spike_factor)
-        if self._skips:
-
-            def apply() -> tf.Tensor:
-                self.strategy.run(self.replica_step.apply, args=(gradients,))
-                return sums
-
-            sums = tf.cond(is_good, apply, lambda: tf.zeros_like(sums))
-        return loss, norm, sums, cursors, is_good
+        return sums, rate, measures.stack(), cursors.stack(), waited, weights_norm
 
     def _timed(self, batch: Any) -> tuple[Any, tf.Tensor]:
         """A batch, and the time at which it came: one core would make the step before it asks."""

@@ -4,7 +4,7 @@ Dimension letters: B batch, P masked-LM predictions, N those of a batch that cou
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,7 +15,6 @@ from bert_tf import features, modeling
 
 from . import losses
 from .attention import attend_in_groups
-from .bad_steps import BadStep
 from .input_pipelines import MakeBatches, distribute
 from .loop import Made, TrainingLoop
 from .step import Batch, Objective, draw_on_tpu
@@ -133,14 +132,12 @@ class Evaluator:
         self,
         batches: tf.data.Dataset | MakeBatches,
         max_steps: int | None = None,
-        report: Callable[[int], None] = lambda done: None,
     ) -> EvaluationResult:
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
         Every input pipeline reads all of them: a dataset, or what a function makes for each, which
         several hosts need. Its replicas are given their rows alone, so that each row counts once.
-        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing. ``report``
-        is called with the number of batches that are done.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
         """
 
         def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -150,11 +147,10 @@ class Evaluator:
         totals = np.zeros(len(losses.PretrainingSums._fields))
         tokens, labels = np.zeros(1), np.zeros(2)
         shared = distribute(self._strategy, first_batches, reads_all=True)
-        for number, batch in enumerate(shared, 1):
+        for batch in shared:
             batch_sums, batch_tokens, batch_labels = self._step(batch)
             totals = totals + batch_sums.numpy()
             tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
-            report(number)
         sums = losses.PretrainingSums(*totals)
         if sums.masked_lm_weight == 0:
             raise ValueError(
@@ -215,7 +211,6 @@ class TrainingResult(NamedTuple):
     tokens: int
     predictions: int
     cursors: tuple[tuple[int, int, int], ...]
-    skipped: tuple[BadStep, ...]
     waited: float | None
 
 
@@ -224,7 +219,7 @@ def training_result(made: Made) -> TrainingResult:
     sums = losses.PretrainingSums(*made.sums)
     means: dict[str, Any] = losses.means(sums)
     same = made._asdict()
-    del same["sums"], same["losses"], same["steps"]
+    del same["sums"], same["losses"]
     return TrainingResult(
         loss=means["masked_lm_loss"] + means["next_sentence_loss"],
         tokens=int(sums.tokens),

@@ -4,27 +4,21 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import hold, is_temporary, read_json, read_json_object, remove, write_json
+from bert_tf.files import hold, is_temporary, read_json_object, remove, write_json
 from bert_tf.paths import local_path
-from bert_tf.seals import read_sealed, sha256_of, write_sealed
 from bert_tf.untrusted import listed, quote, reason
 
 from . import checkpoints
 
 _LOCK = ".lock"
-# A network's file system may show what another machine wrote some seconds later.
-_SHARED_SECONDS = 5.0
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
-_FORMAT = {"format_version": 4}
+_FORMAT = {"format_version": 5}
 _CHANGES = "changes"
-_BY_FLAGS = ", and change settings by flags alone (of pretrain by --change=FLAG,...)."
 
 
 class RunDirectory:
@@ -32,7 +26,7 @@ class RunDirectory:
 
     | path             | what                                                              |
     |------------------|-------------------------------------------------------------------|
-    | flags.json       | every resolved setting of the run, and its changes; sealed        |
+    | flags.json       | every resolved setting of the run, and its changes                |
     | inputs.json      | fingerprints of the files that the run was started with           |
     | vocab.txt        | the vocabulary, one piece a line                                  |
     | bert_config.json | the model's sizes                                                 |
@@ -40,9 +34,6 @@ class RunDirectory:
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
     | checkpoints/     | the newest checkpoints, each with its manifest                    |
     | best/            | the weights of the best evaluation, a model directory in itself   |
-    | steps/STEP/      | the weights of a step that was to be kept, likewise               |
-    | eval/            | what an evaluation beside the run writes; flags, logs, results    |
-    |                  | and exports as here                                               |
     | logs/            | TensorBoard's event files                                         |
     | results.json     | the final evaluation; written last, so it says the run is whole   |
     | export/1         | the SavedModel                                                    |
@@ -50,15 +41,12 @@ class RunDirectory:
     |                  | a callback ended the training; gone when it is finished           |
     """
 
-    def __init__(self, path: str, chief: int | None = None, *, flag: str = "--model_dir") -> None:
-        """``chief`` is the process that alone writes to the directory, if it is not this one.
-
-        ``flag`` is the one that names the directory.
-        """
+    def __init__(self, path: str, *, is_chief: bool = True, flag: str = "--model_dir") -> None:
+        """``is_chief``: this process alone writes to the directory, which the ``flag`` names."""
         self.path = path
         self.is_temporary = False  # gone after the run: nothing is named that comes next
         self._flag = flag
-        self._chief = chief
+        self._is_chief = is_chief
         self._made: list[str] = []
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
@@ -68,13 +56,11 @@ class RunDirectory:
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
         self.best = os.path.join(path, "best")
-        self.steps = os.path.join(path, "steps")
-        self.evaluation = os.path.join(path, "eval")
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
         self.progress = os.path.join(path, "progress.json")
-        # What the description holds the SHA-256 of.
+        # What a start writes besides the description.
         self.described = [self.vocabulary, self.config]
 
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
@@ -107,7 +93,7 @@ class RunDirectory:
             found = [] if is_own else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
-            found = [name for name in names if not (is_temporary(name) or self.is_lock(name))]
+            found = [name for name in names if not (is_temporary(name) or name == _LOCK)]
         if found:
             raise ValueError(
                 f"--model_dir={self.path} holds {listed(found, 3)}, which no run of this library "
@@ -117,7 +103,7 @@ class RunDirectory:
 
     def create(self) -> None:
         """Makes the directory where it is not there yet."""
-        if self._chief is not None:
+        if not self._is_chief:
             return
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
             raise ValueError(
@@ -135,19 +121,14 @@ class RunDirectory:
             ) from error
 
     @contextlib.contextmanager
-    def locked(self, by: str = "a run") -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
-        File systems without such a lock, as remote ones, go without. A worker that does not write
-        checks that it sees the chief's lock. A process that fails before it wrote anything but its
-        flags leaves nothing.
+        File systems without such a lock, as remote ones, go without. A process that fails before it
+        wrote anything but its flags leaves nothing.
         """
         local = local_path(self.path)
-        if local is None:
-            yield
-            return
-        if self._chief is not None:
-            self._check_shared(os.path.join(local, _LOCK), self._chief)
+        if local is None or not self._is_chief:
             yield
             return
         lock = os.path.join(local, _LOCK)
@@ -168,7 +149,7 @@ class RunDirectory:
             except (BlockingIOError, FileNotFoundError):
                 holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
                 raise ValueError(
-                    f"{self.path} is in use by {by} of process {holder or '?'}: "
+                    f"{self.path} is in use by a run of process {holder or '?'}: "
                     f"wait for it, or name another {self._flag}."
                 ) from None
             except OSError:
@@ -176,7 +157,6 @@ class RunDirectory:
             try:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, str(os.getpid()).encode())
-                os.fsync(descriptor)  # other machines may look for it
             except OSError as error:  # the disk is full, and the error would name no file
                 raise OSError(error.errno, error.strerror, lock) from error
             is_begun = os.path.lexists(self.flags)
@@ -202,19 +182,6 @@ class RunDirectory:
                 for path in self._made:
                     os.rmdir(path)
 
-    def _check_shared(self, lock: str, chief: int) -> None:
-        """Checks that the chief, process ``chief`` of its machine, has this very directory."""
-        began = time.monotonic()
-        while time.monotonic() - began < _SHARED_SECONDS:
-            with contextlib.suppress(OSError), open(lock, encoding="utf-8") as file:
-                if file.read(21) == str(chief):
-                    return
-            time.sleep(0.2)
-        raise ValueError(
-            f"--model_dir={self.path} is not where the chief keeps the run, as it is not on a disk "
-            "that this worker shares: name a directory that every worker sees."
-        )
-
     def has_progress(self) -> bool:
         """Whether there is anything that other settings would spoil: a checkpoint, or results."""
         return self.is_finished() or self.has_checkpoint()
@@ -227,103 +194,75 @@ class RunDirectory:
         """Whether a checkpoint was saved to its end."""
         return checkpoints.has_finished(self.checkpoints)
 
-    def kept_setting(self, name: str) -> Any:
-        """What a flag is in the run that is under way, or that the chief began; None without."""
-        is_begun = self._chief is not None or self.has_progress()
-        return self.kept_flags().get(name) if is_begun else None
-
     def kept_flags(self) -> dict[str, Any]:
-        """What flags.json holds; empty without it.
-
-        A ValueError says that another version wrote it, or that it was changed.
-        """
+        """What flags.json holds; empty without it. A ValueError: another version wrote it."""
         if not tf.io.gfile.exists(self.flags):
             return {}
-        found = read_json_object(self.flags).get("format_version")
+        flags = read_json_object(self.flags)
+        found = flags.get("format_version")
         if found != _FORMAT["format_version"]:
             raise ValueError(
                 f"{self.flags} is of a run of format {quote(found)}, and this version of bert_tf "
                 f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
                 f"began it, or name another {self._flag}."
             )
-        flags, hashes = read_sealed(self.flags, _BY_FLAGS)
-        if hashes is None:
-            raise ValueError(
-                f"{self.flags} has lost its seal: bring it back from a copy{_BY_FLAGS}"
-            )
         return flags
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, which a run with other settings goes on from."""
-        finished = checkpoints.finished(self.checkpoints)
-        if not finished:
+        found = checkpoints.find_latest(self.checkpoints)
+        if found is None:
             raise ValueError(
                 f"{self.path} has no checkpoint to go on from with other settings: bring one back "
                 "from a copy, or name another --model_dir."
             )
-        return max(finished)
+        return found.step
 
-    def change_settings(
-        self, step: int, values: Mapping[str, Any], outdated: Sequence[str] = ()
-    ) -> None:
-        """Keeps other values of settings, which hold in later starts, too, from a step on.
+    def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
+        """Keeps other values of settings, from a step on, with the step and those before.
 
-        The step and the values before are kept as well. A finished run is unfinished then. Of what
-        was kept of the inputs ``outdated`` is kept anew.
+        A finished run is unfinished then.
         """
-        kept, inputs = self.kept_flags(), self._kept(self.inputs)
-        if inputs.keys() & {*outdated}:
-            write_json(self.inputs, {k: v for k, v in inputs.items() if k not in outdated})
+        kept = self.kept_flags()
         changes = [
             {"step": step, "flag": name, "from": kept.get(name), "to": value}
             for name, value in values.items()
         ]
         remove(self.results)  # first: a killed change is made again
-        changes = [*kept.get(_CHANGES, []), *changes]
-        write_sealed(self.flags, {**kept, **_FORMAT, **values, _CHANGES: changes}, {})
+        write_json(self.flags, {**kept, **values, _CHANGES: [*kept.get(_CHANGES, []), *changes]})
 
     def check_settings(
         self,
         settings: Mapping[str, Any],
         may_differ: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
-        by_change: frozenset[str] = frozenset(),
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
 
         A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
         what it said of its inputs are removed. The corpus' copies and its index stay.
 
-        A restart may change the settings in ``may_differ``: hardware, logging, saving. Those in
-        ``paths`` name files that may have moved: ``check_inputs`` compares their contents, and the
-        flags of which that is still to do are returned. Those in ``by_change`` may differ where
-        --change names them, as their refusal says.
+        A restart may change the settings in ``may_differ``. Those in ``paths`` name files that may
+        have moved: ``check_inputs`` compares their contents, and the flags of which that is still
+        to do are returned.
         """
         kept, current = self.kept_flags(), _through_json(settings)
-        if kept and self.has_progress():
-            return self.compare_settings(settings, may_differ, paths, by_change)
-        if kept:
-            self._check_described()
-            if not _changed(kept, current, may_differ):
-                return []
-            for path in (self.inputs, *self.described, self.description):
-                remove(path)
-        write_sealed(self.flags, {**_FORMAT, **current}, {})
-        return []
-
-    def compare_settings(
-        self,
-        settings: Mapping[str, Any],
-        may_differ: frozenset[str],
-        paths: frozenset[str],
-        by_change: frozenset[str] = frozenset(),
-    ) -> list[str]:
-        """Does what ``check_settings`` does once the run has progress, and writes nothing."""
-        kept, current = self.kept_flags(), _through_json(settings)
         changed = _changed(kept, current, may_differ)
+        if self._is_chief and not (kept and self.has_progress()):
+            if kept and changed:
+                for path in (self.inputs, *self.described, self.description):
+                    remove(path)
+            if changed:
+                write_json(self.flags, {**_FORMAT, **current})
+            return []
+        if not kept:
+            raise ValueError(
+                f"{self._flag}={self.path} is not where the chief keeps the run: name a directory "
+                "that every worker sees."
+            )
         places = [name for name in changed if name in paths]
         places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
-        is_compared = bool(self._kept(self.inputs))
+        is_compared = bool(self._kept_inputs())
         moved = [name for name in places if kept.get(name) and current.get(name) and is_compared]
         other = [
             name for name in changed if name not in moved and (name not in paths or name in places)
@@ -332,30 +271,19 @@ class RunDirectory:
             differences = ", ".join(
                 f"--{name}={current.get(name)} (was {kept.get(name)})" for name in other
             )
-            changeable = [name for name in other if name in by_change]
-            how = f" (or with --change={','.join(changeable)})" if changeable == other else ""
             raise ValueError(
                 f"{self.path} holds a run with other settings: {differences}. Start again with the "
-                f"same flags{how} to go on with it, or name another --model_dir."
+                "same flags to go on with it, or name another --model_dir."
             )
         return moved
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps what the files behind the flags held, and refuses others once there is progress."""
-        kept, has_progress = self._kept(self.inputs), self.has_progress()
-        if has_progress or self._chief is not None:
-            self.compare_inputs(fingerprints)
-        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
-        if values != kept:
-            write_json(self.inputs, values)
-
-    def compare_inputs(self, fingerprints: Mapping[str, str]) -> None:
-        """Refuses others than the run was started with; of what it did not keep, it has any."""
-        kept = self._kept(self.inputs)
+        kept, has_progress = self._kept_inputs(), self.has_progress()
         changed = sorted(
             name for name, value in fingerprints.items() if kept.get(name, value) != value
         )
-        if changed:
+        if changed and (has_progress or not self._is_chief):
             # What is kept besides flags follows from theirs.
             flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
@@ -363,33 +291,12 @@ class RunDirectory:
                 "with (files have changed, or this version reads them otherwise): bring the files "
                 "back to go on, or name another --model_dir."
             )
+        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
+        if values != kept:
+            write_json(self.inputs, values)
 
-    def _check_described(self) -> None:
-        """Checks that what a start is to write over was written by one before it."""
-        hashes: Mapping[str, str] | None = None
-        if tf.io.gfile.exists(self.description):
-            hashes = read_sealed(self.description)[1]
-        files = self.described if hashes is not None else [self.description, *self.described]
-        for path in files:
-            digest = (hashes or {}).get(os.path.basename(path))
-            if tf.io.gfile.exists(path) and digest != sha256_of(path):
-                raise ValueError(
-                    f"{path} is not what the run wrote there, which was stopped before its first "
-                    "checkpoint: move it away, or name another --model_dir."
-                )
-
-    def is_lock(self, name: str) -> bool:
-        """Whether a file is what ``locked`` leaves: nothing, or the number of a process."""
-        local = local_path(os.path.join(self.path, name))
-        if name != _LOCK or local is None or not stat.S_ISREG(os.lstat(local).st_mode):
-            return False
-        with open(local, "rb") as file:
-            content = file.read(21)
-        return not content or (len(content) <= 20 and content.isdigit())
-
-    @staticmethod
-    def _kept(path: str) -> dict[str, Any]:
-        return read_json(path) if tf.io.gfile.exists(path) else {}
+    def _kept_inputs(self) -> dict[str, Any]:
+        return read_json_object(self.inputs) if tf.io.gfile.exists(self.inputs) else {}
 
 
 def fingerprint(value: Any) -> str:

@@ -121,13 +121,13 @@ class ReplicaStep:
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""
         gradients, outcome = self.reduce(batch)
-        self.apply(gradients)
+        self._apply(gradients, self._model.trainable_variables)
         return outcome
 
     def reduce(
         self, batch: Batch
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        """The update's gradients for ``apply``, of all replicas and clipped, and the outcome.
+        """The update's gradients, of all replicas and clipped, and the outcome.
 
         That is the objective's sums, the gradients' global norm before clipping, and (replicas, C)
         the cursor of each share's last row.
@@ -149,10 +149,6 @@ class ReplicaStep:
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
         return gradients, (flat[: tf.size(sums)], norm, cursors)
-
-    def apply(self, gradients: list[tf.Tensor]) -> None:
-        """Makes the update with the gradients that ``reduce`` returned."""
-        self._apply(gradients, self._model.trainable_variables)
 
     def weights_norm(self) -> tf.Tensor:
         """The global norm of the trainable variables, which overflows where one is beyond use."""

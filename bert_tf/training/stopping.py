@@ -1,9 +1,8 @@
-"""How a long piece of work is stopped: by a signal, or by a limit of time."""
+"""How a long piece of work is stopped by a signal."""
 
 import signal
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Self
 
@@ -45,26 +44,3 @@ class Interruption:
             file=sys.stderr,
             flush=True,
         )
-
-
-class OutOfTimeError(TimeoutError):
-    """A limit of time has come, and all is saved: the same command goes on."""
-
-    exit_status = 75  # EX_TEMPFAIL of BSD's sysexits.h: try again
-
-
-class Deadline:
-    """When a process has to stop so that all is saved by a time of ``time.monotonic``."""
-
-    def __init__(self, ends: float) -> None:
-        self._ends = ends
-        self._longest_pause = 0.0
-
-    def note_pause(self, seconds: float) -> None:
-        """Takes what came between steps: a compilation, an evaluation. It may come again."""
-        self._longest_pause = max(self._longest_pause, seconds)
-
-    def is_near(self, next_steps: float, save: float) -> bool:
-        """Whether the seconds of the next steps and of a save leave no time for another look."""
-        ahead = self._longest_pause + 1.5 * next_steps + 2 * save
-        return time.monotonic() + ahead > self._ends

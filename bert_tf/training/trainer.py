@@ -1,22 +1,20 @@
 """The order of a training: steps, what follows them, and how it ends; the same for every training.
 
 After each call of the compiled steps come the figures, the callbacks, an evaluation and a save
-where they are due, and the questions whether someone asked to stop and whether there is time left.
-Of several workers all give the same answers.
+where they are due, and the question whether someone asked to stop. Of several workers all give the
+same answers.
 """
 
 import abc
-import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from .background_saving import BackgroundSaving
-from .bad_steps import BadStepError
 from .callbacks import Callbacks
-from .loop import Made, Pace, TrainingLoop
+from .loop import BadStepError, Made, Pace, TrainingLoop
 from .progress import Progress
-from .stopping import Deadline, Interruption, OutOfTimeError
+from .stopping import Interruption
 from .workers import Workers
 
 
@@ -29,8 +27,6 @@ class Trainer(abc.ABC):
         background: the context to train in, which ends when the last save is on the disk.
         interruption: whether a signal asked to stop.
         workers: who train together.
-        deadline: when all must have been saved.
-        limit: the flag that named the deadline, and its value.
         is_temporary: nothing is left to go on from.
     """
 
@@ -41,7 +37,6 @@ class Trainer(abc.ABC):
         self.background = BackgroundSaving()
         self.interruption = Interruption()
         self.workers = workers or Workers()
-        self.deadline, self.limit = Deadline(math.inf), ""
         self.is_temporary = is_temporary
 
     @property
@@ -73,8 +68,8 @@ class Trainer(abc.ABC):
         """Takes the steps that were made, and shows them: no speed without their seconds."""
 
     @abc.abstractmethod
-    def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
-        """Raises what is to be told of a bad step, or goes back behind it."""
+    def remedy(self, error: BadStepError) -> Exception:
+        """The error that says what is to be done about a bad step."""
 
     def has_ended(self) -> bool:
         """Whether no step is to follow, whatever was planned."""
@@ -84,16 +79,17 @@ class Trainer(abc.ABC):
         """Keeps that a callback ended the training here, where that has to be kept."""
         return
 
-    def train(self, label: str, last_step: int, steps_per_call: int | None = None) -> bool:
+    def train(self, label: str, last_step: int, single: bool = False) -> bool:
         """Trains up to a step; returns whether a callback ended the training.
+
+        ``single``: every call makes one step.
 
         Raises:
             KeyboardInterrupt: a signal asked to stop; all is saved.
-            OutOfTimeError: the deadline is near; all is saved.
         """
         iterator = self.batches()
         progress = Progress(label, last_step, "steps", self.step)
-        pace, compiled, ends = Pace(steps_per_call), False, False
+        pace, compiled, ends = Pace(), False, False
         while self.step < last_step and not (ends or self.has_ended()):
             steps = min(pace.steps, last_step - self.step, self.next_pause() - self.step)
             self.callbacks.begin_step(self.step)
@@ -101,38 +97,27 @@ class Trainer(abc.ABC):
             try:
                 made = self.loop.make(iterator, steps)
             except BadStepError as error:
-                self.after_bad_step(progress, error)
-                iterator = self.batches()
-                continue
+                raise self.remedy(error) from error
             seconds = time.monotonic() - began
             if not compiled:
                 progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
             self.note(progress, made, seconds if compiled else None)
-            next_steps = 0.0
-            if compiled:
+            if compiled and not single:
                 pace.note(steps, seconds)
-                next_steps = pace.steps * seconds / steps
-            else:
-                self.deadline.note_pause(seconds)
             compiled = True
-            is_near = self.deadline.is_near(next_steps, self.background.seconds)
-            # Whoever is asked to stop, all of them do; how many steps are next, the chief says, and
-            # whether there is time for them.
+            # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
             told = self.workers.gather(
                 [
                     *(self.interruption.requested, self.is_pause_due(), pace.steps),
-                    *(self.callbacks.stops, is_near),
+                    self.callbacks.stops,
                 ]
             )
             pace.steps = int(told[0, 2])
             # A signal that comes from here on is looked at behind the pause, or the next time: all
             # do the same till then.
-            is_late = bool(told[0, 4])
-            stops, ends = bool(told[:, 0].any()) or is_late, bool(told[:, 3].any())
+            stops, ends = bool(told[:, 0].any()), bool(told[:, 3].any())
             if stops or ends or told[0, 1]:
-                began = time.monotonic()
                 self.pause(progress, stops, ends)
-                self.deadline.note_pause(time.monotonic() - began)
                 # A callback may end the training when it hears of the evaluation, and someone may
                 # have asked to stop in the meantime.
                 told = self.workers.gather([self.callbacks.stops, self.interruption.requested])
@@ -144,16 +129,13 @@ class Trainer(abc.ABC):
                     self.note_end()
             if stops:
                 progress.close()
-                self._stop(is_late)
+                self._stop()
         progress.close()
         return ends
 
-    def _stop(self, is_late: bool) -> None:
+    def _stop(self) -> None:
         self.background.wait()
         self.workers.wait()
-        said = f"at step {self.step:,}. The same command goes on from there."
-        if is_late:
-            raise OutOfTimeError(f"Stopped by {self.limit} {said}")
         if not self.is_temporary:
-            print(f"Stopped {said}")
+            print(f"Stopped at step {self.step:,}. The same command goes on from there.")
         raise KeyboardInterrupt

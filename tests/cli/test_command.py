@@ -60,10 +60,6 @@ PROGRAM = textwrap.dedent(
             sys.stdout.buffer.write(b"a row\\n" * 20000)
         if KIND.value == "denied":
             raise PermissionError(13, "Permission denied", "a.txt")
-        if KIND.value == "time":
-            error = TimeoutError("Stopped in time.")
-            error.exit_status = 75
-            raise error
         if KIND.value == "bug":
             [][0]
         if KIND.value == "input":
@@ -132,8 +128,6 @@ ENDS = (
     (["--kind=lost"], "", 1, "of before\n", "Error: Another worker ended.\n"),
     (["--kind=hostile"], "", 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
      "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
-    (["--kind=time"], "", 75, "", "Stopped in time.\n"),
-    (["--kind=time", "--debug"], "", 75, "", "Stopped in time.\n"),
     (["stray"], "", 1, "", "Error: 'stray' is no flag: every argument has the form --name=va"
      "lue, and a list of files is one argument with commas.\n"),
     ([], TWO, 1, "", f"Error: expected {TWO}, got none: {WHOLE}"),

@@ -128,15 +128,20 @@ def test_no_vocabulary(text, model_dir, tmp_path):
         run(str(bare), tmp_path, text)
 
 
-def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
+@pytest.mark.parametrize(
+    ("rtl", "pooling", "other"), [(False, "cls", "last"), (True, "last", "cls")]
+)
+def test_the_token_of_a_causal_model_that_sees_no_other_says_nothing(
+    text, tmp_path, rtl, pooling, other
+):
     spec = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
-    causal = dataclasses.replace(CONFIG, is_decoder=True)
+    causal = dataclasses.replace(CONFIG, is_decoder=True, right_to_left=rtl)
     (tmp_path / "causal").mkdir()
     checkpoint = make_checkpoint(spec, causal, tokenization=UNCASED)
     model_directory.write(checkpoint, str(tmp_path / "causal"))
-    said = "--pooling=cls: .*causal is causal .*: give --pooling=last or mean"
+    said = f"--pooling={pooling}: .*causal is causal .*: give --pooling={other} or mean"
     with pytest.raises(ValueError, match=said):
-        run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
+        run(str(tmp_path / "causal"), tmp_path, text, pooling=pooling)
 
 
 def test_no_more_lines_are_held_than_some_shards_have(extract, text, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.settings import define_flags, given_flags, settings_from_flags
+from bert_tf.pretraining.settings import define_flags, settings_from_flags
 from tests.killing import run_command
 
 define_flags()
@@ -54,22 +54,17 @@ def command(inputs, model_dir, **changes):
     return [sys.executable, "-m", "bert_tf.pretrain", *arguments(inputs, model_dir, **changes)]
 
 
-def parse(*arguments, as_read=settings_from_flags):
-    """Parses flags as the command does, reads them so, and forgets them afterwards."""
+def parse(*arguments):
+    """The settings of flags as the command parses them, which are forgotten afterwards."""
     flags.FLAGS.unparse_flags()
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()
     try:
         flags.FLAGS(["pretrain", *arguments])
-        return as_read()
+        return settings_from_flags()
     finally:
         for name in flags.FLAGS:
             flags.FLAGS[name].unparse()
-
-
-def parse_given(*arguments):
-    """The settings, and which of them the flags name."""
-    return parse(*arguments, as_read=lambda: (settings_from_flags()[0], given_flags()))
 
 
 def pretrain(inputs, model_dir, **changes):

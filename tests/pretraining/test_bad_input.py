@@ -84,5 +84,5 @@ def test_the_hosts_of_a_tpu_slice_read_records_alone():
 
 def test_a_wrong_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
-    assert "TF_CONFIG: expected a task such as" in refusal_of(inputs, tmp_path)
+    assert "TF_CONFIG: expected one of the cluster's 2 tasks" in refusal_of(inputs, tmp_path)
     assert not (tmp_path / "run").exists()

@@ -1,10 +1,10 @@
 import pytest
 
+from benchmarks.machine import step_flops
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import cost
-from bert_tf.pretraining.data import predictions_per_row
-from bert_tf.pretraining.model import read_config
+from bert_tf.pretraining.settings import Phase
 from bert_tf.training import distribution
 
 from .commands import parse
@@ -27,73 +27,59 @@ def test_published_sizes():
 
 def test_flops_against_a_count_written_out():
     config = BertConfig(
-        vocab_size=10,
-        hidden_size=4,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        vocab_size=10, hidden_size=4, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=8,
-    )
-    step = cost.estimate_step(config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2)
+    )  # fmt: skip
     products = []  # (m, k, n) of every matrix product of one row's forward pass
     for _ in range(2):
         products += [(5, 4, 4)] * 4  # query, key, value, output
         products += [(5, 2, 5), (5, 5, 2)] * 2  # scores and context of each head
         products += [(5, 4, 8), (5, 8, 4)]
     products += [(1, 4, 4), (2, 4, 4), (2, 4, 10)]  # pooler, masked-LM dense, logits
-    assert step.flops == 3 * 3 * sum(2 * m * k * n for m, k, n in products)
-    without_pooler = cost.estimate_step(
-        config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2, nsp=False
-    )
-    assert step.flops - without_pooler.flops == 3 * 3 * 2 * 4 * 4
-    assert step.tokens == 15
+    expected = 3 * 3 * sum(2 * m * k * n for m, k, n in products)
+    assert step_flops(config, rows=3, length=5, predictions=2) == expected
 
 
-def test_padding_that_is_left_out_is_not_counted():
-    sizes = {"batch_size": 4, "max_seq_length": 128, "max_predictions_per_seq": 20}
-    full = cost.estimate_step(BertConfig(), **sizes)
-    assert cost.estimate_step(BertConfig(), **sizes, real=(4 * 128, 4 * 20)) == full
-    shorter = {**sizes, "max_seq_length": 96, "max_predictions_per_seq": 15}
-    left_out = cost.estimate_step(BertConfig(), **sizes, real=(4 * 96, 4 * 15))
-    assert left_out.flops == cost.estimate_step(BertConfig(), **shorter).flops < full.flops
-    assert left_out.memory_bytes == full.memory_bytes
+def test_memory_falls_with_replicas_accumulation_and_recomputation():
+    config, phase = BertConfig(), Phase(512, 0, 9)
 
-
-def test_memory_falls_with_replicas_and_accumulation():
-    def memory(**changes):
-        sizes = {"batch_size": 64, "max_seq_length": 128, "max_predictions_per_seq": 20, **changes}
-        return cost.estimate_step(BertConfig(), **sizes).memory_bytes
+    def memory(*flags, replicas=1, device="CPU"):
+        settings = parse("--input=a", "--max_seq_length=512", "--train_batch_size=64", *flags)[0]
+        return cost.memory_bytes(settings, config, phase, replicas, device) - weights
 
     weights = 16 * 110_106_428
-    whole = memory() - weights
-    assert memory(replicas=4) - weights == whole // 4
-    assert memory(gradient_accumulation_steps=8) - weights == whole // 8
+    whole, layer, inputs = memory(), 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
+    assert whole == 64 * 4 * (12 * layer + 3 * 77 * 30522)
+    assert memory(replicas=4) == whole // 4
+    assert memory("--gradient_accumulation_steps=8") == whole // 8
+    assert whole - memory("--remat") == 64 * 4 * (11 * layer - 12 * inputs)
+    # On a CPU only the products are bfloat16.
+    assert memory("--precision=bfloat16") == whole
+    assert memory("--precision=bfloat16", device="GPU") == whole // 2
 
 
-def test_recomputation_keeps_one_layer_and_the_inputs_of_all():
-    sizes = {"batch_size": 8, "max_seq_length": 512, "max_predictions_per_seq": 76}
-    whole, less = (
-        cost.estimate_step(BertConfig(), **sizes, remat=remat).memory_bytes
-        for remat in (False, True)
-    )
-    layer, inputs = 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
-    assert whole - less == 8 * 4 * (11 * layer - 12 * inputs)
-    assert less < whole / 2
+def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
+    flags = ("--input=a", "--train_batch_size=32", "--gradient_accumulation_steps=8")
+    settings, timed, took = parse(*flags)[0], [], [1.0]
+
+    def seconds(settings, config, devices, phase, rows):
+        timed.append((rows, settings.gradient_accumulation_steps))
+        return took[0]
+
+    monkeypatch.setattr(cost, "_rows_seconds", seconds)
+    devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9)
+    # No more rows at once than a run has.
+    assert cost._step_seconds(settings, None, devices, phase) == 1.0 * 32 / 4
+    took[0] = 0.1  # where that is quick, then the whole batch
+    assert cost._step_seconds(settings, None, devices, phase) == 0.1
+    assert timed == [(4, 1), (4, 1), (32, 8)]
 
 
-@pytest.mark.parametrize(("device", "size"), [("CPU", 4), ("GPU", 2)])
-def test_a_report_counts_what_the_device_keeps(device, size, monkeypatch, capsys):
-    """On a CPU only the products are bfloat16."""
-    found = distribution.choose_strategy("one_device")._replace(device_type=device)
-    monkeypatch.setattr(distribution, "choose_strategy", lambda *given, **named: found)
-    monkeypatch.setattr(cost, "step_seconds", lambda *given: 0.5)
-    flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--precision=bfloat16", "--input=a")
-    settings = parse(*flags, "--train_batch_size=256", "--num_train_steps=100")[0]
-    cost.report_cost(settings)
-    estimate = cost.estimate_step(
-        read_config(settings), batch_size=256, max_seq_length=128,
-        max_predictions_per_seq=predictions_per_row(settings, 128), bytes_per_activation=size,
-    )  # fmt: skip
+def test_a_report(monkeypatch, capsys):
+    monkeypatch.setattr(cost, "_step_seconds", lambda *given: 0.5)
+    flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--input=a", "--train_batch_size=256")
+    cost.report_cost(parse(*flags, "--num_train_steps=100")[0])
     printed = capsys.readouterr().out
-    assert f"; about {estimate.memory_bytes / 2**30:,.1f} GiB of memory on each" in printed
-    assert "about 0.5 s a step (65,536 tokens/s" in printed
+    assert "256 rows and 32,768 tokens a step; about 3.9 GiB of memory on each device." in printed
+    assert "about 0.5 s a step (65,536 tokens/s), 50s for 100 steps." in printed
     assert printed.endswith("Estimated time: 50s. Nothing was written.\n")

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.pipelines import kept_files, record_files
 from bert_tf.pipelines.tfrecords import write_tfrecords
-from bert_tf.pretraining.data import open_data, open_evaluation_data
+from bert_tf.pretraining.data import open_data
 from bert_tf.pretraining.run import _open_inputs
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
@@ -83,8 +83,6 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     assert data.evaluated is None and not data.is_held_out
     assert "--held_out_fraction=0: nothing is evaluated." in capsys.readouterr().out
     run.check_inputs(data.fingerprints)
-    with pytest.raises(ValueError, match=r"its run holds out none .--held_out_fraction=0, or"):
-        open_evaluation_data(settings, run, str(tmp_path / "eval"))
     others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
     assert open_data(others, run).is_held_out
 
@@ -125,10 +123,7 @@ def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypat
     monkeypatch.setattr(record_files, "_find", None)
     monkeypatch.setattr(kept_files, "sample_file", None)
     before = sorted(os.listdir(run.corpus))
-    worker = open_data(settings, RunDirectory(settings.model_dir, os.getpid()))
+    worker = open_data(settings, RunDirectory(settings.model_dir, is_chief=False))
     assert worker.fingerprints == chief.fingerprints
     assert worker.is_held_out == chief.is_held_out == eval_input
-    record_files._open.cache_clear()
-    evaluated = open_evaluation_data(settings, run, str(tmp_path / "eval")).eval_records
-    assert evaluated.files == chief.eval_records.files
-    assert sorted(os.listdir(run.corpus)) == before and not (tmp_path / "eval").exists()
+    assert sorted(os.listdir(run.corpus)) == before

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.pretraining.model import build_loop, set_arithmetic
+from bert_tf.pretraining.model import _set_arithmetic, build_loop
 from bert_tf.training import distribution
 from tests.training.conftest import SEQUENCE, batches_dataset
 
@@ -42,14 +42,14 @@ def restored():
 )
 def test_the_device_decides(flag, device, compiles, policy, restored):
     settings, _ = parse(f"--jit_compile={flag}", "--precision=bfloat16")
-    assert set_arithmetic(settings, device) is compiles
+    assert _set_arithmetic(settings, device) is compiles
     assert keras.config.dtype_policy().name == policy
 
 
 def test_a_tpu_without_xla_is_refused():
     settings, _ = parse("--jit_compile=false")
     with pytest.raises(ValueError, match="^--jit_compile=false: a TPU runs only what XLA has comp"):
-        set_arithmetic(settings, "TPU")
+        _set_arithmetic(settings, "TPU")
 
 
 def _trained(settings, devices):
@@ -59,9 +59,7 @@ def _trained(settings, devices):
     iterator = loop.distribute(batches_dataset(3))
     loop.train(iterator, 3)
     found = [variable.numpy() for variable in loop.model.trainable_variables]
-    graph = loop._make.get_concrete_function(
-        iterator, tf.constant(3), type(loop.trend)(*map(tf.constant, loop.trend))
-    ).graph
+    graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
     compiled = any(
         function.cached_definition.attr["_XlaMustCompile"].b
         for function in graph._functions.values()

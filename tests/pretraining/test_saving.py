@@ -10,10 +10,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.saving import Position, Saving
-from bert_tf.pretraining.settings import Phase
 from bert_tf.training import checkpoints, optimizers
 from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.bad_steps import BadStep, BadStepError
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import Workers
@@ -36,53 +34,6 @@ def make_saving(inputs, tmp_path):
         )
 
     return make
-
-
-def test_a_rewind_goes_back_further_where_nothing_is_gained(make_saving, tmp_path):
-    loop, saving = make_saving("CPU")
-    phase = Phase(32, 0, 9)
-
-    def steps():
-        return sorted(checkpoints.finished(str(tmp_path / "run" / "checkpoints")))
-
-    def save(*steps):
-        for step in steps:
-            loop.optimizer.iterations.assign(step)
-            saving.position = saving.position.behind([(0, 0, step)])
-            saving.save()
-
-    def rewind(step):
-        bad = BadStep(step, ((0, 1, step),), math.nan, 1.0)
-        saving.rewind(0, phase, BadStepError(bad))
-        assert list(saving.position.reached[0]) == [(0, 1, step + 1)]
-        return loop.step
-
-    with saving.background:
-        save(2, 4, 6)
-        assert rewind(6) == 6
-        save(8)
-        assert rewind(8) == 8  # it got further
-        assert (rewind(8), steps()) == (6, [4, 6])
-        loop.optimizer.iterations.assign(7)
-        save(7)
-        assert (rewind(7), steps()) == (4, [4])
-        save(6)
-        with pytest.raises(BadStepError):
-            rewind(8)
-        assert steps() == [4]  # what a restart restores
-
-
-def test_so_many_rewinds_without_a_checkpoint_beyond(make_saving):
-    loop, saving = make_saving("CPU")
-    saving._settings = dataclasses.replace(saving._settings, max_bad_steps=1)
-    with saving.background:
-        saving.save()
-        bad = BadStepError(BadStep(3, ((0, 0, 1),), math.nan, 1.0))
-        saving.rewind(0, Phase(32, 0, 9), bad)
-        loop.optimizer.iterations.assign(3)
-        saving.save()  # of no use: not beyond the bad step
-        with pytest.raises(BadStepError):
-            saving.rewind(0, Phase(32, 0, 9), BadStepError(bad.bad._replace(step=5)))
 
 
 def test_the_best_of_a_phase_is_kept_and_found_again(make_saving, tmp_path, capsys):
@@ -124,29 +75,3 @@ def test_the_best_of_a_phase_is_kept_and_found_again(make_saving, tmp_path, caps
     with pytest.raises(ValueError, match="best/checkpoints holds a checkpoint that is no run's be"):
         saving._restore_best()
     assert (folder / "step-00000012").is_dir()
-
-
-def test_named_steps_are_kept_for_good(make_saving, tmp_path):
-    loop, saving = make_saving("CPU")
-    saving._settings = dataclasses.replace(
-        saving._settings, keep_steps=["12", "3", "5"], keep_checkpoints=1
-    )
-    assert (saving.next_due(), saving.next_due(3), saving.next_due(4)) == (3, 4, 5)
-    due = []
-    with saving.background:
-        for step in range(1, 13):
-            loop.optimizer.iterations.assign(step)
-            if saving.is_due(Phase(32, 0, 12)):
-                due.append(step)
-                saving.save()
-    assert due == [3, 4, 5, 8, 12]
-    assert {path.name for path in (tmp_path / "run" / "steps").iterdir()} == {"3", "5", "12"}
-    for step in (3, 5, 12):
-        path = tmp_path / "run" / "steps" / str(step) / "checkpoints"
-        (names,) = (
-            tf.train.load_checkpoint(f"{found}/variables").get_variable_to_shape_map()
-            for found in path.iterdir()
-        )
-        assert {name for name in names if not name.startswith("_")} == {
-            f"model/{weight.path}" for weight in loop.model.weights
-        }

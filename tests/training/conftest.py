@@ -95,12 +95,11 @@ def make_loop(model, *, peak=1e-2, seed=1, **options) -> PretrainingLoop:
 
 def starting_over(loop):
     """Gives what puts a loop back to where it is now: it is traced once for several runs."""
-    values, trend = {name: v.numpy() for name, v in loop.state().items()}, loop.trend
+    values = {name: v.numpy() for name, v in loop.state().items()}
 
     def again():
         for name, variable in loop.state().items():
             variable.assign(values[name])
-        loop.trend = trend
 
     return again
 

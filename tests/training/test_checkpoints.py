@@ -1,6 +1,5 @@
 """Checkpoints survive what can happen to a process and to a disk."""
 
-import hashlib
 import json
 import os
 import pathlib
@@ -323,49 +322,3 @@ def test_a_long_list_of_differences_is_cut(tmp_path):
 def test_at_least_one_is_kept(tmp_path):
     with pytest.raises(ValueError, match="At least one checkpoint has to be kept, got keep=0"):
         _save(tmp_path, 1, keep=0)
-
-
-# === Read next to the process that saves them ===
-
-
-def _restored(directory, step):
-    """The value of what is restored of a step's model alone, and the extra state."""
-    variables = {"model/kernel": _variables(0)["model/kernel"]}
-    extra = checkpoints.restore(str(directory), step, variables, "model/")
-    return _values(variables), extra
-
-
-def test_each_checkpoint_that_is_there_is_restored_without_what_is_not_the_models(tmp_path):
-    assert checkpoints.finished(str(tmp_path)) == {}
-    for step in (3, 12):
-        _save(tmp_path, step)
-        manifest = (tmp_path / f"step-{step:08d}" / "manifest.json").read_bytes()
-        assert checkpoints.finished(str(tmp_path))[step] == hashlib.sha256(manifest).hexdigest()
-        assert _restored(tmp_path, step) == ([step], {"pool": step})
-    assert list(checkpoints.finished(str(tmp_path))) == [3, 12]
-    with pytest.raises(ValueError, match="model/other is not in it; model/kernel is in"):
-        checkpoints.restore(str(tmp_path), 3, {"model/other": keras.Variable(1.0)}, "model/k")
-    (tmp_path / "step-00000012" / "manifest.json").unlink()
-    assert list(checkpoints.finished(str(tmp_path))) == [3]
-
-
-@pytest.mark.parametrize("stage", ["_read_manifest", "_check_agreement", None])
-def test_one_that_is_deleted_while_it_is_read(tmp_path, monkeypatch, stage):
-    path = pathlib.Path(_save(tmp_path, 3))
-    if stage is None:
-        _truncate(path / "variables.data-00000-of-00001")
-        with pytest.raises(checkpoints.UnusableError, match="has .* bytes instead of"):
-            _restored(tmp_path, 3)
-        return
-    done = getattr(checkpoints, stage)
-
-    def then_deleted(*arguments):
-        result = done(*arguments)
-        checkpoints.delete_all(str(tmp_path))
-        return result
-
-    monkeypatch.setattr(checkpoints, stage, then_deleted)
-    with pytest.raises(checkpoints.UnusableError, match="it was deleted before it was read"):
-        _restored(tmp_path, 3)
-    with pytest.raises(checkpoints.UnusableError, match="it was deleted before it was read"):
-        _restored(tmp_path, 3)

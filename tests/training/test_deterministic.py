@@ -43,8 +43,7 @@ def graphs_of(graph):
         if getattr(function, "graph", None) is not None:
             yield from graphs_of(function.graph)
 
-trend = type(loop.trend)(*map(tf.constant, loop.trend))
-graph = loop._make.get_concrete_function(iterator, tf.constant(3), trend).graph
+graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
 types = {operation.type for inner in graphs_of(graph) for operation in inner.get_operations()}
 print("TYPES", *sorted(types))
 print("WAITED", result.waited is not None)

@@ -104,14 +104,14 @@ def answering(listening, answer):
 @pytest.mark.parametrize("silent", ["_find_tpu", "_initialise_tpu"])
 def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
     monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
+    monkeypatch.setattr(distribution, "_TPU_SECONDS", 0.05)
     monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, ""))
     monkeypatch.setattr(distribution, silent, lambda given: time.sleep(1))
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
-        distribution.choose_strategy(tpu="my-tpu", connect_seconds=0.05)
+        distribution.choose_strategy(tpu="my-tpu")
 
 
-@pytest.mark.parametrize(("given", "waits"), [({}, 600), ({"connect_seconds": 61.0}, 61)])
-def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch, given, waits):
+def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch):
     """Its initialisation would take a minute."""
     listening, address = server
     limits = []
@@ -127,13 +127,13 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch, 
     monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
     with answering(listening, b"\0\0\0\4\0\0\0\0\0"):
         with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
-            distribution.choose_strategy(tpu="my-tpu", **given)
-    assert limits == [10, waits]
+            distribution.choose_strategy(tpu="my-tpu")
+    assert limits == [10, 600]
     # Nothing listens there any more: that is told before the initialisation.
     listening.close()
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", r"\[Errno 111\] Connection")):
-        distribution.choose_strategy(tpu="my-tpu", **given)
-    assert limits == [10, waits, 10]
+        distribution.choose_strategy(tpu="my-tpu")
+    assert limits == [10, 600, 10]
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
     received = result._asdict()
     assert received.pop("cursors") == expected.pop("cursors")
-    assert received.pop("skipped") == ()
     assert received.pop("waited") >= 0.0
-    assert loop.trend == (0.0, 0.0, 0.0)  # no spikes unasked
     assert received == pytest.approx(expected, rel=1e-5)
     assert min(norm for _, norm in rows) > CLIP_NORM
 
@@ -394,9 +392,8 @@ def test_rows_of_padding_weigh_nothing_and_dropout_is_off(evaluated):
 
 
 def test_max_steps_stops_early(evaluated):
-    (model, evaluator), told = evaluated, []
+    model, evaluator = evaluated
     result = evaluator.evaluate(batches_dataset(3), 1)
     assert result._asdict() == pytest.approx(_twin(model, random_batch(0)), rel=1e-5)
     # What makes the batches is as good as the batches.
-    assert evaluator.evaluate(lambda context: batches_dataset(3), 1, told.append) == result
-    assert told == [1]
+    assert evaluator.evaluate(lambda context: batches_dataset(3), 1) == result

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.training import progress as progress_module
 from bert_tf.training import summaries
 from bert_tf.training.progress import Progress
-from bert_tf.training.stopping import Deadline, Interruption
+from bert_tf.training.stopping import Interruption
 from bert_tf.training.summaries import Summaries
 
 
@@ -26,21 +26,6 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
     shown.update(100)
     shown.close()
     assert capsys.readouterr().out.endswith("Training: 100 steps in 1m20s.\n")
-
-
-def test_a_deadline_leaves_time_for_what_may_come(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
-    deadline = Deadline(130.0)
-    assert not deadline.is_near(next_steps=10.0, save=7.5)  # 15 and 15 seconds
-    assert deadline.is_near(next_steps=10.1, save=7.5)
-    assert deadline.is_near(next_steps=10.0, save=7.6)
-    deadline.note_pause(12.0)
-    deadline.note_pause(4.0)
-    assert not deadline.is_near(2.0, 7.5) and deadline.is_near(2.1, 7.5)
-    clock[0] = 131.0
-    assert deadline.is_near(0.0, 0.0)
-    assert not Deadline(float("inf")).is_near(1e9, 1e9)
 
 
 def test_a_sentence_stays_above_the_display(monkeypatch, capsys):

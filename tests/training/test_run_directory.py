@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.files import read_json, whole_file, write_json
-from bert_tf.seals import write_sealed
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
@@ -32,20 +31,8 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    kept = {"format_version": 4, **settings, "phases": ["128", 1.0]}
+    kept = {"format_version": 5, **settings, "phases": ["128", 1.0]}
     assert directory.kept_flags() == kept
-
-
-def test_flags_that_were_changed_are_refused(under_way):
-    under_way.check_settings(settings_of(under_way, rate=0.1))
-    path, whole = pathlib.Path(under_way.flags), pathlib.Path(under_way.flags).read_bytes()
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(ValueError, match=r"run/flags\.json"):
-            under_way.kept_flags()
-    path.write_bytes(whole.replace(b"0.1", b"0.2"))
-    with pytest.raises(ValueError, match="a copy, and change settings by flags alone .*--change="):
-        under_way.check_settings(settings_of(under_way, rate=0.2))
 
 
 def test_a_start_that_fails_at_once_leaves_nothing(tmp_path):
@@ -107,7 +94,8 @@ def test_a_start_that_came_to_nothing_is_forgotten(directory, saves):
     """Also one that was killed in its first save."""
     directory.check_settings(settings_of(directory))
     directory.check_inputs({"--vocab_file": "abc"})
-    write_sealed(directory.description, {}, {"vocab.txt": b"a", "bert_config.json": b"{}"})
+    for path in (*directory.described, directory.description):
+        write_json(path, {})
     if saves:
         save(os.path.join(directory.checkpoints, "step-00000004"), finished=False)
     directory.check_place({})
@@ -119,31 +107,12 @@ def test_a_start_that_came_to_nothing_is_forgotten(directory, saves):
         assert not os.path.exists(path)
 
 
-@pytest.mark.parametrize("written", [None, {"vocab.txt": b"a", "bert_config.json": b"{}"}])
-def test_a_forgotten_start_takes_nobody_elses_file(directory, written):
-    directory.check_settings(settings_of(directory))
-    if written:
-        write_sealed(directory.description, {}, written)
-    for name in ("vocab.txt", "bert_config.json", *([] if written else ["model.json"])):
-        path = pathlib.Path(directory.path, name)
-        before = path.read_bytes() if written else None
-        write_json(str(path), {"mine": 1})
-        for seed in (1, 2):
-            with pytest.raises(ValueError, match=f"{name} is not what the run wrote there, which"):
-                directory.check_settings(settings_of(directory, seed=seed))
-        assert read_json(str(path)) == {"mine": 1}
-        path.unlink()
-        if written:
-            path.write_bytes(before)
-    directory.check_settings(settings_of(directory, seed=2))
-
-
-@pytest.mark.parametrize("found", [None, 3, 5, "4"])
+@pytest.mark.parametrize("found", [None, 4, 6, "5"])
 def test_a_run_of_another_version_is_refused(under_way, found):
     """Before anything else of it is read; and one that has only begun as well."""
-    write_sealed(under_way.flags, {"format_version": found, **settings_of(under_way)}, {})
+    write_json(under_way.flags, {"format_version": found, **settings_of(under_way)})
     shown = re.escape(repr(found) if isinstance(found, str) else str(found))
-    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 4:"
+    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 5:"
     path = pathlib.Path(under_way.path)
     before = contents(path)
     for _ in range(2):
@@ -190,18 +159,39 @@ def test_changed_inputs_are_refused(under_way):
         under_way.check_inputs({"--input": "abc", "--vocab_file": "e"})
     under_way.check_inputs({"held_out": "f"})
     with pytest.raises(ValueError, match="What --input read is not"):
-        under_way.compare_inputs({"--input": "g", "held_out": "h"})
+        under_way.check_inputs({"--input": "g", "held_out": "h"})
     with pytest.raises(ValueError, match="What held_out read is not"):
-        under_way.compare_inputs({"held_out": "h"})
+        under_way.check_inputs({"held_out": "h"})
 
 
-def test_an_evaluations_folder_is_no_hindrance_to_a_run_that_has_begun(directory):
+def test_another_worker_compares_what_the_chief_kept_and_writes_nothing(directory):
+    other = RunDirectory(directory.path, is_chief=False)
+    with pytest.raises(ValueError, match="is not where the chief keeps the run: name a directory"):
+        other.check_settings(settings_of(directory))
     directory.check_settings(settings_of(directory))
-    RunDirectory(directory.evaluation).create()
-    directory.check_place({})
-    os.remove(directory.flags)
-    with pytest.raises(ValueError, match="holds eval, which no run of this library"):
-        directory.check_place({})
+    directory.check_inputs({"--input": "a"})
+    with other.locked():
+        assert other.check_settings(settings_of(directory)) == []
+        with pytest.raises(ValueError, match=r"other settings: --seed=2 \(was 1\)"):
+            other.check_settings(settings_of(directory, seed=2))
+        with pytest.raises(ValueError, match="What --input read is not"):
+            other.check_inputs({"--input": "b"})
+    assert sorted(os.listdir(directory.path)) == ["flags.json", "inputs.json"]
+
+
+def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_way):
+    under_way.check_settings(settings_of(under_way))
+    write_json(under_way.results, {})
+    assert under_way.newest_step() == 4
+    under_way.keep_changes(4, {"seed": 2})
+    under_way.keep_changes(4, {"seed": 3})
+    assert not under_way.is_finished() and under_way.kept_flags()["seed"] == 3
+    assert under_way.kept_flags()["changes"] == [
+        {"step": 4, "flag": "seed", "from": before, "to": before + 1} for before in (1, 2)
+    ]
+    shutil.rmtree(under_way.checkpoints)
+    with pytest.raises(ValueError, match="has no checkpoint to go on from with other settings: br"):
+        under_way.newest_step()
 
 
 def test_results_alone_are_progress_too(directory):
@@ -243,7 +233,7 @@ def test_a_file_system_without_locks(directory, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", no_lock)
     with directory.locked():
         with open(os.path.join(directory.path, ".lock"), encoding="utf-8") as file:
-            assert file.read() == str(os.getpid())  # other workers look for it
+            assert file.read() == str(os.getpid())
         with pytest.raises(KeyError), whole_file(directory.flags) as temporary:
             write_json(directory.flags, {})  # what nobody holds may be another's, and stays
             assert os.path.exists(temporary)
@@ -283,7 +273,6 @@ def contents(path):
     [
         ({"vocab.txt": "[PAD]", "bert_config.json": "{}"}, "bert_config.json, vocab.txt"),
         ({"a": "", "b": "", "c": "", "d": "", "e": ""}, "a, b, c and 2 more"),
-        ({".lock": "mine"}, ".lock"),
         ({"flags.json": "{"}, "a flags.json of something else"),
         ({"flags.json": '["seed"]'}, "a flags.json of something else"),
         ({"flags.json": '{"seed": 1}', "results.json": "[]"}, "a flags.json of something else"),

@@ -8,13 +8,14 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.throughput import throughput
+from bert_tf.training.loop import Made
 
 from .conftest import batches_dataset, make_loop, small_model
 
 
 def test_figures_in_all_and_for_each_device():
-    counted = {"tokens": 3000, "examples": 60, "flops": 6e12, "devices": 4}
+    counted = {"tokens": 3000, "examples": 60, "devices": 4}
+    made = Made(1, None, [], 0.0, 0.0, (), 0.5)
     expected = {
         "tokens_per_second": 1500.0,
         "tokens_per_second_per_device": 375.0,
@@ -22,11 +23,10 @@ def test_figures_in_all_and_for_each_device():
         "examples_per_second_per_device": 7.5,
         "input_wait_share": 0.25,
     }
-    assert throughput(seconds=2.0, waited=0.5, **counted) == expected
-    figures = throughput(seconds=2.0, waited=2.5, peak_tflops=5.0, **counted)
-    assert figures == {**expected, "input_wait_share": 1.0, "mfu": pytest.approx(0.15)}
+    assert made.speed(seconds=2.0, **counted) == expected
+    assert made._replace(waited=2.5).speed(seconds=2.0, **counted)["input_wait_share"] == 1.0
     del expected["input_wait_share"]
-    assert throughput(seconds=2.0, waited=None, **counted) == expected
+    assert made._replace(waited=None).speed(seconds=2.0, **counted) == expected
 
 
 def test_the_loop_counts_the_time_without_a_batch():

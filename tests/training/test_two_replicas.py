@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow  # processes of two replicas
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     of_four, _ = _run(folder, "long/one", "long/four")
-    runs = ("sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two", "groups/two")
+    runs = ("sgd/one", "sgd/two", "bert/one", "bert/two", "remat/two", "groups/two")
     of_two, checkpoint_directory = _run(folder, *runs, "after/one", "after/two")
     return {**of_four, **of_two}, checkpoint_directory
 
@@ -82,11 +82,6 @@ def test_four_replicas_are_gone_on_with_on_fewer(results, name, replicas):
             np.testing.assert_array_equal(copy, saved[variable_name])
     assert _state(results, name)["optimizer/adam/iteration"] == 24
     _assert_equal_runs(results, "after/none", name)
-
-
-def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
-    assert results["skip/two/skipped"].tolist() == [2]
-    _assert_equal_runs(results, "sgd/one", "skip/two")
 
 
 def test_the_cursor_is_the_last_replicas_last_row(results):

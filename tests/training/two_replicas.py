@@ -52,21 +52,15 @@ def make_loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> Pretr
 def _train(loop, name):
     steps = MANY_STEPS if name.startswith("long") else STEPS
     dataset = batches_dataset(steps, first=MANY_STEPS if name.startswith("after") else 0)
-    if name.startswith("skip"):  # a batch of which the last replica's last row alone is bad
-        bad = random_batch(2)
-        bad[features.MASKED_LM_WEIGHTS][-1] = np.nan
-        dataset = dataset.take(2).concatenate(tf.data.Dataset.from_tensors(bad))
-        dataset, steps = dataset.concatenate(batches_dataset(STEPS - 2, first=2)), STEPS + 1
     return loop.train(loop.distribute(dataset), steps)
 
 
 def _record(results, name, loop, outcome):
     for variable_name, variable in loop.state().items():
         results[f"{name}:{variable_name}"] = variable.numpy()
-    *numbers, cursors, skipped, _ = outcome
+    *numbers, cursors, _ = outcome
     results[f"{name}:outcome"] = np.array(numbers)
     results[f"{name}:cursor"] = np.array(cursors)
-    results[f"{name}/skipped"] = np.array([bad.step for bad in skipped])
 
 
 def _replica_losses(strategy, steps):
@@ -100,7 +94,6 @@ RUNS = {
     # Adam hardly sees a gradient of twice the size, plain descent does.
     "sgd/one": (1, small_model, {"sgd": True}),
     "sgd/two": (2, small_model, {"sgd": True, "gradient_accumulation_steps": 2}),
-    "skip/two": (2, small_model, {"sgd": True, "skip_bad_steps": True}),
     "bert/one": (1, bert, {}),
     "bert/two": (2, bert, {}),
     "remat/two": (2, recomputed_bert, {"gradient_accumulation_steps": 2}),

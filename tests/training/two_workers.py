@@ -59,7 +59,7 @@ def train(strategy, dataset):
 def main(task: str, addresses: str, results_path: str) -> None:
     """Trains, and agrees on two numbers."""
     cluster = find_cluster(addresses.split(","), int(task))
-    devices = distribution.choose_strategy(cluster=cluster, connect_seconds=120)
+    devices = distribution.choose_strategy(cluster=cluster)
     assert devices.strategy.num_replicas_in_sync == 2
     told = devices.workers.gather([float(task), 7.5])
 
