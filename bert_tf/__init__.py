@@ -6,12 +6,8 @@ The repository's top-level folders ``pipelines/`` (tf.data: strings to model fea
 """
 
 import importlib
-import importlib.abc
 import os
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import loader
@@ -100,66 +96,18 @@ def _load(path: str, **arguments: Any) -> Any:
 loader.load = _load
 
 
-# === Keras knows the models as soon as it is there ===
+# === Keras knows the models ===
 
-# ``keras.saving.load_model`` finds a class by its registered name, so every model has to be
-# registered; but importing Keras takes seconds, which ``--help`` should not. So the models are
-# imported when Keras is: now, if it is already, or right after.
-_MODELS = "bert_tf.modeling"
-# What a compiled model names; they need TensorFlow, which Keras has loaded where it computes by it.
-_COMPILED_WITH = ("bert_tf.training.optimizers", "bert_tf.training.schedules")
+# ``keras.saving.load_model`` finds a class by its registered name. Importing Keras takes seconds,
+# which ``--help`` should not: so the models are registered here where Keras is there already, else
+# when ``bert_tf.modeling`` is imported. A compiled model names an optimizer and a schedule, which
+# need TensorFlow.
+_REGISTERED = {
+    "keras": ("bert_tf.modeling",),
+    "tensorflow": ("bert_tf.training.optimizers", "bert_tf.training.schedules"),
+}
 
-
-def _register_with_keras() -> None:
-    """Imports the models, at once or after the first ``import keras``."""
-    if "keras" in sys.modules:
-        _import_registered()
-    else:
-        sys.meta_path.insert(0, _AfterKeras())
-
-
-def _import_registered() -> None:
-    for name in (_MODELS, *(_COMPILED_WITH if "tensorflow" in sys.modules else ())):
-        importlib.import_module(name)
-
-
-class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Lets Keras be found as ever, and imports the models when it has been executed.
-
-    It stays until Keras has been: whoever only asks whether there is a Keras executes nothing.
-    """
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "keras":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    """Keras' own loader, and then the models."""
-
-    def __init__(self, loader: importlib.abc.Loader, finder: _AfterKeras) -> None:
-        self._loader = loader
-        self._finder = finder
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        _import_registered()
-
-
-_register_with_keras()
+if "keras" in sys.modules:
+    for _library, _modules in _REGISTERED.items():
+        for _module in _modules if _library in sys.modules else ():
+            importlib.import_module(_module)

@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
-_DATA = {
-    "train": "train_file",
-    "dev": "dev_file",
-    "test": "test_file",
-    "unlabelled": "unlabelled_file",
-}
+_DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _FLAG = re.compile(r"--(?=[a-z])")
 
 
@@ -184,18 +179,13 @@ class FineTuned:
 
         The model is run when they are first asked for.
         """
-        from bert_tf.finetuning.data import fold_of, read_sets
-        from bert_tf.finetuning.sweep import plan_runs
+        from bert_tf.finetuning.data import read_sets
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.records import giving
 
         with giving(self._tables):
             sets = read_sets(self._settings)
-        if self._settings.folds:
-            name = self.results["best_run"]
-            (kept,) = (run for run in plan_runs(self._settings) if run.name == name)
-            sets = fold_of(sets, self._settings, int(kept.fold or 0))
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
             name: list(map(dict, predictor.records(Inputs.of(examples.items))))
@@ -236,7 +226,6 @@ def fine_tune(
     dev: Any = None,
     test: Any = None,
     *,
-    unlabelled: Any = None,
     init: Any = None,
     model_dir: Path | None = None,
     callbacks: Sequence[Any] = (),
@@ -257,7 +246,6 @@ def fine_tune(
         train: what to train on.
         dev: what to evaluate on; without it a part of ``train`` is held out (``dev_fraction``).
         test: what to predict, or, where it has labels, to score too.
-        unlabelled: with a ``teacher`` texts to train on besides, whose labels are its answers.
         init: the weights to start from: any path that ``bert_tf.load`` takes, or a model.
         model_dir: where everything is kept, and the run resumes from. Without it the run is in a
             temporary directory, and what is left of it is what this returns.
@@ -276,8 +264,7 @@ def fine_tune(
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
-        data = {"train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
-        tables = _give_data(given, data)
+        tables = _give_data(given, {"train": train, "dev": dev, "test": test})
         is_kept = _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)

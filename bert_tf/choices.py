@@ -17,7 +17,5 @@ DENSE_ACTIVATIONS = ("linear", "tanh")  # of the layer behind the pooling of emb
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 OPTIMIZERS = ("adam", "adamw", "lamb")
-Masking = Literal["token", "whole_word", "span"]
-Objective = Literal["mlm", "ltr", "rtl"]  # of pre-training
-# What a token sees: all tokens, or with itself those before it, or those after it.
-Direction = Literal["both", "ltr", "rtl"]
+Masking = Literal["token", "whole_word"]
+Objective = Literal["mlm", "ltr"]  # of pre-training

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from bert_tf.choices import Direction
 from bert_tf.untrusted import MAX_JSON_BYTES, is_number, listed, parse_json_object, quote
 
 # Names as bert_config.json and Hugging Face's config.json spell them. Released models written by
@@ -47,6 +46,7 @@ _ONLY_AS_PUBLISHED: dict[str, Any] = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
     "add_cross_attention": False,
+    "right_to_left": False,
 }
 # What a file may say: sizes beyond these are an error of whoever wrote it, or meant to fill memory.
 _MOST = {
@@ -82,8 +82,6 @@ class BertConfig:
         layer_norm_eps: added to the variance in layer normalisation.
         is_decoder: whether attention is causal, from left to right: a token sees itself and those
             before it. The files have the key only where it is true, with Hugging Face's name.
-        right_to_left: whether causal attention goes the other way: a token sees itself and those
-            after it. It needs ``is_decoder``, and is in the files of this library alone.
 
     Raises:
         ValueError: a size is not a positive integer, a rate is outside [0, 1), the heads do not
@@ -112,7 +110,6 @@ equal share of the hidden size.
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     is_decoder: bool = False
-    right_to_left: bool = False
 
     def __post_init__(self) -> None:
         """Checks every field."""
@@ -140,8 +137,6 @@ equal share of the hidden size.
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
                 f"{self.num_attention_heads}: every head takes an equal share of the hidden size."
             )
-        if self.right_to_left and not self.is_decoder:
-            raise ValueError("right_to_left is for causal models: is_decoder must be true, too.")
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
                 f"hidden_act {quote(self.hidden_act)} is unknown: expected one of "
@@ -245,14 +240,9 @@ can be built from it.
         return self.type_vocab_size == 0
 
     @property
-    def direction(self) -> Direction:
-        """What a token sees: ``both`` sides, or those before it (``ltr``) or after it (``rtl``)."""
-        return ("rtl" if self.right_to_left else "ltr") if self.is_decoder else "both"
-
-    @property
     def summary_token(self) -> Literal["cls", "last"]:
-        """The token that sees all others: the first one, or from left to right the last one."""
-        return "last" if self.direction == "ltr" else "cls"
+        """The token that sees all others: the first one, or of a causal model the last one."""
+        return "last" if self.is_decoder else "cls"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, ready for JSON, without flags that are false.

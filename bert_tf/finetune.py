@@ -38,17 +38,8 @@ def main(argv: list[str]) -> None:
     for sentence in ignored:
         print(sentence)
     paths.check_inputs(
-        files=[
-            resolved.train_file,
-            resolved.dev_file,
-            resolved.test_file,
-            resolved.unlabelled_file,
-        ],
-        checkpoints=[
-            resolved.init_checkpoint,
-            resolved.backward_checkpoint,
-            resolved.teacher,
-        ],
+        files=[resolved.train_file, resolved.dev_file, resolved.test_file],
+        checkpoints=[resolved.init_checkpoint],
         output=resolved.model_dir,
     )
     resolution.check_tables(resolved)

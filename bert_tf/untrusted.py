@@ -22,8 +22,6 @@ MAX_JSON_BYTES = 32 << 20
 # --max_line_mb sets for a command and the processes that it starts.
 _LINE_MB = 64
 LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
-# The most that a checkpoint may hold: BERT-large has 400, three times that with an optimizer's.
-MAX_TENSORS = 50_000
 # Keras' configs, the deepest files that are read, have about fifteen levels.
 _DEEPEST_JSON = 64
 _LONGEST = 120

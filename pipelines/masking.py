@@ -1,10 +1,9 @@
 """Masked-LM: which tokens of a row are predicted, and what stands in their place.
 
 Source: BERT's paper, section 3.1 and appendix A.1; ``create_masked_lm_predictions`` in
-google-research/bert, ``create_pretraining_data.py``; for spans, SpanBERT (Joshi et al. 2020),
-section 3.1. [CLS], [SEP] and padding are never predicted. Google's script joins a ``##`` piece at
-the very front of segment B, the rest of a word cut there, to the last word of segment A; here it is
-a word of its own.
+google-research/bert, ``create_pretraining_data.py``. [CLS], [SEP] and padding are never predicted.
+Google's script joins a ``##`` piece at the very front of segment B, the rest of a word cut there,
+to the last word of segment A; here it is a word of its own.
 
 Letters: R rows, S sequence length, P predictions.
 """
@@ -16,14 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.choices import Masking, Objective
+from bert_tf.choices import Masking
 
 from .packing import SpecialTokens
 from .randomness import Operation, below, bits, fold, uniform
-
-# SpanBERT's lengths: geometric (0.2), cut at 10 words and renormalised; 3.8 words on average.
-_LENGTH_WEIGHTS = 0.2 * 0.8 ** np.arange(10)
-_LENGTH_BORDERS = np.cumsum(_LENGTH_WEIGHTS / _LENGTH_WEIGHTS.sum())[:-1].astype(np.float32)
 
 
 def word_starts(
@@ -60,7 +55,7 @@ def choose_words(
     The words are taken in random order; one that would exceed the row's count, of ``counts`` (R,)
     int32, is left out, and those after it are tried.
     """
-    begins, sizes, _ = _words(starts, candidates)
+    begins, sizes = _words(starts, candidates)
     keys = tf.RaggedTensor.from_row_lengths(
         _sort_keys([tf.size(sizes)], seed), tf.math.count_nonzero(starts, axis=1)
     )
@@ -76,56 +71,6 @@ def choose_words(
     return _marked(flat, candidates)
 
 
-def choose_spans(
-    starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor
-) -> tf.Tensor:
-    """Chooses runs of whole words, after SpanBERT (Joshi et al. 2020, section 3.1).
-
-    Until the row's count is filled, a span begins at a word drawn uniformly from those not yet
-    chosen, and takes as many words as were drawn for it, ``lengths`` (R, S) from ``span_lengths``.
-    It ends sooner at [SEP], at a word that is already chosen, or before a word that would exceed
-    the count. SpanBERT's own code lets a span run on over chosen words and cuts the last word at
-    the count; here spans stay apart and words whole.
-
-    Returns:
-        (R, S) int32: the position at which a chosen token's span begins, -1 elsewhere.
-    """
-    rows, length = tf.unstack(tf.shape(candidates))
-    position = tf.range(length)[None, :]
-    begins, sizes, number = _words(starts, candidates)
-    number = tf.reshape(number, [rows, length])
-    # (R, S): one past the end of each token's word, and of a span that begins at it.
-    ends = tf.concat([begins + sizes, [0]], 0)  # The 0 is for rows none of which has a word.
-    word_end = tf.gather(ends, tf.maximum(number, 0)) - tf.range(rows)[:, None] * length
-    keys = tf.where(starts, _sort_keys([rows, length], seed), -1)
-
-    def take_one(anchors: tf.Tensor, left: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        free = candidates & (anchors < 0)
-        open_keys = tf.where(free & (word_end - position <= left[:, None]), keys, -1)
-        anchor = tf.argmax(open_keys, axis=1, output_type=tf.int32)[:, None]
-        last = tf.gather(number + lengths, anchor, batch_dims=1)
-        after = position >= anchor
-        stop = tf.reduce_min(tf.where(after & ~free, position, length), axis=1, keepdims=True)
-        some = tf.gather(open_keys, anchor, batch_dims=1) >= 0
-        span = after & (position < stop) & (number < last) & some
-        span &= word_end - anchor <= left[:, None]
-        left -= tf.math.count_nonzero(span, axis=1, dtype=tf.int32)
-        return tf.where(span, anchor, anchors), left, tf.reduce_any(some)
-
-    anchors, _, _ = tf.while_loop(
-        lambda anchors, left, more: more,
-        take_one,
-        (tf.fill([rows, length], -1), counts, tf.size(begins) > 0),
-    )
-    return anchors
-
-
-def span_lengths(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
-    """Draws SpanBERT's span lengths, int32: geometric (0.2) on one to ten words, 3.8 on average."""
-    drawn = tf.reshape(uniform(shape, seed), [-1])
-    return 1 + tf.reshape(tf.searchsorted(_LENGTH_BORDERS, drawn, side="right"), shape)
-
-
 def _sort_keys(shape: list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
     """Random int32 sort keys that are not negative."""
     return tf.cast(bits(shape, seed) // 2, tf.int32)
@@ -137,16 +82,12 @@ def _marked(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     return tf.reshape(marks > 0, tf.shape(like))
 
 
-def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Lists the words of all rows.
-
-    (W,) int32 where each begins in the flattened rows, (W,) int32 its tokens, and (R*S,) int32 at
-    each position the number of the last word that has begun, or -1.
-    """
+def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The words of all rows: (W,) int32 where each begins when flattened, and its tokens."""
     begins = tf.cast(tf.where(tf.reshape(starts, [-1]))[:, 0], tf.int32)
     number = tf.cumsum(tf.cast(tf.reshape(starts, [-1]), tf.int32)) - 1
     tokens = tf.cast(tf.reshape(candidates, [-1]), tf.int32)
-    return begins, tf.math.unsorted_segment_sum(tokens, number, tf.size(begins)), number
+    return begins, tf.math.unsorted_segment_sum(tokens, number, tf.size(begins))
 
 
 def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
@@ -227,8 +168,8 @@ def mask_rows(
     """Chooses the tokens of packed rows, (R, S) int32 with a static S, to predict; replaces them.
 
     ``masked_lm_prob`` is the share of a row's tokens, [CLS] and [SEP] counted. ``masking`` takes
-    each token alone ("token"), words with all their ``##`` pieces ("whole_word"), or runs of one to
-    ten whole words ("span"); ``replacement`` is drawn once for each token, or once for a span.
+    each token alone ("token") or words with all their ``##`` pieces ("whole_word");
+    ``replacement`` is drawn for each token.
 
     Returns:
         ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
@@ -247,25 +188,13 @@ def mask_rows(
         masked_lm_prob,
     )
     choice_seed = fold(seed, Operation.MASK_CHOICE)
-    replacement_seed = fold(seed, Operation.MASK_REPLACEMENT)
-    starts = word_starts(word_ids, candidates, tokenizer.continuation)
-    anchors = None
     if masking == "token":
         chosen = choose_tokens(candidates, counts, max_predictions_per_seq, choice_seed)
-    elif masking == "whole_word":
+    else:
+        starts = word_starts(word_ids, candidates, tokenizer.continuation)
         chosen = choose_words(starts, candidates, counts, choice_seed)
-    else:
-        lengths = span_lengths(tf.shape(word_ids), fold(seed, Operation.SPAN_LENGTHS))
-        anchors = choose_spans(starts, candidates, counts, lengths, choice_seed)
-        chosen = anchors >= 0
     positions, real = _ascending(chosen, max_predictions_per_seq)
-    # (R, P): drawn for each prediction, or for each position at which a span may begin.
-    if anchors is None:
-        drawn = uniform(tf.shape(positions), replacement_seed)
-    else:
-        drawn = uniform(tf.shape(word_ids), replacement_seed)
-        anchor = tf.maximum(tf.gather(anchors, positions, batch_dims=1), 0)
-        drawn = tf.gather(drawn, anchor, batch_dims=1)
+    drawn = uniform(tf.shape(positions), fold(seed, Operation.MASK_REPLACEMENT))  # (R, P)
     original = tf.gather(word_ids, positions, batch_dims=1)
     random_bits = bits(tf.shape(positions), fold(seed, Operation.MASK_RANDOM_IDS))
     random_ids = tf.cast(below(random_bits, tokenizer.vocab_size), tf.int32)
@@ -287,29 +216,25 @@ def mask_rows(
     }
 
 
-def predict_neighbours(
-    word_ids: tf.Tensor, tokenizer: SpecialTokens, objective: Objective
-) -> dict[str, tf.Tensor]:
-    """Lets every token of packed rows, (R, S) int32 with a static S, predict the one beside it.
+def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
+    """Lets every token of packed rows, (R, S) int32 with a static S, predict the next one.
 
-    So a causal model is trained: nothing is hidden. From left to right (``"ltr"``) that is the next
-    one: [CLS] predicts the first token of the text, its last token [SEP], a [SEP] the first token
-    of the second text, and the last one and padding nothing. From right to left (``"rtl"``) each
-    predicts the one before: the first token of the text predicts [CLS], and [CLS] nothing.
+    So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
+    last token [SEP], a [SEP] the first token of the second text, and the last one and padding
+    nothing.
 
     Returns:
         The keys of ``mask_rows``, with P = S - 1: ``input_word_ids`` as they were, in
         ``masked_lm_positions`` where the predicting token stands, in ``masked_lm_ids`` the id of
-        the one beside it.
+        the next one.
     """
-    before, after = word_ids[:, :-1], word_ids[:, 1:]
+    after = word_ids[:, 1:]
     real = after != tokenizer.pad_id
-    first, predicted = {"ltr": (0, after), "rtl": (1, before)}[objective]
-    positions = tf.broadcast_to(tf.range(after.shape[1]) + first, tf.shape(after))
+    positions = tf.broadcast_to(tf.range(after.shape[1]), tf.shape(after))
     return {
         features.INPUT_WORD_IDS: word_ids,
         features.MASKED_LM_POSITIONS: tf.where(real, positions, 0),
-        features.MASKED_LM_IDS: tf.where(real, predicted, 0),
+        features.MASKED_LM_IDS: tf.where(real, after, 0),
         features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
     }
 

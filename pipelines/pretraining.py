@@ -16,7 +16,7 @@ from .masking import (
     check_masking,
     default_max_predictions,
     mask_rows,
-    predict_neighbours,
+    predict_next,
 )
 from .packing import cut_pairs, pack
 from .pairing import (
@@ -83,13 +83,12 @@ def pretraining_dataset(
         masked_lm_prob: the share of tokens to predict.
         short_seq_prob: the probability that a document's rows are shorter than they could be, to
             a length drawn once for the document.
-        masking: ``"token"``, ``"whole_word"`` or ``"span"``.
+        masking: ``"token"`` or ``"whole_word"``.
         replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
         pairs: next-sentence pairs, [CLS] A [SEP] B [SEP]. Without them a row is one run of a
             document's tokens, [CLS] A [SEP], and its label 0.
-        objective: ``"ltr"``, left to right, and ``"rtl"``, right to left, hide no token: each
-            predicts the next, or the one before (see ``masking.predict_neighbours``), P is S - 1,
-            and the arguments of masking say nothing.
+        objective: ``"ltr"``, left to right, hides no token: each predicts the next (see
+            ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 4 MB of
             text. The pools of an epoch are of one size,
@@ -322,8 +321,8 @@ def _rows_of(
         parts.append((segments.b_start, segments.b_end - segments.b_start))
     rows = pack(tokens.ids, parts, options.max_seq_length, tokenizer)
     word_ids = rows[features.INPUT_WORD_IDS]
-    if options.objective != "mlm":
-        predicted = predict_neighbours(word_ids, tokenizer, options.objective)
+    if options.objective == "ltr":
+        predicted = predict_next(word_ids, tokenizer)
     else:
         predicted = mask_rows(
             word_ids,

@@ -34,7 +34,7 @@ class Operation(enum.IntEnum):
     MASK_CHOICE = 10
     MASK_REPLACEMENT = 11
     MASK_RANDOM_IDS = 12
-    SPAN_LENGTHS = 13
+    # 13 was of spans of words, and stays free.
     EXAMPLE_ORDER = 14
     BATCH_ORDER = 15
 

@@ -38,8 +38,7 @@ from tests.pretraining.commands import TINY, write_corpus
 
 OF = [
     (api.fine_tune, FineTuningSettings,
-     {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test",
-      "unlabelled_file": "unlabelled"}),
+     {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test"}),
     (api.predict, PredictionSettings, {"input": "data"}),
     (api.export, ExportSettings, {}),
     (api.pretrain, PretrainingSettings, {"mode": None, "dry_run": None}),

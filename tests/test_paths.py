@@ -16,7 +16,6 @@ COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are 
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=tiny --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
-    f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=no": CHECKPOINT,
     f"finetune {TASK} --label_column=c --init_checkpoint=tiny --train_file=there.csv": COLUMN,
     "predict --model=tiny --input=no.csv": FILE,
     "predict --model=no --input=there.csv": CHECKPOINT,
@@ -32,7 +31,6 @@ COMMANDS = {
     "export --output=run/1 --model=no": CHECKPOINT,
     "export --output=run/1 --model=tiny/": "There is no checkpoint at tiny/: expected a directory",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
-    f"finetune {TASK} --init_checkpoint=tiny --train_file=there.csv --teacher=./": NONE,
     "predict --model=. --input=there.csv": NONE,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": NONE,
     "extract_features --output=run --model=. --input=there.csv": NONE,

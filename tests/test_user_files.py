@@ -16,7 +16,7 @@ from bert_tf import vocab
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
-from bert_tf.interchange import google, hugging_face, keras_files, model_directory
+from bert_tf.interchange import google, hugging_face, model_directory
 from bert_tf.interchange.conversion import convert
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
@@ -40,7 +40,6 @@ _FORMATS = {
     "bert_tf": model_directory,
     "huggingface": hugging_face,
     "google_tf1": google,
-    "keras": keras_files,
 }
 
 
@@ -55,8 +54,7 @@ def world(tmp_path_factory):
     prediction_models.write_texts(folder)
     checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
     for form, module in _FORMATS.items():
-        if form != "keras":
-            (folder / form).mkdir()
+        (folder / form).mkdir()
         module.write(checkpoint, str(folder / form))
     return folder
 
@@ -127,11 +125,10 @@ DIRECTORIES = {
     "export": (_export, ""),
     "extract_features": (_extract_features, ""),
     "prepare": (_prepare, ""),
-    **{f"convert to {form}": (_convert(form), "") for form in _FORMATS if form != "keras"},
+    **{f"convert to {form}": (_convert(form), "") for form in _FORMATS},
 }
 FILES = {
     "predict": (_predict, ".tsv"),
-    "convert to keras": (_convert("keras"), ".keras"),
     "vocab": (_vocab(overwrite=False), ".txt"),
     "vocab --overwrite": (_vocab(overwrite=True), ".txt"),
     "create_pretraining_data": (_create_pretraining_data, ".tfrecord"),

@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 20
 # The flags that name files to read, of any command.
 _INPUTS = (
     *("input", "input_file", "eval_input", "vocab_file"),
-    *("train_file", "dev_file", "test_file", "unlabelled_file"),
+    *("train_file", "dev_file", "test_file"),
 )
 
 

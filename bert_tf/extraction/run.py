@@ -123,12 +123,10 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     )
     for note in report.notes:
         print(note)
-    blind = {"ltr": "cls", "rtl": "last"}.get(encoder.config.direction, "")
-    if settings.pooling == blind:
-        token, other = ("[CLS]", "last") if blind == "cls" else ("last token", "cls")
+    if encoder.config.is_decoder and settings.pooling == "cls":
         raise ValueError(
-            f"--pooling={blind}: {settings.model} is causal (is_decoder), and its {token} sees "
-            f"no other token: give --pooling={other} or mean."
+            f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees no other "
+            "token: give --pooling=last or mean."
         )
     if encoder.preprocessor is None:
         raise ValueError(

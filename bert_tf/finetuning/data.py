@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert_tf.modeling.pooling import SentenceEmbedding
-from bert_tf.readers.examples import (
-    ExampleSet,
-    TextExample,
-)
+from bert_tf.readers.examples import ExampleSet, TextExample
 from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.readers.glue_tasks import glue_task, is_labelled
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.task import TEST, UNLABELLED, Task, TrainingOptions
+from bert_tf.tasks.task import TEST, Task, TrainingOptions
 
-from .held_out import hold_out, split_folds
+from .held_out import hold_out
 from .resolution import table_columns
 from .settings import FineTuningSettings
 
@@ -32,12 +29,10 @@ class Sets:
     dev: dict[str, ExampleSet[Any]]
     test: dict[str, ExampleSet[Any]]
     notes: list[str]
-    unlabelled: ExampleSet[TextExample] | None = None
 
     def all(self) -> dict[str, ExampleSet[Any]]:
         """Every set by its name."""
-        unlabelled = {} if self.unlabelled is None else {UNLABELLED: self.unlabelled}
-        return {"train": self.train, **unlabelled, **self.dev, **self.test}
+        return {"train": self.train, **self.dev, **self.test}
 
     def skipped(self) -> list[str]:
         """A sentence for each row that was left out."""
@@ -59,8 +54,6 @@ def _fingerprint(examples: ExampleSet[Any]) -> str:
 def read_sets(settings: FineTuningSettings) -> Sets:
     """Reads and checks all data."""
     sets = _read_glue_sets(settings) if settings.glue else _read_files(settings)
-    if settings.unlabelled_file:
-        sets = dataclasses.replace(sets, unlabelled=_read_unlabelled(settings, sets))
     skipped = sets.skipped()
     sets.notes.extend(sets.train.notes)
     if skipped:
@@ -105,11 +98,6 @@ def _read_files(settings: FineTuningSettings) -> Sets:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels, True)
-    elif settings.folds:
-        notes.append(
-            f"{settings.train_file} is split in {settings.folds} folds, and each is evaluated on "
-            "by a run that is trained on the others."
-        )
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
@@ -151,55 +139,20 @@ def _reader(settings: FineTuningSettings) -> _Reader:
     return read
 
 
-def _read_unlabelled(settings: FineTuningSettings, sets: Sets) -> ExampleSet[TextExample]:
-    """The texts that a teacher labels, without those that are evaluated on."""
-    path, kind = str(settings.unlabelled_file), settings.kind
-    columns = {**table_columns(settings), kind.label: None, "id_column": None}
-    table = TableFile(path, settings.encoding, settings.delimiter)
-    found: ExampleSet[TextExample] = kind.task_class.read_table(
-        table, skip_bad_rows=settings.skip_bad_rows, **columns
-    )
-    dev = {(item.text_a, item.text_b) for one in sets.dev.values() for item in one.items}
-    items = [item for item in found.items if (item.text_a, item.text_b) not in dev]
-    if not items:
-        raise ValueError(
-            f"--unlabelled_file={path} has only texts that are evaluated on: expected others."
-        )
-    if len(items) < len(found.items):
-        sets.notes.append(
-            f"Left out {len(found.items) - len(items):,} of the {len(found.items):,} texts of "
-            f"{path}: they are evaluated on."
-        )
-    return dataclasses.replace(found, items=items)
-
-
-def fold_of(sets: Sets, settings: FineTuningSettings, number: int) -> Sets:
-    """The sets with one of ``--folds`` of the training set held out, counted from 0."""
-    whole = sets.train
-    folds = split_folds(whole.items, int(settings.folds or 0), settings.seed)
-    parts: tuple[list[Any], list[Any]] = ([], [])
-    for item, fold in zip(whole.items, folds, strict=True):
-        parts[fold == number].append(item)
-    train, dev = (dataclasses.replace(whole, items=items) for items in parts)
-    return dataclasses.replace(sets, train=train, dev={"dev": dev, **sets.dev})
-
-
 # === The task ===
 
 
 def read_task(
     settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
 ) -> tuple[Task, Sets]:
-    """The task on its data (with ``--folds`` on the first of them), and what was read."""
+    """The task on its data, and what was read; of embeddings, of such ones."""
     sets = read_sets(settings)
-    own = fold_of(sets, settings, 0) if settings.folds else sets
-    return make_task(settings, own, embedding), sets
+    return _make_task(settings, sets, embedding), sets
 
 
-def make_task(
-    settings: FineTuningSettings, sets: Sets, embedding: SentenceEmbedding | None = None
+def _make_task(
+    settings: FineTuningSettings, sets: Sets, embedding: SentenceEmbedding | None
 ) -> Task:
-    """The task that the settings describe, on what was read; of embeddings, of such ones."""
     kind = settings.kind
     if settings.few_shot and len(sets.train.items) < 2:
         raise ValueError(
@@ -209,7 +162,6 @@ def make_task(
     task: Task = kind.task_class(
         settings.glue or settings.task,
         *(sets.train, sets.dev, sets.test),
-        unlabelled=sets.unlabelled.items if sets.unlabelled else (),
         training=training_options(settings),
         **{argument: getattr(settings, name) for argument, name in kind.given.items()},
         **({"embedding": embedding} if kind.embeds else {}),

@@ -1,4 +1,4 @@
-"""What is held out of a training set, and its folds: drawn by contents and seed alone."""
+"""What is held out of a training set: drawn by contents and seed alone."""
 
 import collections
 import hashlib
@@ -14,28 +14,6 @@ from bert_tf.readers.examples import (
 )
 
 T = TypeVar("T")
-
-
-def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
-    """The fold, from 0, of each example: groups as in ``hold_out``, each class dealt evenly."""
-    key, what = _grouping(items, 1 / count)
-    sizes = collections.Counter(key(item) for item in items)
-    if len(sizes) < count:
-        raise ValueError(
-            f"--folds={count}: only {len(sizes):,} parts of the {len(items):,} examples do not "
-            f"belong together ({what}): ask for fewer folds."
-        )
-    classes = _classes(items, key)
-    found: dict[Hashable, int] = {}
-    dealt: collections.Counter[tuple[int, str | None]] = collections.Counter()
-    totals = [0] * count
-    for group in sorted(sizes, key=lambda group: _hash(seed, group)):
-        name = classes.get(group)
-        fold = min(range(count), key=lambda number: (dealt[number, name], totals[number]))
-        found[group] = fold
-        dealt[fold, name] += sizes[group]
-        totals[fold] += sizes[group]
-    return [found[key(item)] for item in items]
 
 
 def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:

@@ -1,8 +1,7 @@
 """What a fine-tuning starts from: a checkpoint's config, vocabulary and weights; what is frozen."""
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,22 +15,16 @@ from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.feature_based import BertFeatureTagger, check_backward, check_variant
+from bert_tf.modeling.feature_based import check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.task import Task
 
-from . import lora
-from .settings import FineTuningSettings
+from .settings import BY_SIZE, USUAL, FineTuningSettings
 
-# What a run may change of the checkpoint's config.
-RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # The arguments of a model that its start decides, each as it is without being named.
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
-# A variable's block, by its path.
-_BLOCK = re.compile(r"(?:^|/)layer_(\d+)/")
-_EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
 
 
 class Start(NamedTuple):
@@ -50,6 +43,34 @@ class Start(NamedTuple):
     embedding: SentenceEmbedding | None = None
 
 
+def with_usual(
+    settings: FineTuningSettings, directory: FineTuningDirectory
+) -> tuple[FineTuningSettings, str]:
+    """The settings, with the rate and the epochs of ``BY_SIZE`` where none are given.
+
+    Also a sentence on what was taken, "" where nothing was.
+    """
+    names = ("learning_rate", "num_train_epochs")
+    if settings.sweep or all(getattr(settings, name) for name in names):
+        return settings, ""
+    if directory.has_state() or directory.is_finished():
+        config, _ = model_directory.read_description(directory.path)
+    else:
+        config = open_checkpoint(settings.init_checkpoint).config
+    units = config.hidden_size
+    usual = next((row for most, *row in BY_SIZE if units <= most), USUAL)
+    taken = {
+        name: value
+        for name, value in zip(names, usual, strict=True)
+        if getattr(settings, name) is None
+    }
+    shown = [f"--{name}={value:g}" for name, value in taken.items()]
+    if settings.max_steps and "num_train_epochs" in taken:
+        del shown[-1]
+    sentence = f"By default for {units:,} units: {' '.join(shown)}." if shown else ""
+    return dataclasses.replace(settings, **taken), sentence
+
+
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
     """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
     if directory.has_state():
@@ -59,15 +80,12 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         embedding = described.sentence_embedding
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint)
-        if settings.init_layers:
-            checkpoint = take_layers(checkpoint, settings.init_layers)
-        if settings.backward_checkpoint:
-            second = open_checkpoint(settings.backward_checkpoint)
-            checkpoint = with_backward(checkpoint, second)
-        pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
+        pooling = settings.pooling or checkpoint.pooling
         head = {"pooling": "mean" if settings.few_shot and pooling == "cls" else pooling}
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
-        config = with_rates(config, settings)
+        if (rate := settings.hidden_dropout_prob) is not None:
+            rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+            config = dataclasses.replace(config, **rates)
         embedding = None
         if settings.kind.embeds:
             embedding, head = _embedding(settings, checkpoint), _dense(checkpoint)
@@ -82,7 +100,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--max_seq_length={settings.max_seq_length} is more than the {positions} positions "
             f"that {settings.init_checkpoint} has embeddings for: give {positions} at most."
         )
-    frozen = max([settings.freeze, *(values.get("freeze", 0) for values in settings.tried)])
+    frozen = settings.freeze
     if frozen > config.num_hidden_layers:
         raise ValueError(
             f"--freeze={frozen} is more than the {config.num_hidden_layers} blocks of "
@@ -93,11 +111,6 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         raise ValueError(
             f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
             "is trained."
-        )
-    if settings.lora_rank > config.hidden_size:
-        raise ValueError(
-            f"--lora_rank={settings.lora_rank} is more than the {config.hidden_size} rows of a "
-            f"matrix of {settings.init_checkpoint}: 8 is usual."
         )
     for variant in settings.variants:
         try:
@@ -123,55 +136,6 @@ def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
     """The arguments of the layer behind the pooling; {} without one."""
     found = checkpoint.model.arguments
     return {name: found[name] for name in ("dense_size", "dense_activation") if name in found}
-
-
-def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:
-    """A config with the settings' rates of dropout, where they say any."""
-    rates = {name: getattr(settings, name) for name in RATES}
-    return dataclasses.replace(
-        config, **{name: rate for name, rate in rates.items() if rate is not None}
-    )
-
-
-def take_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """A checkpoint of some blocks of another, in the order given, which count from 0 again."""
-    blocks = checkpoint.config.num_hidden_layers
-    if layers[-1] >= blocks:
-        raise ValueError(
-            f"--init_layers={','.join(map(str, layers))}: expected numbers from 0 to {blocks - 1}, "
-            f"as {checkpoint.path} has {blocks} blocks."
-        )
-    tensors = {}
-    for name, tensor in checkpoint.tensors.items():
-        layer = _BLOCK.match(name)
-        if layer is None:
-            tensors[name] = tensor
-        elif int(layer[1]) in layers:
-            tensors[f"layer_{layers.index(int(layer[1]))}/{name[layer.end() :]}"] = tensor
-    config = dataclasses.replace(checkpoint.config, num_hidden_layers=len(layers))
-    return dataclasses.replace(checkpoint, config=config, tensors=tensors)
-
-
-def with_backward(checkpoint: Checkpoint, second: Checkpoint) -> Checkpoint:
-    """A checkpoint with another one's encoder besides, for ``BertFeatureTagger(backward=True)``."""
-    try:
-        check_backward(checkpoint.config, second.config)
-    except ValueError as error:
-        raise ValueError(
-            f"--backward_checkpoint={second.path} beside {checkpoint.path}: {error}"
-        ) from error
-    if second.tokenization != checkpoint.tokenization:
-        raise ValueError(
-            f"--backward_checkpoint={second.path} has another vocabulary or casing than "
-            f"{checkpoint.path}: pre-train both with the same --vocab_file."
-        )
-    (name,) = BertFeatureTagger.further_encoders({"backward": True})
-    beside = {
-        f"{name}/{each}": tensor
-        for each, tensor in second.tensors.items()
-        if weights.is_in_encoder(each)
-    }
-    return dataclasses.replace(checkpoint, tensors={**checkpoint.tensors, **beside})
 
 
 def forget_models() -> None:
@@ -213,7 +177,7 @@ def build_model(
     else:
         own = found.model
         is_new = own.model_class is not spec.model_class or found.labels != task.labels
-        for name, usual in (("bilstm", False), *_HEAD.items()):
+        for name, usual in _HEAD.items():
             is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(found, spec, new_head=is_new)
@@ -224,16 +188,13 @@ def build_model(
         sentences = [*report.sentences(found.path), *_what_is_read(settings, spec, found)]
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)
-    if settings.lora_rank:
-        lora.add_factors(model, settings.lora_rank)
-        sentences = [*sentences, lora.describe(model)]
     return model, sentences
 
 
 def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoint) -> list[str]:
     """What the head reads of a text, where that may be something else than the pooler on [CLS]."""
     pooling = spec.arguments.get("pooling", "cls")
-    pools = "pooling" in spec.model_class.argument_checks and not spec.arguments.get("bilstm")
+    pools = "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, found.pooling) == ("cls", "cls"):
         return []
     read = "[CLS] through the pooler" if pooling == "cls" else f"the {pooling} over a text's tokens"
@@ -242,25 +203,6 @@ def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoi
         why = f"as {found.path} does; --pooling=cls reads [CLS] through the pooler"
         why = "as --few_shot does" if settings.few_shot else why
     return [f"The head reads {read}, {why}."]
-
-
-def rate_shares(variables: Iterable[Any], num_blocks: int, decay: float) -> dict[str, float]:
-    """By the path of each variable, what its rate is of the head's; {} where all are alike.
-
-    Each block has ``decay`` of the rate of the block above, the highest one of the head's; the
-    embeddings are below the lowest. Source: Howard and Ruder 2018, "Universal Language Model
-    Fine-tuning", section 3.2, their "discriminative fine-tuning".
-    """
-    if decay == 1:
-        return {}
-    shares = {}
-    for variable in variables:
-        block = _BLOCK.search(variable.path)
-        below = num_blocks - int(block[1]) if block else 0
-        if _EMBEDDINGS.search(variable.path):
-            below = num_blocks + 1
-        shares[variable.path] = decay**below
-    return shares
 
 
 def _freeze(model: Any, blocks: int) -> None:

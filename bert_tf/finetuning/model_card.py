@@ -10,8 +10,8 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.model_card import about, description, use
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.reports import cards
-from bert_tf.results.summary import fold_line, score
-from bert_tf.tasks.task import TEST, UNLABELLED
+from bert_tf.results.summary import score
+from bert_tf.tasks.task import TEST
 from bert_tf.untrusted import markdown_code, one_line
 
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
@@ -32,10 +32,10 @@ def model_card(
     name = os.path.basename(os.path.abspath(settings.model_dir))
     sets = ["train", *results["scores"], *([TEST] if settings.test_file else ())]
     files = _files(settings, list(dict.fromkeys([*results.get("rows", {}), *sets])))
-    starts = _starts(settings)
+    start = _start(settings)
     return cards.card(
         one_line(name),
-        _opening(checkpoint, starts, files),
+        _opening(checkpoint, start, files),
         description(checkpoint),
         cards.section("Data", *_data(settings, results, files)),
         cards.section("Scores", *_scores(results)),
@@ -57,7 +57,7 @@ def _header(
     name: str,
     files: Mapping[str, str],
 ) -> dict[str, Any]:
-    known, start = about(checkpoint), _starts(settings)[0]
+    known, start = about(checkpoint), _start(settings)
     evaluated = [
         {
             "task": {"type": known["pipeline_tag"]},
@@ -74,10 +74,8 @@ def _header(
         )
     ]
     names = (name for scores in results["scores"].values() for name in scores)
-    named = [name for name in files if name in ("train", UNLABELLED, *results["scores"])]
+    named = [name for name in files if name in ("train", *results["scores"])]
     return {
-        "language": list(settings.language or ()),
-        "license": settings.license,
         "base_model": start.removeprefix(HUB_SCHEME) if start.startswith(HUB_SCHEME) else "",
         "datasets": list(dict.fromkeys(files[name] for name in named)),
         "metrics": list(dict.fromkeys(names)),
@@ -90,27 +88,25 @@ def _files(settings: FineTuningSettings, sets: Sequence[str]) -> dict[str, str]:
     """By set, the name of the file or of the published data; folders may say who the user is."""
     published = f"GLUE {settings.glue}" if settings.glue else None
     named = {"train": published or settings.train_file, TEST: published or settings.test_file}
-    named[UNLABELLED] = settings.unlabelled_file
     other = published or settings.dev_file or settings.train_file
     return {name: os.path.basename(str(named.get(name) or other)) for name in sets}
 
 
-def _starts(settings: FineTuningSettings) -> list[str]:
-    """What the training started from: addresses of the hub without their revisions, or names."""
-    return [
-        start.split("@")[0] if start.startswith(HUB_SCHEME) else os.path.basename(start.rstrip("/"))
-        for start in (settings.init_checkpoint, settings.backward_checkpoint)
-        if start
-    ]
+def _start(settings: FineTuningSettings) -> str:
+    """What the training started from: an address of the hub without its revision, or a name."""
+    start = settings.init_checkpoint
+    if start.startswith(HUB_SCHEME):
+        return start.split("@")[0]
+    return os.path.basename(start.rstrip("/"))
 
 
 # === The text ===
 
 
-def _opening(checkpoint: Checkpoint, starts: Sequence[str], files: Mapping[str, str]) -> str:
+def _opening(checkpoint: Checkpoint, start: str, files: Mapping[str, str]) -> str:
     return (
         f"A {checkpoint.model.class_name}, fine-tuned by `bert_tf` {bert_tf.__version__} from "
-        f"{' and '.join(map(markdown_code, starts))} on {markdown_code(files['train'])}."
+        f"{markdown_code(start)} on {markdown_code(files['train'])}."
     )
 
 
@@ -126,8 +122,6 @@ def _data(
     for name, file in files.items():
         if name == "train":
             role = "trained on"
-        elif name == UNLABELLED:
-            role = "trained on, with the teacher's answers for labels"
         elif name == _deciding(results):
             role = "scored; its scores decided which weights were kept"
         else:
@@ -135,9 +129,8 @@ def _data(
         rows.append((name, cards.cell(file), f"{sizes[name]:,}" if name in sizes else "", role))
     yield cards.table(("set", "from", "examples", "use"), rows)
     if not (settings.glue or settings.dev_file) and "dev" in files:
-        part = f"one of {settings.folds} folds" if settings.folds else f"{settings.dev_fraction:g}"
         yield (
-            f"`dev` is {part} of {markdown_code(files['train'])}, held out "
+            f"`dev` is {settings.dev_fraction:g} of {markdown_code(files['train'])}, held out "
             f"of the training by the seed {settings.seed}; equal texts are on one side only."
         )
 
@@ -145,27 +138,16 @@ def _data(
 def _scores(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for name, scores in results["scores"].items():
-        intervals = results.get("intervals", {}).get(name, {})
         for metric in sorted(scores, key=lambda metric: metric != results["headline"]):
-            ends = " to ".join(score(metric, end, scores) for end in intervals.get(metric, ()))
-            shown = score(metric, scores[metric], scores)
-            rows.append((name, cards.cell(metric), shown, ends))
+            rows.append((name, cards.cell(metric), score(metric, scores[metric], scores)))
     if not rows:
         yield "Nothing was evaluated: there was no set to evaluate on."
         return
-    yield cards.table(("set", "score", "value", "95% interval"), rows)
-    if results.get("folds"):
-        yield f"{fold_line(results)}."
-    if any(row[-1] for row in rows):
-        yield (
-            "The interval is of resampled rows: how far the choice of these rows could have moved "
-            "the score. What another seed would give is not in it."
-        )
+    yield cards.table(("set", "score", "value"), rows)
     deciding = _deciding(results)
     if deciding is not None:
         runs = len(results.get("runs", ()))
-        several = runs > 1 and not results.get("folds")
-        kept = f"the best of {runs:,} runs, after" if several else "those of"
+        kept = f"the best of {runs:,} runs, after" if runs > 1 else "those of"
         yield (
             f"The kept weights are {kept} epoch {results['best']['epoch']:.3g}, chosen by "
             f"{markdown_code(results['headline'])} on `{deciding}`, which makes the scores on "
@@ -199,8 +181,7 @@ def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
     others = [
         name
         for name, value in chosen.items()
-        if (value != defaults[name] or name in results.get("grid", ()))
-        and name not in (*_SETTINGS, *PATHS, *MAY_DIFFER)
+        if value != defaults[name] and name not in (*_SETTINGS, *PATHS, *MAY_DIFFER)
     ]
     values = {name: results.get(name, chosen[name]) for name in (*_SETTINGS, *others)}
     values["metric"] = results["headline"]
@@ -229,7 +210,6 @@ def _limits(
         f"A row has at most {settings.max_seq_length:,} tokens, [CLS] and [SEP] among them: of "
         "what is longer, the model sees that much at once."
     )
-    if not settings.language:
-        yield "Which languages its vocabulary and its training serve is not recorded."
+    yield "Which languages its vocabulary and its training serve is not recorded."
     if checkpoint.labels and not checkpoint.multi_label:
         yield "It always answers one of its classes, also where none of them fits."

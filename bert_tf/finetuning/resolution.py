@@ -14,8 +14,7 @@ from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
 from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
 
-from . import google_flags, little_text
-from .grid import combinations
+from . import google_flags
 from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
@@ -23,7 +22,6 @@ from .settings import (
     FineTuningSettings,
     flag_defaults,
     is_in_tables,
-    parse_setting,
 )
 
 
@@ -36,9 +34,6 @@ def settings_from_flags(
     said = flag_fields.said_without_effect(values, google_flags.WITHOUT_EFFECT)
     predicts = "python -m bert_tf.predict predicts with a model that is trained"
     said += flag_fields.said_of_training(values, ("do_predict", "do_eval"), predicts)
-    taken, usual = little_text.defaults_of(settings.to_dict(), given), flag_defaults()
-    if any(taken[flag] != usual[flag] for flag in taken):
-        said.append(little_text.describe(settings.init_checkpoint, taken, usual))
     return settings, said
 
 
@@ -47,7 +42,6 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     wanted = {**flag_defaults(), **given}
     wanted["task"] = task = _task(wanted["task"], wanted["tfds"])
     check(FineTuningSettings, wanted, given)
-    _check_grid(wanted, given)
     if wanted["test_has_labels"] is None:
         wanted["test_has_labels"] = task in LABELLED_TESTS
     if task in KINDS:
@@ -60,9 +54,8 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
         wanted |= _on_frozen_features(wanted, given)
     if wanted["few_shot"]:
         wanted |= {name: v for name, v in FEW_SHOT_DEFAULTS.items() if name not in given}
-    wanted |= little_text.defaults_of(wanted, given)
-    wanted["init_layers"] = [int(number) for number in wanted["init_layers"] or ()] or None
-    wanted["num_train_epochs"] = int(wanted["num_train_epochs"])
+    if wanted["num_train_epochs"] is not None:
+        wanted["num_train_epochs"] = int(wanted["num_train_epochs"])
     return FineTuningSettings(**wanted)
 
 
@@ -126,22 +119,6 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
     wanted["delimiter"] = check_delimiter(wanted["delimiter"])
 
 
-def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Whether every combination is one that a run could have."""
-    if wanted["grid"] is None:
-        return
-    found = combinations(wanted["grid"], wanted["trials"], wanted["seed"], parse_setting)
-    for name in found[0]:
-        if name in given:
-            raise ValueError(f"--grid chooses --{name} itself: leave it out.")
-    no_search = dict.fromkeys(("grid", "trials", "max_search_hours"))
-    for values in found:
-        try:
-            check(FineTuningSettings, {**wanted, **values, **no_search}, values)
-        except ValueError as error:
-            raise ValueError(f"--grid={wanted['grid']}: {error}") from error
-
-
 def _on_frozen_features(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What is other with ``--feature_based``, which becomes the variants' names."""
     names = wanted["feature_based"]
@@ -178,15 +155,13 @@ def check_tables(settings: FineTuningSettings) -> None:
     is_new = not os.path.isdir(settings.model_dir)
     if not is_new or settings.glue or settings.skip_bad_rows or not columns:
         return
-    texts = list(_names(columns, settings.kind.texts))
-    ids = [*texts, settings.id_column]
+    ids = [*_names(columns, settings.kind.texts), settings.id_column]
     # What else names columns, as where an answer starts, may be of labelled files alone.
     labelled = [*ids, *_names(columns, [settings.kind.label, *settings.kind.others])]
     tables = [
         (settings.train_file, labelled),
         (settings.dev_file, labelled),
         (settings.test_file, labelled if settings.test_has_labels else ids),
-        (settings.unlabelled_file, texts),
     ]
     for path, names in tables:
         if path is not None and paths.is_local_file(path):

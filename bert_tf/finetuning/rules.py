@@ -3,7 +3,6 @@
 A rule is as ``cli.flag_rules`` says: what is wrong, in a sentence, or "".
 """
 
-import itertools
 from collections.abc import Sequence
 
 from bert_tf.choices import LONG_TEXTS, SIMILARITY_LOSSES
@@ -82,7 +81,7 @@ OF_MEANS = refuses(
     "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls out.",
 )
 WITHOUT_OTHER_HEADS = without(
-    *("bilstm", "teacher", "class_weights", "label_smoothing", "classifier_dropout"),
+    *("class_weights", "label_smoothing"),
     says="--{flag} fits its own head, and --{other} is for a head that is trained: leave one of "
     "the two out.",
 )
@@ -125,36 +124,9 @@ COMPARES_NO_ROWS = refuses(
     "leave it out, and give a --train_batch_size that fits, or --remat.",
 )
 WHOLE = refuses(
-    lambda number, _: not (number >= 1 and number % 1 == 0),
+    lambda number, _: number is not None and not (number >= 1 and number % 1 == 0),
     "--{flag}={value:g}: expected a whole number of 1 or more.",
 )
-TEACHES = refuses(
-    lambda path, values: bool(path) and not values["distillation_weight"],
-    "--distillation_weight=0: nothing would be learned of --{flag}: leave it out, or give a weight "
-    "above 0.",
-)
-
-
-def at_with_lora(default: float) -> Rule:
-    """With LoRA the blocks stay as they are, and the flag at its default."""
-    return refuses(
-        lambda value, values: bool(values["lora_rank"]) and value != default,
-        "--{flag} is for training the blocks, which --lora_rank leaves as they are: leave one of "
-        "the two out.",
-    )
-
-
-def are_blocks(name: str, values: Values, given: Given) -> str:
-    """The numbers of blocks ascend."""
-    blocks = [str(number) for number in values[name] or ()]
-    shown = f"--{name}={','.join(blocks)}"
-    if not all(block.isdecimal() and block.isascii() and len(block) < 7 for block in blocks) or (
-        name in given and not blocks
-    ):
-        return f"{shown}: expected numbers of blocks, counted from 0, as 0,5."
-    if any(int(one) >= int(other) for one, other in itertools.pairwise(blocks)):
-        return f"{shown}: expected each block once, ascending."
-    return ""
 
 
 # === Frozen features ===
@@ -194,15 +166,6 @@ ON_DEV = refuses(
 KEEPS_BEST = refuses(
     lambda runs, values: runs > 1 and not _evaluates(values),
     f"--{{flag}} keeps the best on a dev set: {_GIVE_DEV}",
-)
-OF_SEARCHES = refuses(
-    lambda hours, values: (
-        hours is not None
-        and values["restarts"] == 1
-        and not any(values[flag] for flag in ("sweep", "grid", "folds", "feature_based"))
-    ),
-    "--{flag} is for several runs, and one is asked for: leave it out, or give --grid, --restarts "
-    "or --folds.",
 )
 
 

@@ -18,6 +18,7 @@ from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
 
+from .model import with_usual
 from .model_card import model_card
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import check_inputs, prepare, train, write_outputs
@@ -35,6 +36,7 @@ def run(
     strategy = open_devices(settings.strategy, settings.precision)
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
+    settings, sentence = with_usual(settings, directory)
     with contextlib.ExitStack() as stack:
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
@@ -53,6 +55,8 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
+        if sentence:
+            print(sentence)
         material = prepare(settings, directory, moved, strategy)
         material = dataclasses.replace(material, callbacks=tuple(callbacks))
         if settings.is_search:

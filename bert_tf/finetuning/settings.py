@@ -22,23 +22,21 @@ from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, 
 from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
 
 from . import google_flags, rules
-from .grid import NAMES, combinations
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("export", "max_search_hours", "remat"),
+        *("export", "remat"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset(
-    {
-        *("data_dir", "train_file", "dev_file", "test_file", "unlabelled_file"),
-        *("init_checkpoint", "backward_checkpoint", "teacher"),
-    }
-)
+PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
 
+# Up to so many units (hidden_size) of the weights to start from: the rate and the epochs that such
+# weights learn best with. Google's 24 miniatures were released with rates from 3e-4 to 3e-5.
+BY_SIZE = ((128, 1e-3, 10), (256, 3e-4, 3), (512, 1e-4, 3))
+USUAL = (5e-5, 3)  # of all larger ones, and of the paper
 # The paper does not say how the BiLSTM was trained.
 FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 # SetFit's.
@@ -237,14 +235,16 @@ class FineTuningSettings:
     )
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
     learning_rate: float = flag_fields.number(
-        5e-5,
-        "The highest rate. The paper's: 5e-5 to 2e-5. By default 5e-5, or 1e-3 for weights that a "
-        "pre-training of this library left which saw little text.",
+        None,
+        "The highest rate. The paper's: 5e-5 to 2e-5. By default it follows the size: "
+        + "".join(f"{rate:g} up to {units} units (hidden_size), " for units, rate, _ in BY_SIZE)
+        + f"{USUAL[0]:g} above.",
         rules=[within(lambda rate: rate > 0, "above 0")],
     )
     num_train_epochs: int = flag_fields.number(
-        3,
-        "How often each example is seen; a whole number. By default 3, or 10 for such weights.",
+        None,
+        f"How often each example is seen; a whole number. By default {USUAL[1]}, and "
+        f"{BY_SIZE[0][2]} up to {BY_SIZE[0][0]} units.",
         rules=[rules.WHOLE],
     )
     max_steps: int | None = flag_fields.integer(
@@ -272,30 +272,10 @@ class FineTuningSettings:
         "How much matrices and embeddings decay in each step, as a share of the rate.",
         least=0.0,
     )
-    layer_decay: float = flag_fields.number(
-        1.0,
-        "Each block's rate, as a share of the rate of the block above. The head has the full rate, "
-        "the embeddings the lowest. 0.9 often helps with few examples; 1: the same rate for all.",
-        rules=[
-            rules.NOT_FROZEN,
-            rules.at_with_lora(1.0),
-            within(lambda value: 0 < value <= 1, "above 0 and at most 1"),
-        ],
-    )
     hidden_dropout_prob: float | None = flag_fields.number(
         None,
-        "The share of hidden values that dropout sets to 0; by default the checkpoint's.",
-        rules=[rules.NOT_FROZEN, rules.SHARE],
-    )
-    attention_probs_dropout_prob: float | None = flag_fields.number(
-        None,
-        "The share of attention weights that dropout sets to 0; by default the checkpoint's.",
-        rules=[rules.NOT_FROZEN, rules.SHARE],
-    )
-    classifier_dropout: float | None = flag_fields.number(
-        None,
-        "The share of the head's inputs that dropout sets to 0; by default the value of "
-        "--hidden_dropout_prob.",
+        "The share of hidden values, of attention weights and of the head's inputs that dropout "
+        "sets to 0; by default the checkpoint's.",
         rules=[rules.NOT_FROZEN, rules.SHARE],
     )
     label_smoothing: float = flag_fields.number(
@@ -331,56 +311,11 @@ class FineTuningSettings:
         least=1,
         rules=[rules.for_kinds, needs("few_shot")],
     )
-    init_layers: Sequence[int] | None = flag_fields.words(
-        None,
-        "Start from these blocks of --init_checkpoint only, counted from 0: 0,5 makes a student of "
-        "two blocks. By default all.",
-        heading="A smaller model",
-        rules=[rules.are_blocks],
-    )
-    teacher: str | None = flag_fields.string(
-        None,
-        "Distillation: the directory of a fine-tuned model for the same task and classes. The new "
-        "model learns from its predictions, in addition to the labels.",
-        rules=[rules.for_kinds],
-    )
-    unlabelled_file: str | None = flag_fields.string(
-        None,
-        "--teacher: more texts, without labels: a table with the text columns of the training set. "
-        "They contribute only the teacher's loss.",
-        rules=[rules.for_kinds, needs("teacher"), rules.TEACHES],
-    )
-    distillation_weight: float = flag_fields.number(
-        0.5,
-        "--teacher: the weight of the teacher's answers in the loss; the labels have the rest of "
-        "1.",
-        least=0.0,
-        most=1.0,
-        rules=[rules.for_kinds, needs("teacher")],
-    )
-    distillation_temperature: float = flag_fields.number(
-        2.0,
-        "--teacher: what both models' logits are divided by before they are compared; above 1, "
-        "less probable classes count more.",
-        rules=[
-            rules.for_kinds,
-            needs("teacher"),
-            within(lambda value: 0 < value < float("inf"), "above 0"),
-        ],
-    )
     freeze: int = flag_fields.integer(
         0,
         "Do not train the embeddings and this many of the lowest blocks.",
         least=0,
         heading="What is trained",
-        rules=[rules.NOT_FROZEN, rules.at_with_lora(0)],
-    )
-    lora_rank: int = flag_fields.integer(
-        0,
-        "LoRA: train only the pooler, the head, and factors of this rank next to each attention's "
-        "matrices. 8 is usual, with ten times the usual --learning_rate. The kept weights are "
-        "plain: the factors are merged into them. 0: train all weights.",
-        least=0,
         rules=[rules.NOT_FROZEN],
     )
     pooling: str | None = flag_fields.choice(
@@ -390,12 +325,7 @@ class FineTuningSettings:
         "max: all tokens, without a pooler. By default what --init_checkpoint was trained for: "
         "mean for most models of sentence-transformers, cls for others. similarity: what a text's "
         "vector is, by default mean.",
-        rules=[
-            rules.NOT_FROZEN,
-            without(
-                "bilstm", says="--{flag} and --{other} both say what the head reads: leave one out."
-            ),
-        ],
+        rules=[rules.NOT_FROZEN],
     )
     normalize: bool | None = flag_fields.switch(
         None,
@@ -410,12 +340,6 @@ class FineTuningSettings:
         "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
         "anchor, too).",
         rules=[rules.for_kinds],
-    )
-    bilstm: bool = flag_fields.switch(
-        False,
-        "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "
-        'and the head ("+ BiLSTM" in section 5.1 of the paper).',
-        rules=[rules.NOT_FROZEN],
     )
     feature_based: str | None = flag_fields.words(
         None,
@@ -439,13 +363,6 @@ class FineTuningSettings:
             ),
         ],
     )
-    backward_checkpoint: str | None = flag_fields.string(
-        None,
-        "--feature_based, as ELMo: a model of pretrain --objective=rtl, whose frozen states stand "
-        "beside those of --init_checkpoint, a model of --objective=ltr of the same sizes and "
-        "vocabulary.",
-        rules=[rules.for_kinds, needs("feature_based")],
-    )
     metric: str | None = flag_fields.string(
         None,
         "The dev score that decides which weights are kept, and which of several runs is best; by "
@@ -453,13 +370,6 @@ class FineTuningSettings:
         "docs/evaluation.md lists those of each task.",
         heading="Evaluation",
         rules=[rules.ON_DEV, rules.is_score],
-    )
-    eval_steps: int = flag_fields.integer(
-        0,
-        "How many steps between evaluations, in addition to the one at the end of each epoch. 0: "
-        "no others.",
-        least=0,
-        rules=[rules.ON_DEV],
     )
     early_stopping_epochs: int = flag_fields.integer(
         0,
@@ -489,47 +399,11 @@ class FineTuningSettings:
             ),
         ],
     )
-    grid: str | None = flag_fields.string(
-        None,
-        "Train with every combination of some values and keep the best: "
-        "'learning_rate=1e-5,3e-5;train_batch_size=16,32'. It varies " + ", ".join(NAMES) + ".",
-        rules=[
-            rules.ON_DEV,
-            one_of("choose settings", "sweep"),
-        ],
-    )
-    trials: int | None = flag_fields.integer(
-        None,
-        "How many combinations of --grid to try, drawn with --seed; learning_rate=1e-5..1e-4 then "
-        "draws from the whole range.",
-        least=1,
-        rules=[needs("grid", "--{flag} are drawn from --grid, which is not given.")],
-    )
-    max_search_hours: float | None = flag_fields.number(
-        None,
-        "With several runs: start no more of them after this many hours; the best so far is kept.",
-        rules=[rules.OF_SEARCHES, within(lambda value: value > 0, "above 0")],
-    )
     restarts: int = flag_fields.integer(
         1,
         "How many seeds to train with, from --seed on; the best on the dev set is kept.",
         least=1,
         rules=[rules.KEEPS_BEST],
-    )
-    folds: int | None = flag_fields.integer(
-        None,
-        "Cross-validate: split --train_file into this many folds, each with its share of every "
-        "class, and evaluate on each fold what was trained on the others. The mean and the "
-        "deviation of the scores are printed, and the mean decides a --grid.",
-        least=2,
-        most=1000,
-        rules=[
-            without(
-                *("dev_file", "dev_fraction", "teacher", "feature_based"),
-                says="--{flag} evaluates on each part of --train_file, and --{other} is not for "
-                "that: leave one of the two out.",
-            ),
-        ],
     )
     precision: str = flag_fields.choice(
         "float32",
@@ -577,15 +451,7 @@ class FineTuningSettings:
     @property
     def is_search(self) -> bool:
         """Whether several runs are asked for."""
-        several = self.restarts > 1 or self.folds
-        return bool(self.sweep or self.grid or several or self.variants)
-
-    @property
-    def tried(self) -> list[dict[str, Any]]:
-        """The combinations of ``--grid`` to train with; [] without it."""
-        if self.grid is None:
-            return []
-        return combinations(self.grid, self.trials, self.seed, parse_setting)
+        return bool(self.sweep or self.restarts > 1 or self.variants)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
@@ -612,12 +478,3 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 def flag_defaults() -> dict[str, Any]:
     """The flags' defaults by name."""
     return flag_fields.defaults(FineTuningSettings)
-
-
-def parse_setting(name: str, text: str) -> Any:
-    """A flag's value, as the command line would read its text."""
-    values = flags.FlagValues()
-    define_flags(values)
-    value = values[name].parser.parse(text)
-    # A range of --grid draws whole numbers where both of its ends are whole.
-    return int(value) if name == "num_train_epochs" and value % 1 == 0 else value

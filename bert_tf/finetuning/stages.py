@@ -22,7 +22,7 @@ from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
 
-from . import few_shot, teacher
+from . import few_shot
 from .data import Sets, read_task
 from .model import Start, build_model, model_spec, open_start
 from .resolution import table_columns
@@ -35,10 +35,9 @@ _UNSURE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares; ``sets`` are what was read, before ``--folds``."""
+    """What every run of a fine-tuning shares."""
 
     task: Task
-    sets: Sets
     start: Start
     examples: Examples
     strategy: tf.distribute.Strategy
@@ -68,13 +67,9 @@ def check_inputs(
     fingerprints = sets.fingerprints()
     # A run that has a state of its own, or has ended, opens it no more: it may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
-    for flag in ("init_checkpoint", "backward_checkpoint"):
-        path = getattr(settings, flag)
-        if path and (flag in moved or opens_start):
-            start = open_checkpoint(path)
-            fingerprints[f"--{flag}"] = start.fingerprint()
-    if settings.teacher and ("teacher" in moved or not directory.has_progress()):
-        fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task)[0].fingerprint()
+    if "init_checkpoint" in moved or opens_start:
+        start = open_checkpoint(settings.init_checkpoint)
+        fingerprints["--init_checkpoint"] = start.fingerprint()
     directory.check_inputs(fingerprints)
     return task, sets
 
@@ -98,9 +93,7 @@ def prepare(
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     for line in [*data_lines(task, examples), *label_lines(task)]:
         print(line, flush=True)
-    if settings.teacher:
-        examples = teacher.distil(settings, directory, task, sets, examples, strategy)
-    return Material(task, sets, start, examples, strategy)
+    return Material(task, start, examples, strategy)
 
 
 def train(
@@ -127,7 +120,6 @@ def train(
         "task": task.name,
         "headline": task.headline,
         "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
-        "intervals": intervals(evaluations, task.headline),
         "calibration": {
             name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
         },
@@ -162,7 +154,7 @@ def _undertraining(
     trained towards less certain answers says nothing by being less sure.
     """
     found = deciding.calibrate() if deciding and deciding.calibrate else None
-    softened = settings.label_smoothing or settings.teacher or settings.few_shot
+    softened = settings.label_smoothing or settings.few_shot
     if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
         return None
     phrase = (
@@ -199,14 +191,6 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
         if name != deciding:
             found[name] = task.evaluate(inference, name, thresholds)
     return {name: found[name] for name in task.dev_sets}
-
-
-def intervals(
-    evaluations: Mapping[str, Evaluation], headline: str
-) -> dict[str, dict[str, list[float]]]:
-    """By set, the 95% interval of the headline, where there is one."""
-    found = {name: evaluation.interval(headline) for name, evaluation in evaluations.items()}
-    return {name: {headline: [*interval]} for name, interval in found.items() if interval}
 
 
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:

@@ -25,8 +25,6 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.summaries import Summaries
 from bert_tf.training.trainer import Trainer
 
-from . import lora
-from .model import rate_shares
 from .objective import TaskObjective, training_batches
 from .settings import FineTuningSettings
 
@@ -84,13 +82,11 @@ class Training(Trainer):
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         with model.distribute_strategy.scope():
-            variables, blocks = learner.model.trainable_variables, model.config.num_hidden_layers
             optimizer = create_optimizer(
                 settings.optimizer,
                 self._schedule,
-                variables,
+                learner.model.trainable_variables,
                 weight_decay=settings.weight_decay,
-                rate_shares=rate_shares(variables, blocks, settings.layer_decay),
             )
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
@@ -143,12 +139,7 @@ class Training(Trainer):
                 self.train("Training", self.total_steps, self._makes_single_steps)
                 self.callbacks.end()
         self._summaries.flush()
-        # What is kept has no factors of LoRA: they are in the matrices.
-        kept = lora.plain_variables(self.model).items()
-        checkpoints.restore_latest(
-            self.directory.checkpoints, {f"model/{path}": variable for path, variable in kept}
-        )
-        lora.clear_factors(self.model)
+        checkpoints.restore_latest(self.directory.checkpoints, self._weights())
         if self.inference.kept is not None:
             self.inference.kept.clear()
             self.inference.kept.update(self._outputs_of_best)
@@ -181,8 +172,8 @@ class Training(Trainer):
 
     def next_pause(self) -> int:
         """The next step that may be followed by an evaluation."""
-        intervals = [self.steps_per_epoch, *filter(None, [self.settings.eval_steps])]
-        return min(self.total_steps, *((self.state.step // n + 1) * n for n in intervals))
+        each = self.steps_per_epoch
+        return min(self.total_steps, (self.state.step // each + 1) * each)
 
     def has_ended(self) -> bool:
         """Whether all steps are made, the best evaluation is too old, or a callback says so."""
@@ -202,9 +193,7 @@ class Training(Trainer):
 
     def is_evaluation_due(self) -> bool:
         """Whether the newest step is to be followed by an evaluation."""
-        every = self.settings.eval_steps
-        is_due = bool(every and self.state.step % every == 0)
-        return is_due or self.is_epochs_end() or self.callbacks.stops
+        return self.is_epochs_end() or self.callbacks.stops
 
     def is_save_due(self) -> bool:
         """Whether the newest step is to be followed by a save."""
@@ -270,9 +259,13 @@ class Training(Trainer):
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
+    def _weights(self) -> dict[str, Any]:
+        """The model's weights by their names in what is kept."""
+        return {f"model/{weight.path}": weight for weight in self.model.weights}
+
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
-        values = {f"model/{path}": value for path, value in lora.plain_values(self.model).items()}
+        values = checkpoints.copy_values(self._weights())
         self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:

@@ -22,11 +22,9 @@ apart into query, key and value:
 | bilstm_I/{forward,backward}_lstm/lstm_cell/{kernel,bias}     | (X, 4U), (4U,)     |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
 | tags/{kernel,bias}                                           | (2U, C), (C,)      |
-| bilstm/directions/{forward,backward}_lstm/lstm_cell/...      | as these, X = U = H|
 
 Letters: V vocabulary, P positions, T segment types, H hidden, F feed-forward, C classes, L hidden
-states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs. Behind a
-``bilstm`` a head's kernel has 2H rows.
+states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs.
 """
 
 import dataclasses
@@ -40,7 +38,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, is_count_or_none
+from bert_tf.modeling.base import BertModel, is_count_or_none, without_left
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.untrusted import is_number, one_line, quote
 
@@ -54,7 +52,7 @@ class StoredTensor:
         shape: as it will be read: kernels are (inputs, outputs).
         dtype: as stored, NumPy's or ml_dtypes' name.
         read: reads it from the file; nothing is kept, so each call reads again. Raises
-            ``ValueError`` where the file cannot be read or has changed since it was opened.
+            ``ValueError`` where the file cannot be read.
     """
 
     names: tuple[str, ...]
@@ -96,8 +94,8 @@ class ModelSpec:
     @property
     def known_elsewhere(self) -> bool:
         """Whether other libraries' formats have a place for the model."""
-        own = self.arguments.get("bilstm") or self.arguments.get("pooling", "cls") != "cls"
-        return self.model_class.known_elsewhere and not own
+        pools = self.arguments.get("pooling", "cls") != "cls"
+        return self.model_class.known_elsewhere and not pools
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """Whether a pooler reads the last token, where other libraries' reads the first."""
@@ -337,11 +335,11 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
         )
     if not isinstance(arguments, Mapping):
         raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
-    checks = MODEL_CLASSES[name].argument_checks
+    checks, arguments = MODEL_CLASSES[name].argument_checks, without_left(arguments)
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):
             argument = f"{one_line(key)}={quote(value)}"
             raise ValueError(f"{source}: {name} cannot be made with {argument}.")
     if "num_classes" in checks and "num_classes" not in arguments:
         raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
-    return ModelSpec(MODEL_CLASSES[name], dict(arguments))
+    return ModelSpec(MODEL_CLASSES[name], arguments)

@@ -1,11 +1,9 @@
 """A checkpoint of one format to another: tensor by tensor, then both run and compared."""
 
 import dataclasses
-import gc
-import hashlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +12,8 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 
-from . import FORMATS, google, keras_files, model_card, model_directory, sentence_transformers
-from .checkpoint import Checkpoint, StoredTensor
+from . import FORMATS, google, model_card, model_directory, sentence_transformers
+from .checkpoint import Checkpoint
 from .load import check_tensors
 from .recognition import open_checkpoint
 from .weights import assign, build_model, expected_shapes
@@ -24,41 +22,23 @@ from .weights import assign, build_model, expected_shapes
 TOLERANCE = 1e-5
 _SEED = 20181011  # the paper's date
 _BATCH, _MAX_TOKENS, _CHOICES = 2, 16, 3
-_MAX_WORDS = 64
-_OF_WORDS = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
-class Sample(NamedTuple):
-    """A checkpoint's digests of every weight, and the checkpoint with a few of its words."""
+def compare(first: Checkpoint, second: Checkpoint) -> dict[str, float]:
+    """Compares the weights, then the outputs on the same random tokens.
 
-    path: str
-    digests: Mapping[str, Any]
-    few: Checkpoint
-
-
-def take_sample(checkpoint: Checkpoint) -> Sample:
-    """Reads every weight of a whole checkpoint, one after the other, and keeps hardly anything."""
-    digests = {name: _digest(tensor) for name, tensor in checkpoint.tensors.items()}
-    return Sample(checkpoint.path, digests, _with_few_words(checkpoint))
-
-
-def compare(first: Sample, second: Sample) -> dict[str, float]:
-    """Compares the weights bit for bit, then runs both models on the same random tokens.
-
-    The models are run one after the other, with no more of the vocabulary than a few words: all of
-    it was compared already, and it may be half of a model. ``second`` may lack weights that its
-    format has no place for. Returned: by name, the largest absolute difference of each output.
+    ``second`` may lack weights that its format has no place for. Returned: by name, the largest
+    absolute difference of each output.
     """
-    changed = [name for name, digest in second.digests.items() if first.digests.get(name) != digest]
+    changed = [
+        name
+        for name, tensor in second.tensors.items()
+        if name not in first.tensors
+        or not np.array_equal(tensor.read(), first.tensors[name].read())
+    ]
     if changed:
         raise ValueError(f"The conversion of {first.path} has other weights: {listed(changed, 8)}.")
-    model = build_model(first.few.config, first.few.model, dtype="float32")
-    outputs = [_run(model, first.few)]
-    if (second.few.config, second.few.model) != (first.few.config, first.few.model):
-        del model
-        gc.collect()  # the first model goes before the second one comes
-        model = build_model(second.few.config, second.few.model, dtype="float32")
-    outputs.append(_run(model, second.few))
+    outputs = [_run(first), _run(second)]
     if outputs[0].keys() != outputs[1].keys():
         raise ValueError(
             f"{first.path} gives {', '.join(outputs[0])}, and the conversion gives "
@@ -78,39 +58,15 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
     return differences
 
 
-def _digest(tensor: StoredTensor) -> tuple[tuple[int, ...], bytes]:
-    """The shape, and a hash of the values as float32: one tensor is held at a time."""
-    values = np.ascontiguousarray(tensor.read().astype(np.float32, copy=False))
-    return values.shape, hashlib.sha256(values.data).digest()
-
-
-def _run(model: BertModel, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """A model's outputs by name, with all the weights of a checkpoint."""
+def _run(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """The outputs of a checkpoint's model by name."""
+    model = build_model(checkpoint.config, checkpoint.model, dtype="float32")
     assign(model, checkpoint.tensors)
     outputs = model(_random_inputs(model), training=False)
     if not isinstance(outputs, Mapping):
         outputs = {"logits": outputs}
     # encoder_outputs is a list of every layer's.
     return {key: np.array(value) for key, value in outputs.items()}
-
-
-def _with_few_words(checkpoint: Checkpoint) -> Checkpoint:
-    size = checkpoint.config.vocab_size
-    random = np.random.default_rng(_SEED)
-    words = np.sort(random.choice(size, min(size, _MAX_WORDS), replace=False))
-
-    def cut(tensor: StoredTensor) -> StoredTensor:
-        rows = tensor.read()[words]
-        return dataclasses.replace(tensor, shape=rows.shape, read=lambda: rows)
-
-    return dataclasses.replace(
-        checkpoint,
-        config=dataclasses.replace(checkpoint.config, vocab_size=len(words)),
-        tensors={
-            name: cut(tensor) if name in _OF_WORDS else tensor
-            for name, tensor in checkpoint.tensors.items()
-        },
-    )
 
 
 def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
@@ -132,17 +88,15 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
     return {key: values[key].astype(np.int32) for key in model.input}
 
 
-_MODULES = (model_directory, sentence_transformers, google, keras_files)
+_MODULES = (model_directory, sentence_transformers, google)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
-_OF_EVERY_MODEL = ("bert_tf", "keras")
 # By what a model is, the formats that have a word for it.
 _SAY = {
-    "both": FORMATS,
-    "ltr": (*_OF_EVERY_MODEL, "huggingface"),
-    "rtl": _OF_EVERY_MODEL,
-    "distilbert": (*_OF_EVERY_MODEL, "huggingface"),
+    "bert": FORMATS,
+    "causal": ("bert_tf", "huggingface"),
+    "distilbert": ("bert_tf", "huggingface"),
 }
-_SAID_BY = {"ltr": "is_decoder", "rtl": "right_to_left", "distilbert": "type_vocab_size is 0"}
+_SAID_BY = {"causal": "is_decoder", "distilbert": "type_vocab_size is 0"}
 
 
 class Conversion(NamedTuple):
@@ -150,14 +104,12 @@ class Conversion(NamedTuple):
 
     Attributes:
         checkpoint: what was read.
-        went: where each weight went, by its name in ``checkpoint``.
         left_out: weights that the other format's model has no place for.
         differences: the largest absolute difference of each output between the two.
         notes: sentences on what was assumed of the source, and on using the result.
     """
 
     checkpoint: Checkpoint
-    went: Mapping[str, str]
     left_out: tuple[str, ...]
     differences: Mapping[str, float]
     notes: tuple[str, ...]
@@ -170,23 +122,23 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 
     Args:
         source: a path that ``bert_tf.load`` takes.
-        target: a new directory, or for ``keras`` a new file that ends in ``.keras``.
+        target: a new directory.
         form: one of ``FORMATS``.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
     """
-    _check_target(target, form)
+    files.check_new(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
-    if not model.known_elsewhere and form not in _OF_EVERY_MODEL:
-        own = " with a BiLSTM" if model.arguments.get("bilstm") else ""
+    if not model.known_elsewhere and form != "bert_tf":
+        own = ""
         if (pooling := model.arguments.get("pooling", "cls")) != "cls":
             own = f" whose head reads the {pooling} over all tokens"
         raise ValueError(
             f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
-            f"expected one of {', '.join(_OF_EVERY_MODEL)}."
+            "expected --format=bert_tf."
         )
     config = checkpoint.config
-    what = "distilbert" if config.is_distilbert else config.direction
+    what = "distilbert" if config.is_distilbert else "causal" if config.is_decoder else "bert"
     if form not in _SAY[what]:
         kind = "DistilBERT's" if config.is_distilbert else "causal"
         raise ValueError(
@@ -194,16 +146,12 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             f"cannot say that: expected one of {', '.join(_SAY[what])}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
-    with files.scratch_directory(target) as folder:
-        # A file needs its name's ending, a directory is the scratch itself.
-        partial = os.path.join(folder, os.path.basename(target)) if form == "keras" else folder
-        sample = take_sample(checkpoint)
-        went = _WRITERS[form](checkpoint, partial)
-        differences = compare(sample, take_sample(_complete(open_checkpoint(partial))))
-        model_card.write_converted(checkpoint, partial, form)
-        _check_target(target, form)  # again: that took its time
-        files.move_new(partial, target)
-    left_out = tuple(name for name in checkpoint.tensors if name not in went)
+    with files.whole_directory(target) as folder:
+        _WRITERS[form](checkpoint, folder)
+        written = _complete(open_checkpoint(folder))
+        differences = compare(checkpoint, written)
+        model_card.write_converted(checkpoint, folder, form)
+    left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
     notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
     if checkpoint.task is not None and form != "bert_tf":
         notes += (
@@ -212,7 +160,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         )
     if checkpoint.not_computed:
         notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
-    return Conversion(checkpoint, went, left_out, differences, notes)
+    return Conversion(checkpoint, left_out, differences, notes)
 
 
 def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -227,21 +175,6 @@ def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
         values = ", ".join(f"{name}={value:g}" for name, value in checkpoint.thresholds.items())
         notes.append(f"Hugging Face has no place for the thresholds {values}.")
     return tuple(notes)
-
-
-def _check_target(target: str, form: str) -> None:
-    if form not in _WRITERS:
-        raise ValueError(f"There is no format {form!r} to write: expected {', '.join(FORMATS)}.")
-    if form == "keras" and not target.endswith(keras_files.SUFFIX):
-        raise ValueError(f"{target} has to end in {keras_files.SUFFIX}, or Keras will not open it.")
-    if form != "keras" and target.endswith(keras_files.SUFFIX):
-        raise ValueError(
-            f"{target} would be a directory, as {form} is: leave out {keras_files.SUFFIX}, or "
-            "choose the format keras."
-        )
-    files.check_new(target)
-    if form == "keras":
-        files.check_is_file(target)
 
 
 def _complete(checkpoint: Checkpoint) -> Checkpoint:

@@ -147,19 +147,17 @@ def _casing(folder: str) -> bool | None:
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a directory as the released ones are; gives where each weight went."""
+def write(checkpoint: Checkpoint, path: str) -> None:
+    """Writes a directory as the released ones are."""
     values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe_checkpoint(checkpoint)}
     write_json(os.path.join(path, CONFIG), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
-    spellings = {name: spell(name) for name in checkpoint.tensors}
     stored = (
-        (spelling.name, _as_float32(spelling.lay_out(checkpoint.tensors[name])))
-        for name, spelling in spellings.items()
+        (spell(name).name, _as_float32(spell(name).lay_out(tensor)))
+        for name, tensor in checkpoint.tensors.items()
     )
     bundles.write(os.path.join(path, bundles.RELEASED), stored)
-    return {name: spelling.name for name, spelling in spellings.items()}
 
 
 def _as_float32(tensor: StoredTensor) -> StoredTensor:

@@ -370,11 +370,10 @@ def _name_in(architecture: str, name: str) -> str:
     return (_PREFIX if is_in_encoder(name) and not is_whole else "") + there
 
 
-def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+def write(checkpoint: Checkpoint, path: str) -> None:
     """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
 
-    Gives where each weight went, but for those that Hugging Face's class has no place for: the
-    pooler of a token classifier.
+    A weight that Hugging Face's class has no place for stays out: a token classifier's pooler.
     """
     spec = checkpoint.model
     _check_reads_no_first_token(checkpoint.path, checkpoint.config, spec)
@@ -390,14 +389,11 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     if checkpoint.tokenization is not None:
         write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)
     without_pooler = architecture.removeprefix(_DISTIL) in _WITHOUT_POOLER
-    went = {
-        name: _name_in(architecture, name)
-        for name in checkpoint.tensors
-        if not (name.startswith("pooler/") and without_pooler)
-    }
     entries = (
-        dataclasses.replace(NAMES.spell(name).lay_out(checkpoint.tensors[name]), names=(there,))
-        for name, there in went.items()
+        dataclasses.replace(
+            NAMES.spell(name).lay_out(tensor), names=(_name_in(architecture, name),)
+        )
+        for name, tensor in checkpoint.tensors.items()
+        if not (name.startswith("pooler/") and without_pooler)
     )
     safetensors.write_file(os.path.join(path, WEIGHTS), entries, {"format": "pt"})
-    return went

@@ -211,7 +211,7 @@ def _wanted_model(
         return ModelSpec(model_class, merged)
     if model_class is BertEncoder:
         arguments = {"pooler": found.has_pooler, **arguments}
-    if "pooling" in model_class.argument_checks and not arguments.get("bilstm"):
+    if "pooling" in model_class.argument_checks:
         arguments = {"pooling": checkpoint.pooling, **arguments}
     if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(

@@ -57,8 +57,7 @@ def use(checkpoint: Checkpoint) -> str:
         cards.code('import bert_tf\n\nmodel = bert_tf.load("path/of/this/directory")', "python")
     ]
     config = checkpoint.config
-    said_there = config.direction != "rtl" and not spec.pools_last_token(config)
-    if spec.known_elsewhere and said_there:
+    if spec.known_elsewhere and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)
         names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]
         calls = "\n".join(f'{name}.from_pretrained("path/of/this/directory")' for name in names)

@@ -138,19 +138,16 @@ def _below_model(name: str) -> str:
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a directory of this library; gives where each weight went."""
-    went: dict[str, str] = {}
+def write(checkpoint: Checkpoint, path: str) -> None:
+    """Writes a directory of this library."""
     values = {}
     for whole, names in group_by_variable(checkpoint.tensors).items():
         owner = _ENCODER if is_in_encoder(whole) else _default_name(checkpoint.model)
-        variable = f"{_MODEL}{owner}/{whole}"
-        values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
-        went.update(dict.fromkeys(names, variable))
+        value = read_variable([checkpoint.tensors[name] for name in names])
+        values[f"{_MODEL}{owner}/{whole}"] = to_tensor(value)
     directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
     checkpoints.write(directory, 0, values, {})
     write_all_but_weights(checkpoint, path)
-    return went
 
 
 def write_all_but_weights(checkpoint: Checkpoint, path: str) -> None:

@@ -251,16 +251,13 @@ def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a Hugging Face directory; one of sentence-transformers where there is an embedding.
-
-    Gives where each weight went, as ``hugging_face.write`` does.
-    """
+def write(checkpoint: Checkpoint, path: str) -> None:
+    """Writes a Hugging Face directory; one of sentence-transformers where there is an embedding."""
     embedding = checkpoint.sentence_embedding
     encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LINEAR}
-    went = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
+    hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
     if embedding is None:
-        return went
+        return
     width, size = checkpoint.config.hidden_size, checkpoint.model.arguments.get("dense_size")
     is_there = {_DENSE: size is not None, _NORMALIZE: embedding.normalize}
     kinds = [kind for kind in _KINDS if is_there.get(kind, True)]
@@ -296,7 +293,5 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
         tf.io.gfile.makedirs(os.path.dirname(weights))
         safetensors.write_file(weights, layer, {"format": "pt"})
-        went |= {key: f"{folders[2]}/{there}" for key, there in _LINEAR.items()}
     for name, values in files.items():
         write_json(os.path.join(path, name), values)
-    return went

@@ -1,12 +1,14 @@
-"""What files of tensors share: whether one has changed, and checkpoints of several files."""
+"""What files of tensors share: where they are, and checkpoints of several files."""
 
 import os
+import tempfile
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from bert_tf.files import read_json_object, readable
-from bert_tf.untrusted import MAX_TENSORS, quote
+from bert_tf.paths import local_path
+from bert_tf.untrusted import quote
 
 from .checkpoint import StoredTensor
 
@@ -47,17 +49,17 @@ def open_shards(
     return tensors
 
 
-def file_state(path: str) -> tuple[int, int]:
-    """A file's size in bytes and the time of its last change in nanoseconds."""
-    with readable(path):
-        stat = tf.io.gfile.stat(path)
-    return stat.length, stat.mtime_nsec
+class LocalFile:
+    """A file on this machine; of another file system a copy, which goes with this object."""
 
-
-def check_unchanged(path: str, state: tuple[int, int]) -> None:
-    """Raises a ``ValueError`` where a file is no longer as ``file_state`` saw it."""
-    if file_state(path) != state:
-        raise ValueError(f"{path} has changed since it was opened: open it again.")
+    def __init__(self, path: str) -> None:
+        local = local_path(path)
+        with readable(path):
+            if local is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
+                local = os.path.join(self._folder.name, os.path.basename(path))
+                tf.io.gfile.copy(path, local)
+        self.path = local
 
 
 def _weight_map(index_path: str) -> dict[str, str]:
@@ -66,11 +68,6 @@ def _weight_map(index_path: str) -> dict[str, str]:
         raise ValueError(
             f"{index_path}: expected weight_map, an object of tensors' and files' names, got "
             f"{quote(weight_map)}."
-        )
-    if len(weight_map) > MAX_TENSORS:
-        raise ValueError(
-            f"{index_path} names {len(weight_map):,} tensors: expected at most {MAX_TENSORS:,}, "
-            "more than any BERT has."
         )
     for shard in weight_map.values():
         if not isinstance(shard, str) or not is_plain_name(shard):

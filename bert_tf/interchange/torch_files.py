@@ -13,7 +13,7 @@ from bert_tf.untrusted import one_line, quote
 
 from .checkpoint import StoredTensor
 from .safetensors import DTYPES
-from .tensor_files import check_unchanged, file_state, open_shards
+from .tensor_files import open_shards
 
 _DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}
 _ZIP = b"PK\x03\x04"
@@ -69,7 +69,6 @@ def _check_torch(path: str) -> None:
 def _open_file(path: str) -> dict[str, StoredTensor]:
     if "://" in path:
         raise ValueError(f"{path}: PyTorch reads local files only: copy it to a local disk first.")
-    state = file_state(path)
     try:
         with open(path, "rb") as file:
             mapped = file.read(len(_ZIP)) == _ZIP
@@ -79,7 +78,7 @@ def _open_file(path: str) -> dict[str, StoredTensor]:
     for name, tensor in _load(path, mapped).items():
         _check_tensor(path, name, tensor)
         read = (
-            functools.partial(_map_and_read, path, state, name)
+            functools.partial(_map_and_read, path, name)
             if mapped
             else functools.partial(_to_numpy, tensor)
         )
@@ -137,8 +136,7 @@ def _dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _map_and_read(path: str, state: tuple[int, int], name: str) -> np.ndarray:
-    check_unchanged(path, state)
+def _map_and_read(path: str, name: str) -> np.ndarray:
     return _to_numpy(_load(path, mapped=True)[name])
 
 

@@ -237,8 +237,6 @@ def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
         shapes |= dense_shapes(f"{layer}/intermediate", width, config.intermediate_size)
         shapes |= dense_shapes(f"{layer}/output", config.intermediate_size, width)
         shapes |= normalization_shapes(f"{layer}/output_layer_norm", width)
-    for encoder in spec.model_class.further_encoders(spec.arguments):
-        shapes |= {f"{encoder}/{name}": shape for name, shape in shapes.items()}
     if spec.has_pooler:
         shapes |= dense_shapes("pooler/dense", width, width)
     return shapes | spec.head_shapes(config)

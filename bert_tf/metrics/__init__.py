@@ -1,1 +1,1 @@
-"""Predictions against labels: scores, their intervals, calibration, the tasks' own files."""
+"""Predictions against labels: scores, calibration, the tasks' own files."""

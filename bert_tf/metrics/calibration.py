@@ -99,16 +99,12 @@ class Calibration:
     calibrated: Reliability
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: the temperature, the errors and losses, and the bins' columns."""
+        """Ready for JSON: the temperature, the errors and the losses."""
         return {
             "temperature": self.temperature,
             "decisions": self.count,
             **{
-                name: {
-                    "expected_calibration_error": found.error,
-                    "loss": found.loss,
-                    "bins": [one._asdict() for one in found.bins],
-                }
+                name: {"expected_calibration_error": found.error, "loss": found.loss}
                 for name, found in (("raw", self.raw), ("calibrated", self.calibrated))
             },
         }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .judging import Judged, Metric
+from .judging import Judged
 
 # How many documents of each query are ranked, as BEIR does.
 _RANKS = 1000
@@ -99,8 +99,4 @@ def judge_rankings(ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, flo
         "accuracy": is_hit[:, 0].astype(float),
         **{f"recall@{k}": is_hit[:, :k].sum(1) / counts for k in (10, 100)},
     }
-    return Judged(len(ranked), {name: _mean(values) for name, values in found.items()})
-
-
-def _mean(values: NDArray[np.float64]) -> Metric:
-    return lambda rows: float(values[rows].mean())
+    return Judged(len(ranked), {name: values.mean() for name, values in found.items()})

@@ -97,6 +97,14 @@ def is_rate_or_none(value: Any) -> bool:
     return value is None or (is_number and 0 <= value < 1)
 
 
+def without_left(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's arguments without those that no model has any more, where they ask for nothing.
+
+    Files of earlier versions name a BiLSTM, and a second encoder, of every model.
+    """
+    return {name: v for name, v in arguments.items() if v or name not in ("bilstm", "backward")}
+
+
 def dense_shapes(name: str, inputs: int, units: int) -> Shapes:
     """The weights of a dense layer."""
     return {f"{name}/kernel": (inputs, units), f"{name}/bias": (units,)}
@@ -160,11 +168,6 @@ class BertModel(keras.Model):
         """Whether the encoder has a pooler when the constructor gets these arguments."""
         given = arguments.get("pooler")
         return cls.pooler_by_default if given is None else bool(given)
-
-    @classmethod
-    def further_encoders(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Encoders as large as the first, without a pooler, by their names below the model's."""
-        return ()
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
@@ -287,7 +290,8 @@ class BertModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """The model that ``get_config`` describes, with new weights."""
-        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+        arguments = {**without_left(config), "config": BertConfig.from_dict(config["config"])}
+        return cls(**arguments)
 
 
 def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:

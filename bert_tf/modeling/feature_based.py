@@ -3,9 +3,7 @@
 Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and table 7.
 """
 
-import dataclasses
-import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -21,14 +19,14 @@ from .base import (
     Shapes,
     dense_shapes,
     is_count,
-    is_flag,
     is_rate_or_none,
     model_inputs,
     new_logits,
+    without_left,
 )
-from .bilstm import bilstm_shapes, new_bilstm
 from .dropout import Dropout
 from .encoder import BertEncoder
+from .keras_hooks import drop_seeds
 from .task_models import check_num_classes
 
 # By variant, how many blocks an encoder needs to have at least, as table 7 has them in its order.
@@ -72,41 +70,9 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
     return list(blocks[_READ[variant]])
 
 
-# What may differ between two encoders whose states are side by side.
-_OWN = frozenset(
-    {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "right_to_left"}
-)
-
-
-def check_backward(forward: BertConfig, backward: BertConfig) -> None:
-    """Checks that two encoders read from left to right and from right to left, at equal sizes."""
-    for name, config, expected in (("forward", forward, "ltr"), ("backward", backward, "rtl")):
-        if config.direction != expected:
-            seen = "both sides" if config.direction == "both" else config.direction
-            raise ValueError(
-                f"The {name} encoder sees {seen}, expected {expected}: --objective={expected} "
-                "trains one."
-            )
-    for name, value in dataclasses.asdict(forward).items():
-        if name not in _OWN and getattr(backward, name) != value:
-            raise ValueError(
-                f"The backward encoder has {name} {getattr(backward, name)}, and the forward one "
-                f"{value}: expected encoders of the same sizes."
-            )
-
-
-def frozen_states(
-    variant: str, encoders: Iterable[BertEncoder], inputs: Mapping[str, Any]
-) -> list[Any]:
-    """The hidden states that a variant reads of encoders that do not learn, the lowest first.
-
-    Those of several encoders are side by side, as in Peters et al. 2018 (ELMo), section 3.1.
-    """
-    read = [read_states(variant, encoder(inputs, training=False)) for encoder in encoders]
-    return [
-        ops.stop_gradient(ops.concatenate(states, axis=-1) if len(states) > 1 else states[0])
-        for states in zip(*read, strict=True)
-    ]
+def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
+    """What a variant reads of an encoder that does not learn, the lowest block first."""
+    return [ops.stop_gradient(s) for s in read_states(variant, encoder(inputs, training=False))]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -187,14 +153,9 @@ class LayerMixture(keras.layers.Layer):
 
 
 class FrozenEncoder:
-    """What makes a layer, or a model, keep its encoders frozen when all is made trainable."""
+    """What makes a layer, or a model, keep its encoder frozen when all is made trainable."""
 
     encoder: Any = None
-    backward: Any = None
-
-    def encoders(self) -> list[BertEncoder]:
-        """The encoder, and the one whose states are beside its, if any."""
-        return [encoder for encoder in (self.encoder, self.backward) if encoder is not None]
 
     @property
     def trainable(self) -> bool:
@@ -204,8 +165,8 @@ class FrozenEncoder:
     @trainable.setter
     def trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
-        for encoder in self.encoders():  # none yet, as a functional model is made
-            encoder.trainable = False
+        if self.encoder is not None:  # none yet, as a functional model is made
+            self.encoder.trainable = False
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -220,25 +181,19 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     it skips padding.
 
     Inputs: a dict of ``ENCODER_FEATURES``, each (B, S) int32. Output: (B, S, H) in the compute
-    dtype, (B, S, 4H) of ``concat_last_four``; twice as wide with a ``backward`` encoder. What
-    padding gets has no meaning.
+    dtype, (B, S, 4H) of ``concat_last_four``. What padding gets has no meaning.
 
     Args:
         encoder: a ``BertEncoder``, which is frozen from now on, here and wherever else it is used.
         variant: one of ``feature_based.VARIANTS``.
-        backward: ELMo's way (Peters et al. 2018): a second encoder, whose states stand beside those
-            of ``encoder``. The one reads from right to left (``config.right_to_left``), the other
-            from left to right, both at the same sizes.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 
     Attributes:
         encoder: as given.
-        backward: as given.
         mixture: the ``LayerMixture``.
 
     Raises:
-        ValueError: there is no such variant, the encoder has fewer blocks than it reads, or the two
-            encoders have other directions or sizes.
+        ValueError: there is no such variant, or the encoder has fewer blocks than it reads.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.modeling.base import model_inputs
@@ -252,21 +207,13 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        encoder: BertEncoder,
-        variant: str = "concat_last_four",
-        backward: BertEncoder | None = None,
-        **kwargs: Any,
+        self, encoder: BertEncoder, variant: str = "concat_last_four", **kwargs: Any
     ) -> None:
         check_variant(variant, encoder.config.num_hidden_layers)
-        if backward is not None:
-            check_backward(encoder.config, backward.config)
         super().__init__(**kwargs)
         self.supports_masking = True  # Keras asks compute_mask of no other layer
         self.encoder = encoder
-        self.backward = backward
-        for frozen in self.encoders():
-            frozen.trainable = False
+        encoder.trainable = False
         self.mixture = LayerMixture(variant, name="mixture", dtype=self.dtype_policy)
 
     @classmethod
@@ -275,7 +222,6 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
         path: str,
         variant: str = "concat_last_four",
         dtype: Any = None,
-        backward: str | None = None,
         **kwargs: Any,
     ) -> Self:
         """Makes the layer from a checkpoint of any format.
@@ -283,21 +229,18 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
         Args:
             path: what ``bert_tf.load`` takes.
             variant: one of ``feature_based.VARIANTS``.
-            dtype: a Keras dtype policy, the encoders' too; the global one by default.
-            backward: the path of the ``backward`` encoder's checkpoint, if any.
+            dtype: a Keras dtype policy, the encoder's too; the global one by default.
             **kwargs: ``name`` and ``trainable``, as for every Keras layer.
 
         Raises:
             ValueError: as ``bert_tf.load``, and as for the constructor.
         """
-        load = functools.partial(BertEncoder.from_checkpoint, pooler=False, dtype=dtype)
-        second = None if backward is None else load(backward)
-        return cls(load(path), variant, second, dtype=dtype, **kwargs)
+        encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
+        return cls(encoder, variant, dtype=dtype, **kwargs)
 
     def build(self, shapes: Mapping[str, Any]) -> None:
         """Makes the weights of a sum; the encoder has its own."""
-        width = self.encoder.config.hidden_size * len(self.encoders())
-        size = (*shapes[features.INPUT_WORD_IDS], width)
+        size = (*shapes[features.INPUT_WORD_IDS], self.encoder.config.hidden_size)
         self.mixture.build(
             {
                 features.EMBEDDING_OUTPUT: size,
@@ -307,7 +250,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
         """Gives the tokens' vectors, in training as elsewhere."""
-        return self.mixture(frozen_states(self.mixture.variant, self.encoders(), inputs))
+        return self.mixture(frozen_states(self.mixture.variant, self.encoder, inputs))
 
     def compute_mask(self, inputs: Mapping[str, Any], previous_mask: Any = None) -> Any:
         """(B, S) bool: True = real."""
@@ -319,20 +262,17 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
             **super().get_config(),
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "variant": self.mixture.variant,
-            "backward": keras.saving.serialize_keras_object(self.backward),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that ``get_config`` describes, with new weights."""
-        names = ("encoder", "backward")
-        encoders = {name: keras.saving.deserialize_keras_object(config[name]) for name in names}
-        return cls(**{**config, **encoders})
+        encoder = keras.saving.deserialize_keras_object(config["encoder"])
+        return cls(**{**without_left(config), "encoder": encoder})
 
 
 _LSTM_LAYERS = 2
 _VARIANT = "concat_last_four"
-_BACKWARD = "backward"
 _LSTM_UNITS = 768
 
 
@@ -362,22 +302,17 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         lstm_units: U, the width of each direction of each layer of the BiLSTM.
         dropout: the rate in front of each of its layers and of the dense layer; by default the
             config's ``hidden_dropout_prob``.
-        backward: ELMo's way (Peters et al. 2018): a second frozen encoder of the same sizes, which
-            reads from right to left, and whose states stand beside those of the first, which reads
-            from left to right (``config.is_decoder``). H is both widths then.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
 
     Attributes:
         encoder: the ``BertEncoder``, which has no pooler and does not learn.
-        backward: the second one, or ``None``.
         reader: the model of all that learns, on ``word_states``.
         variant: as given.
 
     Raises:
         ValueError: ``num_classes`` or ``lstm_units`` is less than 1, the rate is outside [0, 1),
-            there is no such variant, the encoder has too few blocks for it, or it does not read
-            from left to right and is to have a ``backward`` one beside it.
+            there is no such variant, or the encoder has too few blocks for it.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertFeatureTagger(config, num_classes=9, variant="last", lstm_units=8)
@@ -395,7 +330,6 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             "variant": lambda value: value in VARIANTS,
             "lstm_units": is_count,
             "dropout": is_rate_or_none,
-            "backward": is_flag,
         }
     )
     pooler_by_default = False
@@ -409,7 +343,6 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         variant: str = _VARIANT,
         lstm_units: int = _LSTM_UNITS,
         dropout: float | None = None,
-        backward: bool = False,
         name: str = "bert_feature_tagger",
         dtype: Any = None,
         **kwargs: Any,
@@ -420,12 +353,6 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             raise ValueError(f"lstm_units is {lstm_units}: expected 1 or more.")
         # === Layers ===
         encoder = BertEncoder(config, pooler=False, dtype=dtype)
-        encoders = [encoder]
-        if backward:
-            mirrored = dataclasses.replace(config, is_decoder=True, right_to_left=True)
-            check_backward(config, mirrored)
-            with keras.name_scope(name):
-                encoders.append(BertEncoder(mirrored, pooler=False, name=_BACKWARD, dtype=dtype))
         policy = encoder.dtype_policy
         rate = config.hidden_dropout_prob if dropout is None else dropout
 
@@ -435,7 +362,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         order = _words_first(word_index, config.max_position_embeddings)
         states = [
             ops.take_along_axis(state, order[:, :, None], axis=1)
-            for state in frozen_states(variant, encoders, inputs)
+            for state in frozen_states(variant, encoder, inputs)
         ]
         with keras.name_scope(name):
             reader = _new_reader(encoder, variant, states, lstm_units, num_classes, rate)
@@ -453,19 +380,12 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         # === Config ===
         self.set_config(config, policy)
         self.encoder = encoder
-        self.backward = encoders[1] if backward else None
-        for frozen in encoders:
-            frozen.trainable = False
+        encoder.trainable = False
         self.reader = reader
         self.num_classes = num_classes
         self.variant = variant
         self.lstm_units = lstm_units
         self.dropout_rate = rate
-
-    @classmethod
-    def further_encoders(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The one that reads from right to left, if any."""
-        return (_BACKWARD,) if arguments.get("backward") else ()
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
@@ -476,13 +396,13 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         outputs = {features.EMBEDDING_OUTPUT: None, features.ENCODER_OUTPUTS: blocks}
         states = len(read_states(variant, outputs))
         shapes: Shapes = {}
-        width = config.hidden_size * (1 + len(cls.further_encoders(arguments)))
+        width = config.hidden_size
         if variant not in UNLEARNED_VARIANTS:
             shapes = {"mixture/logits": (states,), "mixture/scale": ()}
         else:
             width *= states
         for layer in range(_LSTM_LAYERS):
-            shapes |= bilstm_shapes(f"bilstm_{layer}", width, lstm_units)
+            shapes |= _bilstm_shapes(f"bilstm_{layer}", width, lstm_units)
             width = 2 * lstm_units
         return shapes | dense_shapes("tags", width, arguments["num_classes"])
 
@@ -501,7 +421,6 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             "variant": self.variant,
             "lstm_units": self.lstm_units,
             "dropout": self.dropout_rate,
-            "backward": self.backward is not None,
         }
 
 
@@ -529,8 +448,28 @@ def _new_reader(
     mixture = LayerMixture(variant, name="mixture", dtype=policy)
     hidden = mixture([word_states[:, :, state] for state in range(len(states))])
     for layer in range(_LSTM_LAYERS):
-        bilstm = new_bilstm(lstm_units, f"bilstm_{layer}", policy)
+        bilstm = _new_bilstm(lstm_units, f"bilstm_{layer}", policy)
         hidden = bilstm(dropout(hidden), mask=is_word)
     logits = new_logits(config, num_classes, "tags", policy)(dropout(hidden))
     inputs = {features.WORD_STATES: word_states, features.WORD_INDEX: word_index}
     return keras.Model(inputs, logits, name="reader")
+
+
+def _new_bilstm(units: int, name: str, policy: keras.DTypePolicy) -> keras.layers.Bidirectional:
+    """(B, T, X) and a mask -> (B, T, 2 * U): each direction has ``units``, U."""
+    lstm = keras.layers.LSTM(units, return_sequences=True, name="lstm", dtype=policy)
+    bilstm = keras.layers.Bidirectional(lstm, name=name, dtype=policy)
+    # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
+    for direction in (bilstm.forward_layer, bilstm.backward_layer):
+        drop_seeds(direction.cell)
+    return bilstm
+
+
+def _bilstm_shapes(name: str, width: int, units: int) -> Shapes:
+    """The weights of one that reads vectors of a width."""
+    shapes: Shapes = {}
+    for direction in ("forward", "backward"):
+        cell = f"{name}/{direction}_lstm/lstm_cell"
+        shapes |= dense_shapes(cell, width, 4 * units)
+        shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
+    return shapes

@@ -129,8 +129,7 @@ class BertPretrainer(BertModel):
 
     Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``. With
     ``config.is_decoder`` the encoder is causal, and the masked-LM head's logits at a position are
-    of the next token, as the ablation of section 5.1 has it ("LTR"), or with ``right_to_left`` of
-    the token before.
+    of the next token, as the ablation of section 5.1 has it ("LTR").
 
     Inputs: the encoder's, and for the masked-LM head ``masked_lm_positions`` (B, P) int32.
     Outputs, float32: ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights
@@ -274,8 +273,9 @@ class BertPretrainer(BertModel):
     @classmethod
     def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
         """What the masked-LM head does; nothing without it."""
-        task = {"both": cls.hub_task, "ltr": "text-generation", "rtl": ""}[config.direction]
-        return task if arguments.get("mlm", True) else ""
+        if not arguments.get("mlm", True):
+            return ""
+        return "text-generation" if config.is_decoder else cls.hub_task
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

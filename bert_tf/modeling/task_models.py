@@ -16,13 +16,11 @@ from .base import (
     Shapes,
     dense_shapes,
     is_count,
-    is_flag,
     is_flag_or_none,
     is_rate_or_none,
     model_inputs,
     new_logits,
 )
-from .bilstm import BiLstm, bilstm_shapes
 from .dropout import Dropout
 from .encoder import BertEncoder
 from .pooling import Pooling
@@ -38,10 +36,6 @@ class TaskModel(BertModel):
     named for the task: its variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``, the
     encoder's ``bert_encoder/...``. Its dropout takes its seeds from the encoder's generator, so
     that the model has one.
-
-    With ``bilstm``, an argument of every such model, a bidirectional LSTM on the sequence output is
-    between (section 5.1): each direction as wide as the encoder, 2 * H for the dense layer. What
-    reads the pooled output reads both directions' last states then, and there is no pooler.
 
     What reads the pooled output has an argument ``pooling``: ``"cls"`` is the pooler on [CLS], as
     in the paper; ``"mean"`` and ``"max"`` are over the last states of all real tokens, [CLS] and
@@ -66,16 +60,15 @@ class TaskModel(BertModel):
         num_classes: int | None = None,
         pooler: bool | None = None,
         dropout: float | None = None,
-        bilstm: bool = False,
         pooling: str = "cls",
         name: str,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
         units = check_num_classes(num_classes) if self.units is None else self.units
-        check_pooling(pooling, bilstm)
+        check_pooling(pooling)
         # === Layers ===
-        has_pooler = self.has_pooler({"pooler": pooler, "bilstm": bilstm, "pooling": pooling})
+        has_pooler = self.has_pooler({"pooler": pooler, "pooling": pooling})
         encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
         policy = encoder.dtype_policy
         rate = config.hidden_dropout_prob if dropout is None else dropout
@@ -89,12 +82,8 @@ class TaskModel(BertModel):
         reader = None
         with keras.name_scope(name):
             read = states.get(self.reads)
-            if bilstm:
-                summarises = self.reads == features.POOLED_OUTPUT
-                reader = BiLstm(config, summarises, name="bilstm", dtype=policy)
-            elif pooling != "cls":
+            if pooling != "cls":
                 reader = Pooling(pooling, name="pooling", dtype=policy)
-            if reader is not None:
                 read = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
             logits = dense(head_dropout(read))
         outputs = self.to_outputs(logits, inputs)
@@ -104,7 +93,6 @@ class TaskModel(BertModel):
         self.set_config(config, policy)
         self.encoder = encoder
         self.dropout = head_dropout
-        self.bilstm = reader if bilstm else None
         self.pooling = pooling
         self._reader = reader
         if num_classes is not None:
@@ -113,21 +101,14 @@ class TaskModel(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """The dense layer's, and those of the BiLSTM in front of it."""
+        """The dense layer's."""
         units = arguments["num_classes"] if cls.units is None else cls.units
-        width = config.hidden_size
-        if not arguments.get("bilstm"):
-            return dense_shapes(cls.head, width, units)
-        return {
-            **bilstm_shapes("bilstm/directions", width, width),
-            **dense_shapes(cls.head, 2 * width, units),
-        }
+        return dense_shapes(cls.head, config.hidden_size, units)
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """As by default, but none by itself where a BiLSTM or another pooling takes its place."""
-        is_replaced = arguments.get("bilstm") or arguments.get("pooling", "cls") != "cls"
-        if is_replaced and arguments.get("pooler") is None:
+        """As by default, but none by itself where another pooling takes its place."""
+        if arguments.get("pooling", "cls") != "cls" and arguments.get("pooler") is None:
             return False
         return super().has_pooler(arguments)
 
@@ -152,7 +133,6 @@ class TaskModel(BertModel):
             "num_classes": getattr(self, "num_classes", None),
             "dropout": self.dropout.rate,
             "pooler": self.encoder.pooler is not None,
-            "bilstm": self.bilstm is not None,
             "pooling": self.pooling,
         }
         return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
@@ -163,14 +143,10 @@ def is_pooling(value: Any) -> bool:
     return value in HEAD_POOLINGS
 
 
-def check_pooling(pooling: str, bilstm: bool) -> None:
-    """Raises a ``ValueError`` for a pooling that no head has, and for two ways at once."""
+def check_pooling(pooling: str) -> None:
+    """Raises a ``ValueError`` for a pooling that no head has."""
     if not is_pooling(pooling):
         raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(HEAD_POOLINGS)}.")
-    if bilstm and pooling != "cls":
-        raise ValueError(
-            f"pooling={pooling!r} and bilstm=True both say what the head reads: give one of them."
-        )
 
 
 def check_num_classes(num_classes: int | None) -> int:
@@ -196,7 +172,6 @@ class BertClassifier(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
         pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
@@ -205,7 +180,7 @@ class BertClassifier(TaskModel):
 
     Raises:
         ValueError: ``num_classes`` is less than 1, the rate is outside [0, 1), or the pooling is
-            unknown or given with a BiLSTM, which takes its place.
+            unknown.
 
     >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=100), num_classes=3)
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -221,7 +196,6 @@ class BertClassifier(TaskModel):
         {
             "num_classes": is_count,
             "dropout": is_rate_or_none,
-            "bilstm": is_flag,
             "pooling": is_pooling,
         }
     )
@@ -235,7 +209,6 @@ class BertClassifier(TaskModel):
         dropout: float | None = None,
         name: str = "bert_classifier",
         dtype: Any = None,
-        bilstm: bool = False,
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
@@ -243,7 +216,6 @@ class BertClassifier(TaskModel):
             config,
             num_classes=num_classes,
             dropout=dropout,
-            bilstm=bilstm,
             pooling=pooling,
             name=name,
             dtype=dtype,
@@ -266,7 +238,6 @@ class BertRegressor(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
         pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
@@ -284,9 +255,7 @@ class BertRegressor(TaskModel):
 
     head = "regressor"
     units = 1
-    argument_checks = MappingProxyType(
-        {"dropout": is_rate_or_none, "bilstm": is_flag, "pooling": is_pooling}
-    )
+    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "pooling": is_pooling})
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -296,14 +265,12 @@ class BertRegressor(TaskModel):
         dropout: float | None = None,
         name: str = "bert_regressor",
         dtype: Any = None,
-        bilstm: bool = False,
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
         super().__init__(
             config,
             dropout=dropout,
-            bilstm=bilstm,
             pooling=pooling,
             name=name,
             dtype=dtype,
@@ -332,7 +299,6 @@ class BertTokenClassifier(TaskModel):
         pooler: whether the encoder has a pooler, which the model does not use.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -355,7 +321,6 @@ class BertTokenClassifier(TaskModel):
             "num_classes": is_count,
             "dropout": is_rate_or_none,
             "pooler": is_flag_or_none,
-            "bilstm": is_flag,
         }
     )
     pooler_by_default = False
@@ -370,7 +335,6 @@ class BertTokenClassifier(TaskModel):
         pooler: bool = False,
         name: str = "bert_token_classifier",
         dtype: Any = None,
-        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -378,7 +342,6 @@ class BertTokenClassifier(TaskModel):
             num_classes=num_classes,
             pooler=pooler,
             dropout=dropout,
-            bilstm=bilstm,
             name=name,
             dtype=dtype,
             **kwargs,
@@ -409,7 +372,6 @@ class BertSpanPredictor(TaskModel):
         pooler: whether the encoder has a pooler, which the model does not use.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -425,7 +387,7 @@ class BertSpanPredictor(TaskModel):
     head = "span"
     units = 2
     reads = features.SEQUENCE_OUTPUT
-    argument_checks = MappingProxyType({"pooler": is_flag_or_none, "bilstm": is_flag})
+    argument_checks = MappingProxyType({"pooler": is_flag_or_none})
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
     hub_task = "question-answering"
@@ -436,12 +398,9 @@ class BertSpanPredictor(TaskModel):
         pooler: bool = False,
         name: str = "bert_span_predictor",
         dtype: Any = None,
-        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config, pooler=pooler, dropout=0.0, bilstm=bilstm, name=name, dtype=dtype, **kwargs
-        )
+        super().__init__(config, pooler=pooler, dropout=0.0, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -492,7 +451,6 @@ class BertMultipleChoice(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
         pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
@@ -511,9 +469,7 @@ class BertMultipleChoice(TaskModel):
     head = "choice"
     units = 1
     contract = features.CHOICE_FEATURES
-    argument_checks = MappingProxyType(
-        {"dropout": is_rate_or_none, "bilstm": is_flag, "pooling": is_pooling}
-    )
+    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "pooling": is_pooling})
     hugging_face = "BertForMultipleChoice"
     hub_task = "multiple-choice"
 
@@ -523,14 +479,12 @@ class BertMultipleChoice(TaskModel):
         dropout: float | None = None,
         name: str = "bert_multiple_choice",
         dtype: Any = None,
-        bilstm: bool = False,
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
         super().__init__(
             config,
             dropout=dropout,
-            bilstm=bilstm,
             pooling=pooling,
             name=name,
             dtype=dtype,

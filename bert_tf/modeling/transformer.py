@@ -10,7 +10,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.choices import Direction
 from bert_tf.config import BertConfig
 
 from .activations import get_activation
@@ -141,24 +140,24 @@ class TokenRows:
 MASKED_SCORE = -30000.0
 
 
-def attention_bias(mask: Any, dtype: str, direction: Direction = "both") -> Any:
+def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
     """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
 
-    Causal attention has (B, 1, S, S), and ``MASKED_SCORE`` also at the keys that it does not see.
+    Causal attention has (B, 1, S, S), and ``MASKED_SCORE`` also at the keys behind the query.
     """
     bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
-    if direction == "both":
+    if not causal:
         return bias
     place = ops.arange(ops.shape(mask)[1])
-    sees = {"ltr": ops.less_equal, "rtl": ops.greater_equal}[direction]
+    sees = place[None, :] <= place[:, None]
     # One of both, not their sum: it would be near a float16's end.
-    return ops.where(sees(place[None, :], place[:, None]), bias, ops.cast(MASKED_SCORE, dtype))
+    return ops.where(sees, bias, ops.cast(MASKED_SCORE, dtype))
 
 
 # How tokens' queries, keys and values (R, 3 * H), of so many heads, and the (B, S) mask become
-# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says what
-# a token sees.
-Attend = Callable[[Any, Any, TokenRows, int, Dropout, Direction], Any]
+# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says
+# whether attention is causal.
+Attend = Callable[[Any, Any, TokenRows, int, Dropout, bool], Any]
 
 
 def split_heads(
@@ -181,12 +180,12 @@ def join_heads(contexts: Any) -> Any:
     return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (batch, sequence, heads * size))
 
 
-def attention_weights(query: Any, key: Any, real_tokens: Any, direction: Direction = "both") -> Any:
+def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
     """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1."""
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
     dtype = keras.backend.standardize_dtype(scores.dtype)
-    return ops.softmax(scores + attention_bias(real_tokens, dtype, direction), axis=-1)
+    return ops.softmax(scores + attention_bias(real_tokens, dtype, causal), axis=-1)
 
 
 def attend_at_once(
@@ -195,20 +194,20 @@ def attend_at_once(
     rows: TokenRows,
     heads: int,
     dropout: Callable[[Any], Any],
-    direction: Direction = "both",
+    causal: bool = False,
 ) -> Any:
     """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
     # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
     # the output of another reshape.
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
-    weights = attention_weights(query, key, real_tokens, direction)
+    weights = attention_weights(query, key, real_tokens, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
     return rows.from_batch(join_heads(ops.matmul(dropout(weights), value)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
-    """Scaled dot-product attention in N heads, to the real tokens that the config's sides have.
+    """Scaled dot-product attention in N heads, to the real tokens, or those among them so far.
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer``. One matrix product makes queries, keys and values: its kernel (H, 3 * H)
@@ -245,9 +244,9 @@ class SelfAttention(BertLayer):
         """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
         projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads = self.config.num_attention_heads
-        direction = self.config.direction
+        causal = self.config.is_decoder
         if training and self.attend is not None:
-            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, direction)
+            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
             contexts = attend_at_once(
                 projected,
@@ -255,14 +254,14 @@ class SelfAttention(BertLayer):
                 rows,
                 heads,
                 lambda weights: self.dropout(weights, training=training),
-                direction,
+                causal,
             )
         return self.attention_output(contexts)
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
         query, key, _ = split_heads(self.query_key_value(hidden), self.config.num_attention_heads)
-        return attention_weights(query, key, real_tokens, self.config.direction)
+        return attention_weights(query, key, real_tokens, self.config.is_decoder)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], *others: Any

@@ -88,16 +88,15 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
                 f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
                 f"that {settings.bert_config} has room for: give as many or fewer."
             )
-    objective = settings.objective
-    if config.direction not in ("both", objective):
-        sides = {"mlm": "both sides", "ltr": "the left", "rtl": "the right"}
+    causal = settings.objective == "ltr"
+    if config.is_decoder and not causal:
         raise ValueError(
             f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder): it "
-            f"predicts from {sides[config.direction]} alone, and --objective={objective} from "
-            f"{sides[objective]}: give --objective={config.direction}."
+            "predicts from the left alone, and --objective=mlm from both sides: give "
+            "--objective=ltr."
         )
-    sees: dict[str, Any] = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}
-    config = dataclasses.replace(config, **sees, **_overrides(settings.config_overrides))
+    overrides = _overrides(settings.config_overrides)
+    config = dataclasses.replace(config, is_decoder=causal, **overrides)
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             more = ", or set this one among --config_overrides" * (not settings.init_checkpoint)

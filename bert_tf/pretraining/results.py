@@ -19,11 +19,10 @@ from bert_tf.training.run_directory import RunDirectory
 from .settings import Phase
 
 # By the objective: what is predicted, and what the words are that are guessed.
-PREDICTED = {"mlm": "masked LM", "ltr": "next token", "rtl": "token before"}
+PREDICTED = {"mlm": "masked LM", "ltr": "next token"}
 _GUESSED = {
     "mlm": "each hidden in its held-out sentence",
     "ltr": "each after the beginning of its held-out sentence",
-    "rtl": "each before the end of its held-out sentence",
 }
 _SHOWN_GUESSES = 5
 _SHOWN_SENTENCES = 5
@@ -69,7 +68,7 @@ def fill_masks(
     """Lets the model guess words of sentences, one hidden at a time: of each sentence the surest.
 
     ``guessed`` says for how many of the sentence's ``hidden`` words the first guess was right. A
-    causal model guesses a word from those before it, or after it, which are the text then.
+    causal model guesses a word from those before it, which are the text then.
     """
     served = Served(
         model=model,
@@ -80,7 +79,7 @@ def fill_masks(
         options=ExportOptions(top_k=_SHOWN_GUESSES),
         guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
-    guess = _guess_from_one_side if model.config.is_decoder else _guess_hidden
+    guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden
     surest = []
     for sentence in sentences:
         rows = guess(served, hidden) if (hidden := _hide_words(sentence, tokenizer)) else []
@@ -107,23 +106,12 @@ def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dic
     ]
 
 
-def _guess_from_one_side(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     tokenizer, positions = served.tokenizer, served.max_seq_length
-    befores, afters = zip(*(text.split(MASK_TOKEN) for text, _ in hidden), strict=True)
-
-    def all_begin(number: int, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
-        return tf.concat([tf.fill([len(hidden), 1], number), pieces], 1)
-
-    ids = all_begin(tokenizer.cls_id, tokenizer.tokenize(befores))
+    befores = [text.split(MASK_TOKEN)[0] for text, _ in hidden]
+    begin = tf.fill([len(hidden), 1], tokenizer.cls_id)
+    ids = tf.concat([begin, tokenizer.tokenize(befores)], 1)
     places = ids.row_lengths() - 1
-    texts = [f"{text.rstrip()} ..." for text in befores]
-    if served.model.config.direction == "rtl":
-        # What the hidden word is makes no difference to those after it, but where it stands does.
-        end = tf.fill([len(hidden), 1], tokenizer.sep_id)
-        after = tf.concat([tokenizer.tokenize(afters), end], 1)
-        ids = tf.concat([ids, all_begin(tokenizer.mask_id, after)], 1)
-        places += 2
-        texts = [f"... {text.lstrip()}" for text in afters]
     fits = (ids.row_lengths() <= positions).numpy()  # a text too long for them has no guesses
     ids = ids[:, :positions]
     mask = tf.ones_like(ids).to_tensor()
@@ -137,7 +125,7 @@ def _guess_from_one_side(served: Served, hidden: Sequence[tuple[str, str]]) -> l
     scores, best = (found.numpy() for found in best_pieces(served, states))
     return [
         {
-            "text": texts[row],
+            "text": f"{befores[row].rstrip()} ...",
             "word": word,
             "guesses": [tokenizer.vocab[token] for token in best[row]],
             "probabilities": scores[row].tolist(),

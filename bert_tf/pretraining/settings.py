@@ -197,7 +197,7 @@ class PretrainingSettings:
     masking: Masking = choice(  # noqa: RUF009
         "token",
         get_args(Masking),
-        "What is masked at once: single pieces as in the paper, words, or spans of words.",
+        "What is masked at once: single pieces as in the paper, or words.",
     )
     mask_split: str = string(
         "80,10,10",
@@ -219,7 +219,7 @@ class PretrainingSettings:
         get_args(Objective),
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
-        "paper). rtl: the token before each, from those after it only.",
+        "paper).",
         rules=[rules.one_direction],
     )
 

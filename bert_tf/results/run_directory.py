@@ -22,7 +22,6 @@ class FineTuningDirectory(RunDirectory):
     | task.json         | what ``bert_tf.predict`` needs besides: columns, lengths          |
     | checkpoints/      | the weights of the best evaluation                                |
     | last/             | the whole state at the newest save, until the run has finished    |
-    | teacher/          | what --teacher says of the training set, until then               |
     | logs/             | TensorBoard's event files                                         |
     | dev/, test/, ...  | by set: predictions, worst errors, confusion matrix               |
     | skipped_rows.txt  | the bad rows that were left out                                   |
@@ -39,7 +38,6 @@ class FineTuningDirectory(RunDirectory):
         super().__init__(path)
         self.is_temporary = is_temporary
         self.last = os.path.join(path, "last")
-        self.teacher = os.path.join(path, "teacher")
         self.task = os.path.join(path, "task.json")
         self.described.append(self.task)
         self.skipped_rows = os.path.join(path, "skipped_rows.txt")
@@ -57,9 +55,8 @@ class FineTuningDirectory(RunDirectory):
         return checkpoints.has_finished(self.last)
 
     def delete_state(self) -> None:
-        """Deletes that state, and the teacher's answers, which a finished run does not need."""
+        """Deletes that state, which a finished run does not need."""
         checkpoints.delete_all(self.last)
-        checkpoints.delete_all(self.teacher)
 
     def has_checkpoint(self) -> bool:
         """Whether the training, or one of a sweep, has saved anything."""

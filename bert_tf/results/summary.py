@@ -1,7 +1,6 @@
 """What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
 
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_tf.metrics.calibration import FEW
@@ -38,22 +37,14 @@ def score(name: str, value: float, names: Collection[str]) -> str:
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
-def scores_line(
-    headline: str,
-    scores: Mapping[str, float],
-    intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> str:
-    """Scores in one line, the one that decides first, with their intervals where there are any.
+def scores_line(headline: str, scores: Mapping[str, float]) -> str:
+    """Scores in one line, the one that decides first.
 
-    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25}, {"f1": [0.2, 0.3]})
-    'f1 0.250 (95%: 0.200 to 0.300), accuracy 0.500'
+    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25})
+    'f1 0.250, accuracy 0.500'
     """
-    shown = []
-    for name in sorted(scores, key=lambda name: name != headline):
-        ends = " to ".join(score(name, end, scores) for end in intervals.get(name, ()))
-        between = f" (95%: {ends})" if ends else ""
-        shown.append(f"{one_line(name)} {score(name, scores[name], scores)}{between}")
-    return ", ".join(shown)
+    names = sorted(scores, key=lambda name: name != headline)
+    return ", ".join(f"{one_line(name)} {score(name, scores[name], scores)}" for name in names)
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -81,56 +72,6 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             f"off by {off:.3f} on average, without it by {raw:.3f}; the loss is {loss:.3f}, "
             f"without it {raw_loss:.3f}{few}"
         )
-    return lines
-
-
-_REJECT_BELOW = (0.5, 0.7, 0.9)
-
-
-def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
-    """What ``predict --reject_below`` would answer of a set, by the bins of its calibration.
-
-    >>> shares = ((0.45, 0.5), (0.75, 0.8), (0.95, 1.0))
-    >>> rejection_line("dev", [{"confidence": c, "decisions": 50, "share": s} for c, s in shares])
-    'on dev, predict --reject_below=0.5 answers 67% (90% right), 0.7 67% (90%), 0.9 33% (100%)'
-    """
-    total, parts = sum(one["decisions"] for one in bins), dict[float, str]()
-    for least in _REJECT_BELOW:
-        kept = [one for one in bins if one["confidence"] >= least]
-        answered = sum(one["decisions"] for one in kept)
-        right = sum(one["decisions"] * one["share"] for one in kept) / (answered or 1)
-        parts[least] = f"{answered / total:.0%} ({right:.0%})"
-    first, *others = _REJECT_BELOW
-    rest = "".join(f", {least:g} {parts[least]}" for least in others)
-    said = parts[first].replace(")", " right)")
-    return f"on {one_line(name)}, predict --reject_below={first:g} answers {said}{rest}"
-
-
-_CLASS_COLUMNS = ("precision", "recall", "f1")
-_MOST_CLASSES = 20
-
-
-def class_lines(classes: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table of the classes' scores for the screen, the worst F1 first, 20 at most.
-
-    >>> score = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "true": 3, "predicted": 6}
-    >>> for line in class_lines({"spam": score}):
-    ...     print(line)
-              precision  recall     f1   true  predicted
-    spam          0.500   1.000  0.667      3          6
-    """
-    ranked = sorted(classes, key=lambda name: classes[name]["f1"])[:_MOST_CLASSES]
-    names = {name: one_line(name) for name in ranked}
-    width = max([8, *map(len, names.values())])
-    lines = [f"{'':<{width}}  precision  recall     f1   true  predicted"]
-    for name in ranked:
-        precision, recall, f1 = (classes[name][column] for column in _CLASS_COLUMNS)
-        lines.append(
-            f"{names[name]:<{width}}  {precision:>9.3f}  {recall:>6.3f}  {f1:>5.3f}  "
-            f"{classes[name]['true']:>5,}  {classes[name]['predicted']:>9,}"
-        )
-    if len(classes) > len(ranked):
-        lines.append(f"and {len(classes) - len(ranked):,} more classes, in results.json")
     return lines
 
 
@@ -194,8 +135,6 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         print(sweep_table(results))
         if _has_layers(results):
             print(f"\n{layer_table(results)}")
-        if results.get("folds"):
-            print(f"\n{fold_line(results)}")
         print(f"\nBest: {results['best_run']}, kept in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
@@ -204,25 +143,13 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         # Of each process' steps but its first, which compiles the graph.
         trained += f", {duration(results['seconds'])} after the first, {speed}"
     print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
-    intervals, classes = results["intervals"], results["classes"]
     for name, scores in results["scores"].items():
-        line = scores_line(results["headline"], scores, intervals.get(name, {}))
-        print(f"  {name:<16}{line}")
-        for line in class_lines(classes[name]) if name in classes else ():
-            print(f"    {line}")
+        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
     for name, value in results["thresholds"].items():
         if name != TEMPERATURE:
             print(f"  threshold {name}: {value:g}, used for the scores and the predictions")
-    calibration = results.get("calibration", {})
-    for line in calibration_lines(calibration):
+    for line in calibration_lines(results.get("calibration", {})):
         print(f"  {line}")
-    for name, found in calibration.items():
-        # Of one class for each row; a tag or a label that may hold is not rejected.
-        if (
-            found["decisions"] == results.get("rows", {}).get(name)
-            and len(classes.get(name, ())) > 1
-        ):
-            print(f"  {rejection_line(name, found['calibrated']['bins'])}")
     if results["collapsed"]:
         print(
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
@@ -260,8 +187,7 @@ _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed
 
 def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The table of a sweep, its header first: a row for each configuration, the best first."""
-    others = results.get("grid", [])
-    rows: list[tuple[str, ...]] = [(*_COLUMNS[:3], *others, *_COLUMNS[3:])]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     headline = results["headline"]
     for entry in results["configurations"]:
         shown = {
@@ -270,44 +196,12 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]
         size, rate, epochs = (entry[name] for name in _SWEPT)
-        own = (entry[name] for name in others)
-        cells = (size, f"{rate:g}", epochs, *own, entry["runs"], *shown.values(), seed)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
     if not _has_layers(results):
         return rows
     layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
     return [(name, *row) for name, row in zip(layers, rows, strict=True)]
-
-
-def fold_line(results: Mapping[str, Any]) -> str:
-    """The best configuration's scores over its folds, the one that decides first.
-
-    >>> swept = {"train_batch_size": 8, "learning_rate": 1e-5, "num_train_epochs": 3}
-    >>> means = {"means": {"loss": 0.5, "f1": 0.8}, "deviations": {"loss": 0.01, "f1": None}}
-    >>> fold_line({"headline": "f1", "folds": 5, "configurations": [swept | means], **swept})
-    'Over 5 folds, mean and standard deviation: f1 0.800, loss 0.5 ± 0.01'
-    >>> fold_line({"headline": "f1", "folds": 5, "configurations": [
-    ...     swept | {"scored": 4, "means": {"f1": 0.8}, "deviations": {"f1": 0.1}}], **swept})
-    'Over 4 of 5 folds, mean and standard deviation: f1 0.800 ± 0.100'
-    """
-    headline, names = results["headline"], (*_SWEPT, *results.get("grid", ()))
-    entry = next(
-        entry
-        for entry in results["configurations"]
-        if all(entry[name] == results[name] for name in names)
-    )
-    means, deviations = entry["means"], entry["deviations"]
-    shown = []
-    for name in sorted(means, key=lambda name: name != headline):
-        spread = deviations[name]
-        shown.append(f"{one_line(name)} {score(name, means[name], means)}")
-        shown[-1] += "" if spread is None else f" ± {score(name, spread, means)}"
-    folds = results["folds"]
-    scored = entry.get("scored", folds)  # fewer where runs diverged, more with other seeds
-    over = f"{scored} of {folds}" if scored < folds else f"{folds}"
-    if scored > folds:
-        over = f"{scored} runs on {folds}"
-    return f"Over {over} folds, mean and standard deviation: {', '.join(shown)}"
 
 
 def sweep_table(results: Mapping[str, Any]) -> str:

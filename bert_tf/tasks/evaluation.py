@@ -12,7 +12,6 @@ import numpy as np
 
 from bert_tf.metrics.calibration import Calibration, fit_temperature
 from bert_tf.metrics.judging import Judged
-from bert_tf.metrics.resampling import Interval, bootstrap
 from bert_tf.modeling.base import TEMPERATURE
 
 Thresholds = Mapping[str, float]
@@ -90,7 +89,7 @@ class Evaluation:
     """A model on one data set.
 
     Scores are fractions of 1, or 0 to 100 where the official script says so; ``judged`` has those
-    of any of the rows, and of each class. ``constant`` says that the run has collapsed: every
+    of each class. ``constant`` says that the run has collapsed: every
     prediction is the same and should not be, or what ``constant_means`` says. ``confusion`` is
     (C, C) counts, row = expected, column = predicted. ``thresholds`` are those of the scores, by
     name, such as SQuAD's ``null``, and the temperature of the probabilities: decided on this set,
@@ -105,8 +104,3 @@ class Evaluation:
     constant_means: str = "every prediction is the same"
     calibrate: Callable[[], Calibration] | None = None
     judged: Judged | None = None
-
-    def interval(self, name: str) -> Interval | None:
-        """The 95% interval of a score; ``None`` where it cannot be resampled."""
-        metric = self.judged.metric(name) if self.judged else None
-        return bootstrap(metric, self.judged.count) if metric and self.judged else None

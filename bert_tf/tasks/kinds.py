@@ -149,8 +149,6 @@ _NULL = {
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
 _TEXTS_GIVEN = {"glue": "glue", "long_text": "long_text"}
-_TEACHER = ("teacher", "unlabelled_file", "distillation_weight")
-_TEMPERATURE = "distillation_temperature"
 KINDS = {
     kind.name: kind
     for kind in (
@@ -163,7 +161,7 @@ KINDS = {
             options=_LONG,
             given=_TEXTS_GIVEN,
             flags=(
-                *("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
+                *("class_weights", "label_smoothing", *_LONG),
                 *("few_shot", "few_shot_pairs"),
             ),
         ),
@@ -176,7 +174,7 @@ KINDS = {
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
+            flags=("class_weights", "label_smoothing", *_LONG),
         ),
         Kind(
             "regression",
@@ -188,7 +186,7 @@ KINDS = {
             ),
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=(*_TEACHER, *_LONG),
+            flags=tuple(_LONG),
         ),
         Kind(
             "tagging",
@@ -204,7 +202,7 @@ KINDS = {
             options={"document_context": _FLAG},
             given={"document_context": "document_context", "folder": "model_dir"},
             flags=(
-                *("feature_based", "lstm_units", "backward_checkpoint"),
+                *("feature_based", "lstm_units"),
                 *("class_weights", "label_smoothing"),
             ),
             default_texts=("words",),

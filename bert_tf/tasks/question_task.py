@@ -1,6 +1,5 @@
 """Question answering as a task of fine-tuning: the span of a context that answers a question."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.metrics.judging import judge_answers
+from bert_tf.metrics.judging import Judged
 from bert_tf.metrics.squad_predictions import (
     N_BEST_PREDICTIONS,
     NULL_ODDS,
@@ -210,9 +209,7 @@ class QuestionTask(Task):
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
         answers = outputs.answers(threshold)
-        exact, f1 = np.array([score_answer(answers[name], gold[name], version) for name in gold]).T
-        wrong = exact == 0
-        found = judge_answers(exact, f1, version=version)
+        wrong = np.array([score_answer(answers[n], gold[n], version)[0] == 0 for n in gold])
         scores[LOSS] = float(window_losses.mean())
         losses = np.zeros(len(items))
         for index in np.flatnonzero(wrong).tolist():
@@ -230,10 +227,7 @@ class QuestionTask(Task):
             constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
             mistakes=worst_mistakes(items, losses, wrong, show),
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
-            # By a threshold that is tuned on the set, the best F1 is the F1.
-            judged=dataclasses.replace(
-                found, metrics={**found.metrics, "best_f1": found.metrics["f1"]}
-            ),
+            judged=Judged(len(items), scores),
         )
 
     def _records(

@@ -75,11 +75,6 @@ class SimilarityTask(Task):
 
     def _model_arguments(self) -> dict[str, Any]:
         """No pooler: the vectors are of the last states."""
-        for flag in ("classifier_dropout", "bilstm"):
-            if getattr(self.training, flag):
-                raise ValueError(
-                    f"--{flag} is for a head, and a model of embeddings has none: leave it out."
-                )
         return {"pooler": False}
 
     _find_fault = staticmethod(number_fault)

@@ -96,8 +96,7 @@ class TaggingTask(Task):
     def _model_arguments(self) -> dict[str, Any]:
         variant, units = self.training.variant, self.training.lstm_units
         own = {} if variant is None else {"variant": variant, "lstm_units": units}
-        both = {"backward": True} if self.training.backward_checkpoint else {}
-        return {**super()._model_arguments(), **own, **both}
+        return {**super()._model_arguments(), **own}
 
     @property
     def usual_headline(self) -> str:

@@ -27,7 +27,6 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers import examples as read
 from bert_tf.untrusted import listed, one_line
 
-from .distillation import DistillationLoss, SoftLoss
 from .evaluation import Evaluation, Thresholds, joined
 from .inference import Inference
 from .kinds import kind_of
@@ -42,31 +41,22 @@ Items = Sequence[Any]
 LOSS = "loss"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
-# The set of texts that only a teacher labels.
-UNLABELLED = "unlabelled"
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
     """What a training asks of a task, by the flags' names; the defaults ask for nothing.
 
-    ``variant`` is the choice of layers of ``--feature_based``, ``backward_checkpoint`` whether the
-    states of a second encoder stand beside them.
+    ``variant`` is the choice of layers of ``--feature_based``.
     """
 
     metric: str | None = None
     label_smoothing: float = 0.0
     class_weights: str | None = None
-    classifier_dropout: float | None = None
     pooling: str | None = None
-    bilstm: bool = False
     variant: str | None = None
     lstm_units: int | None = None
-    backward_checkpoint: str | None = None
     similarity_loss: str | None = None
-    teacher: str | None = None
-    distillation_weight: float = 0.5
-    distillation_temperature: float = 2.0
 
 
 class Task(abc.ABC):
@@ -80,7 +70,6 @@ class Task(abc.ABC):
         test: by the set's name, examples to predict. A set may be empty.
         labels: the classes' names in the order of their ids; by default those of ``train`` or,
             without it, of the first set that has any.
-        unlabelled: what only a teacher labels, to be trained on behind the training set.
         training: what a training asks of it.
 
     ``headline`` is the score that decides which epoch, and which run, is best.
@@ -95,8 +84,6 @@ class Task(abc.ABC):
     loss_weights: ClassVar[Mapping[str, float] | None] = None
     # The loss where labels are smoothed or classes weighted.
     smoothed_loss: ClassVar[Callable[..., Any] | None] = None
-    # What a kind that may have a teacher learns of it.
-    soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
     # What its classes are called; "" without classes.
@@ -125,10 +112,9 @@ class Task(abc.ABC):
         test: Mapping[str, ExampleSet],
         *,
         labels: Sequence[str] = (),
-        unlabelled: Items = (),
         training: TrainingOptions = TrainingOptions(),
     ) -> None:
-        self.name, self.unlabelled = name, unlabelled
+        self.name = name
         self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
         self._train, self._sets = train, {**dev, **test}
@@ -171,17 +157,8 @@ class Task(abc.ABC):
             self._check_metric(training.metric)
             self.headline = training.metric
         self.model_arguments = self._model_arguments()
-        loss = self._loss()
-        if training.teacher is not None:
-            loss = DistillationLoss(
-                loss,
-                self.soft_loss,
-                self.num_outputs,
-                training.distillation_temperature,
-                training.distillation_weight,
-            )
         weights = {"loss_weights": self.loss_weights} if self.loss_weights else {}
-        self.compile_arguments: Mapping[str, Any] = {"loss": loss, **weights}
+        self.compile_arguments: Mapping[str, Any] = {"loss": self._loss(), **weights}
 
     @property
     @abc.abstractmethod
@@ -221,17 +198,7 @@ class Task(abc.ABC):
                 f"--pooling={training.pooling}: the head of {self.name} reads each token: leave it "
                 "out."
             )
-        if training.classifier_dropout is not None and "dropout" not in known:
-            raise ValueError(
-                f"--classifier_dropout={training.classifier_dropout:g}: the head of {self.name} "
-                "has no dropout: leave it out."
-            )
-        found: dict[str, Any] = {"num_classes": len(self.labels)} if self.classes else {}
-        if training.bilstm:
-            found["bilstm"] = True
-        if training.classifier_dropout is not None:
-            found["dropout"] = training.classifier_dropout
-        return found
+        return {"num_classes": len(self.labels)} if self.classes else {}
 
     def _loss(self) -> Any:
         """The loss of labels, smoothed or with weighted classes where either is asked for."""
@@ -249,11 +216,6 @@ class Task(abc.ABC):
     def compares_rows(self) -> bool:
         """Whether the loss compares examples of a batch with each other."""
         return getattr(self.compile_arguments["loss"], "compares_rows", False)
-
-    @property
-    def num_outputs(self) -> int:
-        """How many numbers a teacher gives for an example: the classes, or 1."""
-        return len(self.labels) or 1
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
@@ -299,23 +261,14 @@ class Task(abc.ABC):
         return self._train.items
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
-        """The training set, tokenised once: batches of features and labels.
-
-        Behind it is what has no labels, with that of the first example in their place.
-        """
+        """The training set, tokenised once: batches of features and labels."""
         items = self.training_items()
-        others = (dataclasses.replace(item, label=items[0].label) for item in self.unlabelled)
-        items = [*items, *others]
         found: Examples = self._rows(tokenizer, items, max_seq_length, labelled=True)
         return found
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
         lines = [self.counted.format(items=len(self.training_items()), rows=len(examples))]
-        if self.unlabelled:
-            lines.append(
-                f"{len(self.unlabelled):,} of them have no label: the teacher's answers are theirs."
-            )
         if examples.num_too_long:
             length = examples.max_seq_length
             lines.append(self._too_long().format(count=examples.num_too_long, length=length))
@@ -348,8 +301,7 @@ class Task(abc.ABC):
     def set_sizes(self) -> dict[str, int]:
         """By set, the training set first, how many examples were read."""
         sizes = {name: len(examples.items) for name, examples in self._sets.items()}
-        unlabelled = {UNLABELLED: len(self.unlabelled)} if self.unlabelled else {}
-        return {"train": len(self.training_items()), **unlabelled, **sizes}
+        return {"train": len(self.training_items()), **sizes}
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """How often each label occurs in a dev set, or (``None``) the training set; {} without."""

@@ -31,7 +31,6 @@ from bert_tf.readers.glue import write_glue_submission
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 
-from .distillation import class_divergence, classes_divergence, number_difference
 from .evaluation import (
     Evaluation,
     Mistake,
@@ -159,7 +158,6 @@ class ClassTask(_TextTask):
     smoothed_loss = SmoothedCrossEntropy
     classes = "classes"
     _headline = "accuracy"
-    soft_loss = staticmethod(class_divergence)
     read_table = staticmethod(read_classification)
 
     @property
@@ -238,7 +236,6 @@ class ClassesTask(_TextTask):
     _headline = "micro_f1"
     usual_loss = keras.losses.BinaryCrossentropy(from_logits=True)
     smoothed_loss = SmoothedClasses
-    soft_loss = staticmethod(classes_divergence)
     read_table = staticmethod(read_multilabel)
 
     @classmethod
@@ -359,7 +356,6 @@ class NumberTask(_TextTask):
     model_class = BertRegressor
     _headline = "spearman"
     usual_loss = staticmethod(squared_error)
-    soft_loss = staticmethod(number_difference)
     read_table = staticmethod(read_regression)
 
     def __init__(self, *data: Any, **options: Any) -> None:

@@ -115,7 +115,7 @@ def _encoded(
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
     """(B, S, L, H)."""
-    return tf.stack(frozen_states(model.variant, model.encoders(), rows), 2)
+    return tf.stack(frozen_states(model.variant, model.encoder, rows), 2)
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_each: int) -> tf.Tensor:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.choices import Direction
 from bert_tf.modeling.dropout import LEVELS, Dropout
 from bert_tf.modeling.transformer import (
     Attend,
@@ -40,7 +39,7 @@ def attend_in_groups(
     rows: TokenRows,
     heads: int,
     dropout: Dropout,
-    direction: Direction = "both",
+    causal: bool = False,
 ) -> tf.Tensor:
     """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts."""
     size, length = real_tokens.shape
@@ -57,9 +56,9 @@ def attend_in_groups(
             rows,
             heads,
             lambda weights: dropout(weights, training=True),
-            direction,
+            causal,
         )
-    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts, direction)
+    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts, causal)
 
     def attend(projected: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         contexts, masks = attention.forward(projected)
@@ -112,7 +111,7 @@ class _GroupedAttention:
         heads: int,
         dropout: Dropout,
         texts: int | tf.Tensor,
-        direction: Direction,
+        causal: bool,
     ) -> None:
         self._real_tokens = real_tokens
         self._numbers = rows.numbers
@@ -120,7 +119,7 @@ class _GroupedAttention:
         self._dropped, self._scale = dropout.dropped, dropout.scale
         self._seed = tf.cast(dropout.seed_generator.next(), tf.int32) if self._dropped else None
         self._texts = texts
-        self._direction = direction
+        self._causal = causal
         self._num_groups = (tf.shape(real_tokens)[0] + texts - 1) // texts
 
     def forward(self, projected: tf.Tensor) -> tuple[tf.Tensor, tf.TensorArray]:
@@ -173,7 +172,7 @@ class _GroupedAttention:
         """(G, N, L, L), before dropout."""
         # In this order TensorFlow fuses the three.
         scores = tf.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
-        bias = attention_bias(group.real_tokens, scores.dtype.name, self._direction)
+        bias = attention_bias(group.real_tokens, scores.dtype.name, self._causal)
         return tf.nn.softmax(scores + bias)
 
     def _draw(self, group: _Group) -> tf.Tensor:

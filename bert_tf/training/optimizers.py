@@ -1,7 +1,7 @@
 """Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -206,53 +206,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class LayerwiseAdam(AdamWeightDecay):
-    """``AdamWeightDecay`` with a share of the rate for each variable, its decay included.
-
-    Args:
-        learning_rate: as `AdamWeightDecay`.
-        rate_shares: by a variable's path, what its rate is multiplied with; 1 for those not named.
-        weight_decay: as `AdamWeightDecay`.
-        name: the optimizer's name, the first part of its variables' paths.
-        **kwargs: further arguments of `AdamWeightDecay`.
-
-    >>> import keras
-    >>> weight = keras.Variable([1.0], name="weight")
-    >>> optimizer = LayerwiseAdam(0.5, {"weight": 0.5}, weight_decay=0.0, epsilon=0.0)
-    >>> optimizer.apply([keras.ops.array([2.0])], [weight])
-    >>> round(float(weight[0]), 4)  # 1 - 0.25 * (0.1 * 2) / sqrt(0.001 * 4)
-    0.2094
-    """
-
-    def __init__(
-        self,
-        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
-        rate_shares: Mapping[str, float] | None = None,
-        *,
-        weight_decay: float | None = 0.01,
-        name: str = "layerwise_adam",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(learning_rate, weight_decay=weight_decay, name=name, **kwargs)
-        self.rate_shares = dict(rate_shares or {})
-
-    def build(self, var_list: Sequence[keras.Variable]) -> None:
-        """As `AdamWeightDecay`; notes each variable's share."""
-        if not self.built:
-            self._shares = [self.rate_shares.get(variable.path, 1.0) for variable in var_list]
-        super().build(var_list)
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Decays and updates one variable at its own rate, and updates its moments."""
-        share = self._shares[variable_index(self, variable)]
-        super().update_step(gradient, variable, tf.cast(learning_rate, variable.dtype) * share)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "rate_shares": self.rate_shares}
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
 class Lamb(AdamWeightDecay):
     """LAMB, for batches of thousands of rows.
 
@@ -334,7 +287,6 @@ def create_optimizer(
     weight_decay: float = 0.01,
     beta_2: float = 0.999,
     epsilon: float | None = None,
-    rate_shares: Mapping[str, float] | None = None,
     **kwargs: Any,
 ) -> AdamWeightDecay:
     """Creates and builds the optimizer of a pre-training or a fine-tuning.
@@ -353,8 +305,6 @@ def create_optimizer(
         weight_decay: the decay per unit of learning rate; 0 for none.
         beta_2: the decay of the second moment.
         epsilon: added to the root of the second moment, if not the optimizer's own.
-        rate_shares: by a variable's path, what its rate is multiplied with (``LayerwiseAdam``);
-            1 for those not named.
         **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm``.
 
     Returns:
@@ -362,7 +312,7 @@ def create_optimizer(
         variables, which name them in checkpoints, are the same in every process.
 
     Raises:
-        ValueError: the name is unknown, or that of an optimizer without shares of the rate.
+        ValueError: the name is unknown.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")])
@@ -373,10 +323,6 @@ def create_optimizer(
     if name not in OPTIMIZERS:
         raise ValueError(f"Unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}.")
     optimizer_class, own_epsilon, bias_correction = _KINDS[name]
-    if rate_shares:
-        if optimizer_class is not AdamWeightDecay:
-            raise ValueError(f"{name} has no shares of the rate: expected adam or adamw.")
-        optimizer_class, kwargs = LayerwiseAdam, {**kwargs, "rate_shares": rate_shares}
     optimizer = optimizer_class(
         learning_rate,
         weight_decay=weight_decay or None,

@@ -73,13 +73,8 @@ def test_what_needs_another_flag():
 BOUNDS = {
     FineTuningSettings: {
         "learning_rate": ((0.0,), 1e-9),
-        "layer_decay": ((0.0, 1.1), 1.0),
         "hidden_dropout_prob": ((-0.1, 1.0), 0.0),
-        "attention_probs_dropout_prob": ((-0.1, 1.0), 0.0),
-        "classifier_dropout": ((-0.1, 1.0), 0.0),
         "label_smoothing": ((-0.1, 1.0), 0.0),
-        "distillation_temperature": ((0.0, math.inf), 1e-9),
-        "max_search_hours": ((0.0,), 1e-9),
     },
     PretrainingSettings: {
         "held_out_fraction": ((-0.1, 1.0), 0.0),

@@ -42,7 +42,7 @@ def columns(tmp_path_factory):
 def finished(inputs, tmp_path_factory):
     """A run of 3 epochs of 6 steps that nothing interrupted: its directory."""
     model_dir = tmp_path_factory.mktemp("finished") / "run"
-    run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
+    run(settings(inputs, model_dir, test_file=inputs / "test.tsv"))
     return model_dir
 
 
@@ -65,7 +65,6 @@ def asked_for(inputs, sentence_model, tmp_path_factory):
     flags = {
         "max_steps": 8,
         "hidden_dropout_prob": 0.25,
-        "classifier_dropout": 0.5,
         "metric": "loss",
     }
     flags |= {"learning_rate": 3e-2, "weight_decay": 0.0, "init_checkpoint": sentence_model}

@@ -122,6 +122,7 @@ def arguments(inputs, model_dir, **changes):
         "max_seq_length": 16,
         "train_batch_size": 8,
         "learning_rate": 1e-3,
+        "num_train_epochs": None if changes.keys() & {"max_steps", "sweep", "few_shot"} else 3,
         "model_dir": model_dir,
         # It takes longer than all else; the tests of it ask for it.
         "export": False,

@@ -125,9 +125,7 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
     ("flags", "sentence"),
     [
         ({"pooling": "cls"}, "--few_shot reads the mean or the maximum over a text's tokens"),
-        ({"bilstm": True}, "--few_shot fits its own head, and --bilstm is for a head that is tr"),
         ({"class_weights": "balanced"}, "its own head, and --class_weights is for a head that"),
-        ({"classifier_dropout": 0.1}, "its own head, and --classifier_dropout is for a head tha"),
         ({"long_text": "windows"}, "--few_shot learns from the beginnings of texts: leave --long"),
         (
             {"text_columns": "text,label"},

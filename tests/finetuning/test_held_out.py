@@ -1,10 +1,9 @@
-import collections
 import dataclasses
 import operator
 
 import pytest
 
-from bert_tf.finetuning.held_out import hold_out, split_folds
+from bert_tf.finetuning.held_out import hold_out
 from bert_tf.readers.examples import (
     ChoiceExample,
     QuestionExample,
@@ -96,7 +95,6 @@ def test_pairs_that_share_a_text_stay_together(texts_of):
     assert not {int(item.id) % 7 for item in kept} & {int(item.id) % 7 for item in held_out}
     backwards = hold_out(items[::-1], 0.3, seed=3)[1]
     assert backwards[::-1] == held_out
-    assert len(set(split_folds(items, 7, seed=0)[:7])) == 7
 
 
 def test_scored_pairs_in_either_order_stay_together():
@@ -131,33 +129,6 @@ def test_a_tables_rows_are_no_documents():
 def test_one_of_a_few_is_held_out_and_never_all():
     assert [len(part) for part in hold_out(texts(2), 0.01, seed=0)[:2]] == [1, 1]
     assert [len(part) for part in hold_out(texts(2), 0.9, seed=0)[:2]] == [1, 1]
-
-
-# === Folds ===
-
-
-def test_folds_have_their_share_of_every_class():
-    labels = [*["rare"] * 13, *["other"] * 40, *["common"] * 147]
-    items = [TextExample(str(n), f"text {n}", None, label) for n, label in enumerate(labels)]
-    found = split_folds(items, 5, seed=1)
-    dealt = collections.Counter(zip(found, labels, strict=True))
-    for name, shares in (("rare", [2, 2, 3, 3, 3]), ("other", [8] * 5), ("common", None)):
-        counts = sorted(dealt[fold, name] for fold in range(5))
-        assert counts == (shares or [29, 29, 29, 30, 30])
-    assert {found.count(fold) for fold in range(5)} == {40}
-    assert split_folds(items, 5, seed=2) != found
-    backwards = split_folds(items[::-1], 5, seed=1)
-    assert backwards[::-1] == found
-
-
-def test_folds_keep_together_what_belongs_together():
-    items = [of_articles(n) for n in range(70)]
-    found = split_folds(items, 3, seed=0)
-    assert len({(item.title, fold) for item, fold in zip(items, found, strict=True)}) == 7
-    assert sorted(map(found.count, range(3))) == [20, 20, 30]
-    message = "--folds=8: only 7 parts of the 70 examples do not belong together .whole articles"
-    with pytest.raises(ValueError, match=message):
-        split_folds(items, 8, seed=0)
 
 
 @pytest.mark.parametrize(

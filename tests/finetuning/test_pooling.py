@@ -52,17 +52,15 @@ def test_a_run_says_what_its_head_reads(asked_for, inputs, tmp_path):
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.
     model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path)
     assert model.pooling == "mean" and not any("new (train before use)" in one for one in said)
-    for other in ({"pooling": "max"}, {"bilstm": True}):
-        model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path, **other)
-        assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in said)
-    assert model.encoder.pooler is None and model.classifier.kernel.shape == (32, 2)
+    model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path, pooling="max")
+    assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in said)
+    assert model.encoder.pooler is None
 
 
 def test_in_python(sentence_model):
     assert BertClassifier.from_checkpoint(sentence_model, num_classes=2).pooling == "mean"
     given = BertClassifier.from_checkpoint(sentence_model, num_classes=2, pooling="cls")
     assert given.pooling == "cls"
-    assert BertClassifier.from_checkpoint(sentence_model, num_classes=2, bilstm=True).bilstm
 
 
 def test_a_directory_says_what_its_head_reads(tmp_path):
@@ -72,9 +70,13 @@ def test_a_directory_says_what_its_head_reads(tmp_path):
     assert loaded.pooling == "cls"
     batch = loaded.preprocessor(TEXTS)
     np.testing.assert_array_equal(loaded(batch), model(batch))
-    arguments = {"pooler": False, "bilstm": True}
-    model = write_model(tmp_path / "bilstm", "BertSpanPredictor", arguments)
-    loaded = bert_tf.load(tmp_path / "bilstm")
-    assert loaded.get_config()["bilstm"] is True
-    for found, weight in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, weight)
+    # Files of earlier versions say of every model whether it has a BiLSTM.
+    for has in (False, True):
+        described = json.loads((tmp_path / "cls/model.json").read_text())
+        described["arguments"]["bilstm"] = has
+        described.pop("sha256", None)
+        (tmp_path / "cls/model.json").write_text(json.dumps(described))
+        if not has:
+            np.testing.assert_array_equal(bert_tf.load(tmp_path / "cls")(batch), model(batch))
+    with pytest.raises(ValueError, match="BertClassifier cannot be made with bilstm=True"):
+        bert_tf.load(tmp_path / "cls")

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 import types
@@ -7,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.finetuning import run as run_module
-from bert_tf.finetuning.model import build_model, open_start
+from bert_tf.finetuning.model import build_model, open_start, with_usual
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
@@ -46,7 +47,7 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
 
 
 def test_a_finished_run_shows_its_results_again(finished, inputs, capsys):
-    flags = {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+    flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
     printed = capsys.readouterr().out
     assert printed.startswith(f"{finished} holds this run, finished.")
@@ -61,7 +62,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
     def refuse(*arguments, **keywords):
         raise OSError("Read-only file system")
 
-    flags = {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+    flags = {"test_file": inputs / "test.tsv"}
     moved = shutil.copytree(inputs, tmp_path / "moved")
     write_checkpoint(moved / "other", seed=9)
     for name in ("tf.io.gfile.rename", "os.open", "tf.io.gfile.makedirs"):
@@ -84,14 +85,12 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
     [
         ({"max_seq_length": 64}, "--max_seq_length=64 is more than the 32 positions that .*tiny"),
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
-        ({"init_layers": "0,1"}, "--init_layers=0,1: expected numbers from 0 to 0, as .*tiny has"),
         ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
          "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"class_weights": "odd:2"}, "got 'odd:2', and the classes are neg, pos"),
-        ({"lora_rank": 17}, "^--lora_rank=17 is more than the 16 rows of a matrix of"),
         ({"init_checkpoint": "bare"}, "bare has no vocabulary .*: put its vocab.txt into"),
         ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks"),
     ],
@@ -114,7 +113,7 @@ def test_a_finished_run_is_exported_when_that_is_asked_for(
     model_dir = shutil.copytree(finished, tmp_path / "run")
     exported = []
     monkeypatch.setattr(run_module, "export_best", lambda *given: exported.append(given))
-    flags = {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+    flags = {"test_file": inputs / "test.tsv"}
     for export in (False, True, True):
         run(settings(inputs, model_dir, **flags, export=export))
     assert len(exported) == 1
@@ -171,3 +170,38 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
         np.testing.assert_array_equal(weight, weights[f"model/{path}"], path)
     assert model.get_config()["dropout"] == TINY.hidden_dropout_prob
     assert ["pooler" in sentence for sentence in sentences] == [True]
+
+
+@pytest.mark.parametrize(
+    ("units", "flags", "expected"),
+    [
+        (128, {}, (1e-3, 10)),
+        (130, {}, (3e-4, 3)),
+        (384, {}, (1e-4, 3)),
+        (768, {}, (5e-5, 3)),
+        (128, {"num_train_epochs": 2}, (1e-3, 2)),
+        (128, {"learning_rate": 2e-5}, (2e-5, 10)),
+    ],
+)
+def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expected):
+    start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
+    given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
+    asked = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
+    found, said = with_usual(asked, FineTuningDirectory(asked.model_dir))
+    assert (found.learning_rate, found.num_train_epochs) == expected
+    for name in ("learning_rate", "num_train_epochs"):
+        assert (f"--{name}={getattr(found, name):g}" in said) == (name not in flags)
+    assert said.startswith(f"By default for {units} units: --")
+
+
+def test_a_run_goes_on_with_its_default_rate_when_its_start_is_gone(inputs, tmp_path, capsys):
+    start = write_checkpoint(tmp_path / "start")
+    asked = settings(
+        inputs, tmp_path / "run", learning_rate=None, init_checkpoint=start, max_steps=1
+    )
+    run(asked)
+    assert "By default for 16 units: --learning_rate=0.001.\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run/flags.json").read_text())["learning_rate"] == 1e-3
+    shutil.rmtree(start)
+    run(asked)
+    assert "holds this run, finished." in capsys.readouterr().out

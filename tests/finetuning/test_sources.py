@@ -73,8 +73,7 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
     own = tmp_path / "own.tsv"
     own.write_text("id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n")
     flags = {"train_file": own, "dev_file": own, "id_column": "id"}
-    taught = {"teacher": "t", "unlabelled_file": unlabelled}
-    check_tables(settings(inputs, tmp_path / "new", **flags, **taught))
+    check_tables(settings(inputs, tmp_path / "new", **flags))
     with pytest.raises(ValueError, match=r"unlabelled\.tsv, line 1: expected one column 'id'"):
         check_tables(settings(inputs, tmp_path / "new", **flags, test_file=unlabelled))
     asked = tmp_path / "asked.tsv"

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import json
 import shutil
@@ -9,29 +8,25 @@ import pytest
 
 import bert_tf
 from bert_tf.finetuning import sweep
-from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import RATES, Start, forget_models
+from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.stages import Material
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
-from .small_runs import TINY, VOCAB, results_of, sentences, settings
+from .small_runs import results_of, settings
 
 
 def test_the_papers_grid(inputs, tmp_path):
     swept = {"learning_rate": None, "train_batch_size": None, "sweep": "paper"}
     flags = settings(inputs, tmp_path, **swept, restarts=2, seed=2**32 - 1)
     runs = sweep.plan_runs(flags)
-    assert len(runs) == len({run.name for run in runs}) == 36
+    assert len(runs) == 36
     grid = {
         (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed)
-        for _, run, _ in runs
+        for run in runs.values()
     }
     seeds = (2**32 - 1, 0)
     assert grid == set(itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4), seeds))
-    name, first, _ = runs[0]
+    name, first = next(iter(runs.items()))
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
     assert first.model_dir == f"{tmp_path}/runs/{name}"
     assert (first.sweep, first.restarts) == (None, 1)
@@ -163,110 +158,6 @@ def test_every_run_diverged(inputs, tmp_path, monkeypatch):
         run(settings(inputs, tmp_path / "sweep", restarts=2))
     flags = json.loads((tmp_path / "sweep" / "flags.json").read_text())
     assert flags["restarts"] == 2
-
-
-def test_the_runs_of_a_grid(inputs, tmp_path):
-    grid = "learning_rate=1e-3,2e-3; layer_decay=0.5,1"
-    flags = settings(inputs, tmp_path, learning_rate=None, grid=grid, restarts=2)
-    runs = sweep.plan_runs(flags)
-    found = [(run.learning_rate, run.layer_decay, run.seed - flags.seed) for _, run, _ in runs]
-    assert found == list(itertools.product((1e-3, 2e-3), (0.5, 1.0), (0, 1)))
-    assert runs[0][0] == f"batch8_rate0.001_epochs3_layer_decay0.5_seed{flags.seed}"
-    assert {(run.grid, run.restarts, run.train_batch_size) for _, run, _ in runs} == {(None, 1, 8)}
-
-
-def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
-    def drawn(**more):
-        given = {"grid": "learning_rate=1e-5..1e-3;freeze=0..9", "learning_rate": None}
-        flags = settings(inputs, tmp_path, **given, trials=8, **more)
-        return [(run.learning_rate, run.freeze) for _, run, _ in sweep.plan_runs(flags)]
-
-    found = drawn()
-    assert found == drawn() != drawn(seed=5)
-    assert len(set(found)) == 8 and all(1e-5 <= rate <= 1e-3 for rate, _ in found)
-    layers = {freeze for _, freeze in found}
-    assert len(layers) > 2 and layers <= set(range(10))
-    whole = {"grid": "num_train_epochs=2..4", "num_train_epochs": None}
-    planned = sweep.plan_runs(settings(inputs, tmp_path, **whole, trials=3))
-    assert {run.num_train_epochs for _, run, _ in planned} == {2, 3, 4}
-    small = settings(inputs, tmp_path, grid="freeze=0,1", trials=5)
-    assert len(sweep.plan_runs(small)) == 2
-
-
-def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, monkeypatch, capsys):
-    sizes, outputs = [], Inference.outputs
-
-    def counted(self, examples):
-        sizes.append(len(examples))
-        return outputs(self, examples)
-
-    monkeypatch.setattr(Inference, "outputs", counted)
-    flags = {"grid": "layer_decay=0.5,0.9,1", "num_train_epochs": 1, "max_search_hours": 1e-9}
-    run(settings(inputs, tmp_path / "run", **flags))
-    assert sizes == [20]  # dev, after the epoch: the best is not evaluated again
-    assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
-    results = results_of(tmp_path / "run")
-    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
-        run(settings(inputs, tmp_path / "other", grid="freeze=0,3"))
-    assert [entry["layer_decay"] for entry in results["configurations"]] == [0.5]
-    table = (tmp_path / "run" / "results.tsv").read_text().splitlines()
-    assert table[0].split("\t")[:5] == ["batch", "rate", "epochs", "layer_decay", "runs"]
-    assert table[1].split("\t")[3] == "0.5"
-    assert "--max_search_hours=1e-09: 2 runs are not made." in capsys.readouterr().out
-
-
-def test_the_folds_of_every_configuration_and_seed_are_the_same(inputs, tmp_path):
-    flags = {"folds": 2, "restarts": 2, "grid": "label_smoothing=0,0.2"}
-    made = settings(inputs, tmp_path, dev_file=None, **flags)
-    task, sets = read_task(made)
-    found = {}
-    for planned in sweep.plan_runs(made):
-        material = Material(task, sets, Start(TINY, None, BertTokenizer(VOCAB), None), None, None)
-        own = sweep._material_of(planned, made, material).task
-        kept, dev = ([i.text_a for i in part.items] for part in (own._train, own._sets["dev"]))
-        assert sorted([*kept, *dev]) == sorted(text for text, _ in sentences(46))
-        found.setdefault(planned.fold, []).append(dev)
-    assert [len(runs) for runs in found.values()] == [4, 4]
-    assert all(runs.count(runs[0]) == 4 for runs in found.values())
-    dev = [text for runs in found.values() for text in runs[0]]
-    assert sorted(dev) == sorted(text for text, _ in sentences(46))
-
-
-def test_each_run_has_a_task_and_a_start_of_its_own_settings(inputs, tmp_path):
-    made = settings(inputs, tmp_path, teacher=inputs / "tiny")
-    task, sets = read_task(made)
-    material = Material(task, sets, Start(TINY, None, BertTokenizer(VOCAB), None), None, None)
-    assert sweep._material_of(sweep.Run("a", made), made, material) is material
-    values = {
-        **{"hidden_dropout_prob": 0.4, "classifier_dropout": 0.3, "label_smoothing": 0.2},
-        **{"attention_probs_dropout_prob": 0.5, "distillation_weight": 0.9},
-        "distillation_temperature": 4.0,
-    }
-    assert {*values, "feature_based"} == {*sweep._OF_TASK}
-    for name, value in values.items():
-        one = dataclasses.replace(made, **{name: value})
-        own = sweep._material_of(sweep.Run("a", one), made, material)
-        assert getattr(own.start.config if name in RATES else own.task.training, name) == value
-
-
-def test_the_best_of_folds_is_a_configuration():
-    def made_fold(rate, fold, score):
-        return {**made(rate, 1, score), "name": f"{rate:g} {fold}"}
-
-    # The best fold of all is of the worse rate; of a third rate a run diverged.
-    runs = [made_fold(1e-5, fold, score) for fold, score in enumerate((0.9, 0.1))]
-    runs += [made_fold(2e-5, fold, score) for fold, score in enumerate((0.6, 0.7))]
-    runs += [made_fold(3e-5, fold, score) for fold, score in enumerate((None, 0.99))]
-
-    def kept(count):
-        return [run["name"] for run in sweep._kept(runs[:count], "dev", (), folds=True)]
-
-    assert [kept(count) for count in (1, 2, 3)] == [
-        ["1e-05 0"],
-        ["1e-05 0"],
-        ["1e-05 0", "2e-05 0"],
-    ]
-    assert [kept(4), kept(5), kept(6)] == [["2e-05 0"], ["2e-05 0"], ["2e-05 0", "3e-05 1"]]
 
 
 def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monkeypatch):

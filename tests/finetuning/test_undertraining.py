@@ -11,7 +11,7 @@ from bert_tf.metrics.calibration import fit_temperature, of_classes
 from bert_tf.metrics.judging import judge_classes
 from bert_tf.tasks.evaluation import Evaluation
 
-ENOUGH = types.SimpleNamespace(label_smoothing=0.0, teacher=None, few_shot=False)
+ENOUGH = types.SimpleNamespace(label_smoothing=0.0, few_shot=False)
 
 
 def evaluation(sharpness, count=200):
@@ -41,11 +41,8 @@ def test_a_model_that_is_less_sure_than_right():
         (ENOUGH, evaluation(0.5, count=90)),  # few to tell
         (ENOUGH, None),
         (ENOUGH, Evaluation(scores={}, constant=False)),
-        (types.SimpleNamespace(label_smoothing=0.1, teacher=None, few_shot=False), evaluation(0.5)),
-        (
-            types.SimpleNamespace(label_smoothing=0.0, teacher="runs/teacher", few_shot=False),
-            evaluation(0.5),
-        ),
+        (types.SimpleNamespace(label_smoothing=0.1, few_shot=False), evaluation(0.5)),
+        (types.SimpleNamespace(label_smoothing=0.0, few_shot=True), evaluation(0.5)),
     ],
 )
 def test_nothing_is_said(settings, found):

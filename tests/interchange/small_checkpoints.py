@@ -56,9 +56,6 @@ MODELS = {
 
 # What other libraries' formats have no place for.
 OURS_ALONE = {
-    "classifier with a BiLSTM": ModelSpec(
-        BertClassifier, {"num_classes": 3, "dropout": 0.4, "bilstm": True}
-    ),
     "multiple choice by the mean": ModelSpec(
         BertMultipleChoice, {"dropout": 0.5, "pooling": "mean"}
     ),
@@ -88,9 +85,8 @@ def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):
 
 def write(checkpoint, form, folder, name="m"):
     """Writes a checkpoint in a format into a folder; gives its path."""
-    path = folder / (f"{name}.keras" if form == "keras" else name)
-    if form != "keras":
-        path.mkdir()
+    path = folder / name
+    path.mkdir()
     conversion._WRITERS[form](checkpoint, str(path))
     return str(path)
 

@@ -39,21 +39,13 @@ def test_tensors_of_all_shards(folder):
     assert {name: entry.name for name, entry in tensors.items()} == {"a": "a", "b": "b", "c": "c"}
 
 
-OUTSIDE = ["", ".", "..", "../outside.bin", "./1.bin", "/etc/passwd"]
-FORMS = ["{}", "x/../{}", "..\\{}", "gs://bucket/{}", "{}\0", "{}\n"]
-NAMES = [form.format(name) for form in FORMS for name in OUTSIDE]
+OUTSIDE = ["", "..", "../outside.bin", "/etc/passwd", "x/../1.bin", "..\\1.bin", "gs://a/1.bin"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "C:1.bin", "\ud800", None, 1, ["1.bin"]], ids=repr)
+@pytest.mark.parametrize("name", [*OUTSIDE, "1.bin\0", "1.bin\n", "\ud800", 1, None], ids=repr)
 def test_a_shard_outside_is_refused(folder, name):
     with pytest.raises(ValueError, match=r"index\.json names the file .*: expected a plain file n"):
         _open(folder, {"a": name})
-
-
-def test_more_tensors_than_any_model_has(folder, monkeypatch):
-    monkeypatch.setattr("bert_tf.interchange.tensor_files.MAX_TENSORS", 1)
-    with pytest.raises(ValueError, match=r"index\.json names 2 tensors: expected at most 1, m"):
-        _open(folder, {"a": "1.bin", "b": "1.bin"})
 
 
 @pytest.mark.parametrize("weight_map", [{}, None, ["1.bin"], "1.bin"])

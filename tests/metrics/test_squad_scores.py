@@ -209,6 +209,7 @@ def test_published_predictions_have_their_published_scores(
     references = published_references
     path = data_dir / "squad" / "predictions-v1.1" / f"{system}.json.gz"
     predictions = json.loads(gzip.decompress(path.read_bytes()))
-    scores = score_predictions(references, predictions)
+    # "" scores 0: one of the systems left questions out.
+    scores = score_predictions(references, {**dict.fromkeys(references.answers, ""), **predictions})
     assert (round(scores.overall.exact, 2), round(scores.overall.f1, 2)) == (exact, f1)
     assert scores.overall.total == 10_570

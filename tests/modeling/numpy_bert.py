@@ -29,7 +29,7 @@ def dense(vector, kernel, bias):
     ]
 
 
-def attend(vectors, mask, weights, prefix, heads, direction="both"):
+def attend(vectors, mask, weights, prefix, heads, causal=False):
     """Self-attention of one sequence: a list of vectors in and out."""
     hidden = len(vectors[0])
     size = hidden // heads
@@ -42,9 +42,8 @@ def attend(vectors, mask, weights, prefix, heads, direction="both"):
     )
     outputs = []
     for place, query in enumerate(queries):
-        first = place if direction == "rtl" else 0
-        last = place if direction == "ltr" else len(mask)
-        seen = [real and first <= number <= last for number, real in enumerate(mask)]
+        last = place if causal else len(mask)
+        seen = [real and number <= last for number, real in enumerate(mask)]
         context = []
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
@@ -55,7 +54,7 @@ def attend(vectors, mask, weights, prefix, heads, direction="both"):
             for d in range(part.start, part.stop):
                 context.append(
                     sum(e * value[d] for e, value in zip(exponentials, values, strict=True))
-                    / (sum(exponentials) or 1.0)  # padding may see nothing that is real
+                    / sum(exponentials)
                 )
         outputs.append(
             dense(context, weights[prefix + "output/kernel"], weights[prefix + "output/bias"])
@@ -90,7 +89,7 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
     for layer in range(config.num_hidden_layers):
         block = f"{prefix}layer_{layer}/"
         heads = config.num_attention_heads
-        attended = attend(states, mask, weights, block + "attention/", heads, config.direction)
+        attended = attend(states, mask, weights, block + "attention/", heads, config.is_decoder)
         attended = [
             normalise(np.add(a, s), block + "attention_layer_norm")
             for a, s in zip(attended, states, strict=True)
@@ -111,7 +110,7 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
     if pooler + "/kernel" not in weights:
         return np.array(all_states), None
     last = max(place for place, real in enumerate(mask) if real)
-    read = last if config.direction == "ltr" else 0
+    read = last if config.is_decoder else 0
     return np.array(all_states), np.tanh(head(weights, pooler, states[read]))
 
 

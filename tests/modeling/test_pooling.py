@@ -89,15 +89,8 @@ def test_half_precision_is_summed_in_float32():
     assert np.asarray(read).item() == pytest.approx(float(np.float16(1.001)), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"pooling": "last"}, "pooling is 'last', expected one of cls, mean, max"),
-        ({"pooling": "mean", "bilstm": True}, "pooling='mean' and bilstm=True both say what the"),
-    ],
-)
-def test_a_pooling_that_is_refused(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        BertClassifier(TINY, num_classes=3, **arguments)
+def test_a_pooling_that_is_refused():
+    with pytest.raises(ValueError, match="pooling is 'last', expected one of cls, mean, max"):
+        BertClassifier(TINY, num_classes=3, pooling="last")
     with pytest.raises(ValueError, match="pooling is 'sum', expected one of none, cls, mean, max"):
         pool(*make(), "sum")

@@ -31,7 +31,7 @@ MODELS = [
     (BertClassifier, {"num_classes": 4, "dropout": 0.0, "pooling": "mean"}),
     (BertRegressor, {"dropout": 0.3}),
     (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
-    (BertMultipleChoice, {"bilstm": True, "dropout": 0.3}),
+    (BertMultipleChoice, {"dropout": 0.3}),
     (BertSpanPredictor, {"pooler": True}),
     (BertFeatureTagger, TAGGER),
 ]
@@ -48,6 +48,14 @@ MODELS = [
 def test_a_layers_config(make, argument, attribute):
     again = make.from_config(make(argument, name="mine").get_config())
     assert (getattr(again, attribute), again.name) == (argument, "mine")
+
+
+def test_a_config_that_says_that_there_is_no_bilstm():
+    """As files of earlier versions do."""
+    config = BertRegressor(ONE_BLOCK).get_config()
+    assert BertRegressor.from_config({**config, "bilstm": False}).get_config() == config
+    with pytest.raises(TypeError, match="bilstm"):
+        BertRegressor.from_config({**config, "bilstm": True})
 
 
 def answers(model):

@@ -142,25 +142,6 @@ def choose_words(row_words, keys, count):
     return sorted(chosen)
 
 
-def choose_spans(row_words, keys, lengths, count):
-    """Spans of whole words; ``keys`` and ``lengths`` are by position. Returns position: anchor."""
-    anchors = {}
-    while True:
-        left = count - len(anchors)
-        free = [w for w in row_words if w[0] not in anchors and len(w) <= left]
-        if not free:
-            return anchors
-        first = row_words.index(max(free, key=lambda w: keys[w[0]]))
-        anchor = row_words[first][0]
-        previous = None
-        for word in row_words[first : first + lengths[anchor]]:
-            apart = previous is not None and word[0] != previous + 1
-            if word[0] in anchors or apart or len(anchors) + len(word) > count:
-                break
-            anchors |= dict.fromkeys(word, anchor)
-            previous = word[-1]
-
-
 def _layout(lengths):
     token_starts, first_sentences, tokens, sentences = [], [], 0, 0
     for document in lengths:

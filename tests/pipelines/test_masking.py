@@ -7,13 +7,11 @@ import tensorflow as tf
 from bert_tf.pipelines.masking import (
     PAPER_REPLACEMENT,
     Replacement,
-    choose_spans,
     choose_tokens,
     choose_words,
     mask_rows,
-    predict_neighbours,
+    predict_next,
     prediction_counts,
-    span_lengths,
     word_starts,
 )
 from bert_tf.pipelines.randomness import bits, fold
@@ -78,44 +76,9 @@ def test_a_word_too_long_is_left_out_and_the_next_ones_are_tried():
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_no_rows_and_rows_without_words(rows):
-    empty, counts, lengths = np.zeros((rows, 8), bool), np.ones(rows, np.int32), np.ones((rows, 8))
+    empty, counts = np.zeros((rows, 8), bool), np.ones(rows, np.int32)
     chosen = choose_words(empty, empty, counts, SEED).numpy()
     assert chosen.shape == (rows, 8) and not chosen.any()
-    if rows:
-        assert (choose_spans(empty, empty, counts, np.int32(lengths), SEED).numpy() == -1).all()
-
-
-def test_spans_equal_the_plain_loop():
-    starts, candidates = _random_rows(200, 30, 3)
-    counts = np.random.default_rng(4).integers(0, 16, 200).astype(np.int32)
-    lengths = span_lengths([200, 30], fold(9))
-    anchors = choose_spans(starts, candidates, counts, lengths, SEED).numpy()
-    keys = (bits([200, 30], SEED) // 2).numpy()
-    for row in range(200):
-        words = twins.words(starts[row], candidates[row])
-        twin = twins.choose_spans(words, keys[row], lengths[row].numpy(), counts[row])
-        assert {int(at): int(anchors[row, at]) for at in np.flatnonzero(anchors[row] >= 0)} == twin
-
-
-def test_spans_stop_at_the_separator_at_chosen_words_and_at_the_count():
-    candidates = np.tile([True, True, True, False, True, True], (40, 1))
-    counts, lengths = np.full(40, 4, np.int32), np.full((40, 6), 10, np.int32)
-    anchors = choose_spans(candidates, candidates, counts, lengths, SEED).numpy()
-    assert ((anchors >= 0).sum(1) == 4).all()
-    seen = {*map(tuple, anchors.tolist())}
-    # A whole segment, then what is left of the count; and a span that stops at a chosen word.
-    assert seen & {(0, 0, 0, -1, 4, -1), (0, 0, 0, -1, -1, 5)}
-    assert seen & {(0, 1, 1, -1, 4, -1), (0, 1, 1, -1, -1, 5)}
-
-
-def test_span_lengths_are_geometric():
-    n = 40_000
-    lengths = span_lengths([n // 4, 4], SEED).numpy()
-    assert lengths.dtype == np.int32
-    shares = np.bincount(lengths.ravel(), minlength=11)[1:] / n
-    expected = 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10)
-    np.testing.assert_allclose(shares, expected, atol=4 * (0.25 / n) ** 0.5)
-    np.testing.assert_allclose(lengths.mean(), 3.8, atol=0.06)
 
 
 class Vocabulary:
@@ -129,7 +92,7 @@ class Vocabulary:
 ROW = [2, 5, 10, 6, 7, 11, 12, 3, 13, 8, 9, 14, 3, 0, 0, 0]
 WORDS = [(1, 2), (3,), (4, 5, 6), (8,), (9,), (10, 11)]
 CANDIDATES = sorted(sum(WORDS, ()))
-MASKINGS = ["token", "whole_word", "span"]
+MASKINGS = ["token", "whole_word"]
 KEYS = ("input_word_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
@@ -216,19 +179,6 @@ def test_random_tokens_are_uniform():
     np.testing.assert_allclose(shares, 1 / 15, atol=4 * (14 / 225 / (10 * n)) ** 0.5)
 
 
-@pytest.mark.parametrize(("masking", "shared"), [("token", False), ("span", True)])
-def test_a_span_is_replaced_as_one(masking, shared):
-    # One word of ten pieces: one span.
-    row = [2, 5, *[10] * 9, 3]
-    seen, *_ = _numpy(
-        _mask(
-            tf.constant([row] * 200), prob=1.0, masking=masking, replacement=Replacement(0.5, 0.0)
-        )
-    )
-    masked = (seen[:, 1:-1] == 4).sum(1)
-    assert (set(masked) == {0, 10}) is shared
-
-
 def test_counts_are_googles():
     lengths = np.arange(129)
     for prob, most in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:
@@ -242,39 +192,24 @@ def test_counts_are_googles():
 def test_in_a_dataset_as_eagerly():
     rows = tf.constant([ROW] * 8)
     mask = tf.autograph.experimental.do_not_convert(
-        lambda rows: (_mask(rows, masking="span"), _mask(rows, masking="whole_word"))
+        lambda rows: (_mask(rows), _mask(rows, masking="whole_word"))
     )
     (mapped,) = tf.data.Dataset.from_tensors(rows).map(mask)
     tf.nest.map_structure(np.testing.assert_array_equal, mapped, mask(rows))
 
 
 def test_unknown_masking():
-    sentence = "^masking: expected one of token, whole_word, span; got 'words'.$"
+    sentence = "^masking: expected one of token, whole_word; got 'words'.$"
     with pytest.raises(ValueError, match=sentence):
         _mask(tf.constant([ROW]), masking="words")
 
 
-@pytest.mark.parametrize(
-    ("objective", "positions", "ids"),
-    [
-        (
-            "ltr",
-            [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]],
-            [[7, 8, 3, 0, 0], [5, 6, 7, 8, 3], [3, 0, 0, 0, 0]],
-        ),
-        (
-            "rtl",
-            [[1, 2, 3, 0, 0], [1, 2, 3, 4, 5], [1, 0, 0, 0, 0]],
-            [[2, 7, 8, 0, 0], [2, 5, 6, 7, 8], [2, 0, 0, 0, 0]],
-        ),
-    ],
-)
-def test_every_token_predicts_the_one_beside_it(objective, positions, ids):
+def test_every_token_predicts_the_next():
     rows = tf.constant([[2, 7, 8, 3, 0, 0], [2, 5, 6, 7, 8, 3], [2, 3, 0, 0, 0, 0]])
-    found = predict_neighbours(rows, Vocabulary(), objective)
+    found = predict_next(rows, Vocabulary())
     assert {key: value.numpy().tolist() for key, value in found.items()} == {
         "input_word_ids": rows.numpy().tolist(),
-        "masked_lm_positions": positions,
-        "masked_lm_ids": ids,
+        "masked_lm_positions": [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]],
+        "masked_lm_ids": [[7, 8, 3, 0, 0], [5, 6, 7, 8, 3], [3, 0, 0, 0, 0]],
         "masked_lm_weights": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]],
     }

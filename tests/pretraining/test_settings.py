@@ -171,7 +171,6 @@ def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
         (("--nsp=false",), (False, True)),
         (("--pairs=false",), (False, False)),
         (("--objective=ltr",), (False, True)),
-        (("--objective=rtl",), (False, True)),
         (("--recipe=hour",), (False, True)),
     ):
         settings = parse("--input=a.txt", *given)[0]
@@ -203,7 +202,6 @@ def test_left_to_right_without_next_sentences_and_masks():
         ("--input=a.tfrecord", "reads text, and --input_format=tfrecord holds masked rows"),
     ],
 )
-@pytest.mark.parametrize("objective", ["ltr", "rtl"])
-def test_what_one_direction_has_no_use_for(objective, flag, message):
-    with pytest.raises(ValueError, match=f"^--objective={objective} .*{message}"):
-        parse(f"--objective={objective}", flag)
+def test_what_one_direction_has_no_use_for(flag, message):
+    with pytest.raises(ValueError, match=f"^--objective=ltr .*{message}"):
+        parse("--objective=ltr", flag)

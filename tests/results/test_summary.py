@@ -1,7 +1,3 @@
-import numpy as np
-import pytest
-
-from bert_tf.metrics.calibration import of_classes
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import data_lines, label_lines, layer_table, show
@@ -13,8 +9,6 @@ def results(**changes):
         "task": "MRPC",
         "headline": "f1",
         "scores": {"dev": {"accuracy": 0.75, "f1": 0.8364}},
-        "intervals": {},
-        "classes": {},
         "thresholds": {"null": -1.25},
         "collapsed": None,
         "best": {"step": 40, "epoch": 2 / 3},
@@ -97,18 +91,6 @@ def test_an_export_and_a_collapse_are_shown(capsys):
     printed = capsys.readouterr().out
     assert f"COLLAPSED: {same}. Try another --seed" in printed and "SavedModel" not in printed
     assert printed.startswith("Trained 1,200 steps; the weights")
-
-
-@pytest.mark.parametrize(("rows", "is_shown"), [(4, True), (2, False)])
-def test_what_rejecting_costs_is_shown_of_one_class_a_row(capsys, rows, is_shown):
-    """Two classes are enough; a tag of several in a row is not rejected."""
-    logits = np.array([[3.0, 0.0], [0.0, 3.0], [0.1, 0.0], [0.0, 0.1]])
-    found = of_classes(logits, np.array([0, 1, 1, 1]), 1.0).to_dict()
-    score = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "true": 2, "predicted": 2}
-    shown = results(calibration={"dev": found}, rows={"dev": rows})
-    show(shown | {"classes": {"dev": {"a": score, "b": score}}}, FineTuningDirectory("run"))
-    line = "on dev, predict --reject_below=0.5 answers 100% (75% right), 0.7 50% (100%)"
-    assert (line in capsys.readouterr().out) == is_shown
 
 
 def test_deviations_and_what_has_no_score():

@@ -225,7 +225,7 @@ def test_a_causal_models_vectors(tmp_path):
 @pytest.mark.parametrize(
     ("class_name", "arguments"),
     [
-        ("BertTokenClassifier", {"num_classes": 3, "bilstm": True}),
+        ("BertTokenClassifier", {"num_classes": 3}),
         ("BertMultipleChoice", {}),
         ("BertSpanPredictor", {}),
     ],

@@ -68,7 +68,6 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     # "b0 c0" of "b0 c0 d0": two words of two and of three, F1 0.8.
     loss = found.scores["loss"]
     assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0, "loss": loss})
-    assert found.interval("f1").low <= 70.0 <= found.interval("f1").high
     assert found.constant is False
     assert found.thresholds == {}
     by_id = {mistake.id: mistake for mistake in found.mistakes}
@@ -232,16 +231,9 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"classifier_dropout": 0.5}, "--classifier_dropout=0.5: the head of squad has no drop"),
-        ({"pooling": "mean"}, "--pooling=mean: the head of squad reads each token"),
-    ],
-)
-def test_what_its_head_has_not(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(**options))
+def test_what_its_head_has_not():
+    with pytest.raises(ValueError, match="--pooling=mean: the head of squad reads each token"):
+        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(pooling="mean"))
 
 
 # === Training ===

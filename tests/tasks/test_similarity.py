@@ -196,7 +196,6 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert found.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
     assert len(found.mistakes) == firsts.count(False)
     assert all(mistake.predicted != mistake.texts[""] for mistake in found.mistakes)
-    assert found.interval("ndcg@10") is not None
     (record, *_) = task.predict(how, "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
     assert record["third"] == pytest.approx(third, abs=1e-5)
@@ -255,7 +254,6 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
         (True, {"similarity_loss": "one_way"}, "the texts have scores .* one of cosent, cosine"),
         (False, {"similarity_loss": "cosine"}, "have no scores .* expected one of one_way, both"),
         (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
-        (False, {"bilstm": True}, "--bilstm is for a head, and a model of embeddings has none"),
     ],
 )
 def test_what_is_refused(scored, options, sentence):

@@ -55,27 +55,27 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
     return compute(tf.constant(projected), tf.constant(MASK))
 
 
-def in_groups(rate=0.0, seed=0, direction="both"):
+def in_groups(rate=0.0, seed=0, causal=False):
     """Attention in groups, which draws the same at each call."""
     dropout = Dropout(rate, MaskSeeds(0, name="seed"))
     state = dropout.seed_generator.state
 
     def attend(projected, mask, rows):
         with keras.StatelessScope(state_mapping=[(state, tf.constant([seed, 0], tf.int64))]):
-            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout, direction)
+            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout, causal)
 
     return attend
 
 
-def at_once(direction):
-    return lambda *given: attend_at_once(*given, HEADS, lambda weights: weights, direction)
+def at_once(causal):
+    return lambda *given: attend_at_once(*given, HEADS, lambda weights: weights, causal)
 
 
-@pytest.mark.parametrize("direction", ["both", "ltr", "rtl"])
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("without_padding", [True, False])
-def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding, direction):
-    ours = contexts_and_gradient(in_groups(direction=direction), without_padding)
-    theirs = contexts_and_gradient(at_once(direction), without_padding)
+def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding, causal):
+    ours = contexts_and_gradient(in_groups(causal=causal), without_padding)
+    theirs = contexts_and_gradient(at_once(causal), without_padding)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 

@@ -180,16 +180,6 @@ def test_variables_of_two_types_follow_one_rule():
     assert one == pytest.approx(other, rel=1e-6) and other < 0.98
 
 
-def test_shares_of_the_rate_stay_those_of_the_first_build():
-    """A loss scale builds its optimizer once more, perhaps of fewer variables."""
-    weights = [keras.Variable([1.0], name=name) for name in "ab"]
-    optimizer = optimizers.create_optimizer("adam", 1e-2, weights, rate_shares={"b": 0.5})
-    optimizer.build(weights[1:])
-    optimizer.apply([keras.ops.ones(1)] * 2, weights)
-    slow, fast = 1 - float(weights[1][0]), 1 - float(weights[0][0])
-    assert slow == pytest.approx(fast / 2, rel=1e-3)
-
-
 @pytest.mark.parametrize(("name", "own"), [("adam", 1e-6), ("adamw", 1e-8), ("lamb", 1e-6)])
 def test_epsilon_and_decay_are_the_callers(name, own):
     weight = keras.Variable([2.0], name="kernel")
