@@ -29,6 +29,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import check_new, remove_written, whole_directory
+from bert_tf.interchange import model_card
 from bert_tf.interchange.checkpoint import Tokenization
 from bert_tf.interchange.model_directory import write_all_but_weights
 from bert_tf.interchange.saving import checkpoint_of
@@ -36,10 +37,9 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import check_model_name, one_line
 
-from . import lite, operations, precision, serving_files
-from .card import model_card
+from . import limits, lite, operations, precision, serving_files
 from .comparison import Differences, compare_signatures, compare_tflite
-from .embeddings import endpoints
+from .embeddings import ENCODER, TRAINING, endpoints
 from .samples import Sample, run_samples
 from .served import ExportOptions, Signature
 from .signatures import model_signatures
@@ -150,8 +150,19 @@ def export(
         texts = {
             serving_files.BATCHING: serving_files.batching_parameters(signatures, options),
             serving_files.MODEL_CONFIG: serving_files.model_config(name),
-            "assets.extra/README.md": model_card(
-                name, served, signatures, traced, attributes, samples, oldest, differences
+            "assets.extra/README.md": model_card.export_card(
+                described,
+                name,
+                [
+                    f"{served.model.count_params():,} parameters; computes in {options.precision}.",
+                    f"Rows have at most {served.max_seq_length} tokens, with [CLS] and [SEP].",
+                    limits.sentence(options),
+                    f"Runs in TensorFlow Serving {oldest} and later.",
+                ],
+                signatures,
+                traced,
+                ENCODER + TRAINING in attributes,
+                next(sample for sample in samples if sample.signature == "serving_default"),
             ),
         }
         for path, text in texts.items():

@@ -29,14 +29,14 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import LONG_TEXTS, ONNX_PRECISIONS
 from bert_tf.files import write_json
+from bert_tf.interchange import model_card as cards
+from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import MASK_TOKEN, PAD_TOKEN, check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.reports import cards
 
 from . import replay
-from .card import parameters, prefixes
 from .comparison import Difference, describe, differences, over_all
 from .embeddings import DOCUMENT, QUERY, vectors_of_tokens
 from .fill_mask import fills_masks
@@ -321,11 +321,9 @@ def _card(
         f"to {model.config.max_position_embeddings} tokens.",
         cards.bullets(
             [
-                parameters(model),
                 _ARITHMETIC[precision],
                 f"On its samples, the largest difference from Keras' float32:{differing}",
-                f"Classes: {cards.names(model.labels)}." if model.labels else "",
-                prefixes(model),
+                *cards.facts(checkpoint_of(model)),
                 _long_texts(served.options),
             ]
         ),

@@ -16,7 +16,6 @@ from bert_tf.interchange import hugging_face, model_card
 from bert_tf.interchange.checkpoint import StoredTensor
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pretraining import recipes
-from bert_tf.reports import cards
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"
 _KEPT = ("step", "objective", "parameters", "trained_tokens", "evaluation")
@@ -54,32 +53,32 @@ def main(run: str) -> None:
     write_json(str(FOLDER / "results.json"), results)
     recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
     figures = [[name, f"{results['evaluation'][key]:.4g}"] for key, name in _FIGURES.items()]
-    text = cards.card(
+    text = model_card.card(
         "tiny",
         "A small English BERT for first steps, trials and tests, which `bert_tf` ships: "
         '`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It has seen '
         f"{results['trained_tokens']:,} tokens; BERT saw 137 billion. Its answers are no ground "
         "for a decision about anyone.",
-        model_card.description(checkpoint),
-        cards.section(
+        model_card.bullets(model_card.facts(checkpoint)),
+        model_card.section(
             "Training",
             " ".join(_TEXT.split("\n")),
-            cards.code(
+            model_card.code(
                 "python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour "
                 "--model_dir=runs/hour",
                 "sh",
             ),
             f"The recipe is `{recipe}`. The weights are rounded to bfloat16.",
         ),
-        cards.section(
+        model_card.section(
             "Held-out documents",
-            cards.table(["figure", "value"], figures),
+            model_card.table(["figure", "value"], figures),
             f"Over {results['evaluation']['masked_lm_predictions']:,} tokens, 30% of the text, "
             "before the weights were rounded.",
         ),
         header={"language": "en", "license": "apache-2.0", **model_card.about(checkpoint)},
     )
-    cards.write(str(FOLDER / cards.README), text)
+    model_card.write(str(FOLDER / model_card.README), text)
 
 
 if __name__ == "__main__":

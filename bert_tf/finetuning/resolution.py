@@ -12,7 +12,7 @@ from bert_tf.cli.flag_rules import check
 from bert_tf.readers.examples import BadRows
 from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
-from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
+from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS
 
 from . import google_flags
 from .rules import ALL_FEATURES
@@ -122,7 +122,7 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
 def _on_frozen_features(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What is other with ``--feature_based``, which becomes the variants' names."""
     names = wanted["feature_based"]
-    variants = [name for name in PAPERS_F1 if name in names or ALL_FEATURES in names]
+    variants = [name for name in FEATURE_BASED if name in names or ALL_FEATURES in names]
     defaults = {name: value for name, value in FEATURES_DEFAULTS.items() if name not in given}
     return {**defaults, "feature_based": ",".join(variants)}
 

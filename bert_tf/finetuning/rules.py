@@ -10,7 +10,7 @@ from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within, without
 from bert_tf.metrics.formulas import CLASS_METRICS
 from bert_tf.readers.glue_tasks import glue_task
-from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, PAPERS_F1, TASKS, having_flag, tasks_of
+from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS, having_flag, tasks_of
 
 ALL_FEATURES = "all"
 
@@ -143,11 +143,11 @@ def are_variants(name: str, values: Values, given: Given) -> str:
     """The names are those of choices of layers."""
     variants = values[name]
     if variants is not None and not variants:
-        return f"--{name} is empty: expected {', '.join(PAPERS_F1)} or {ALL_FEATURES}."
-    wrong = next((v for v in variants or () if v not in (*PAPERS_F1, ALL_FEATURES)), "")
+        return f"--{name} is empty: expected {', '.join(FEATURE_BASED)} or {ALL_FEATURES}."
+    wrong = next((v for v in variants or () if v not in (*FEATURE_BASED, ALL_FEATURES)), "")
     return wrong and (
-        f"--{name}={wrong} is unknown{nearest(wrong, PAPERS_F1)}: expected "
-        f"{', '.join(PAPERS_F1)}, several of them, or {ALL_FEATURES}."
+        f"--{name}={wrong} is unknown{nearest(wrong, FEATURE_BASED)}: expected "
+        f"{', '.join(FEATURE_BASED)}, several of them, or {ALL_FEATURES}."
     )
 
 

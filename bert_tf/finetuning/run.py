@@ -2,27 +2,35 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bert_tf
 from bert_tf.files import read_json, write_json
+from bert_tf.interchange import model_card
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given
-from bert_tf.reports import cards
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import show
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task import TEST
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
 
 from .model import with_usual
-from .model_card import model_card
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
+
+# The settings that every card has; others are there where they are not the default.
+_SHOWN = (
+    *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
+    *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
+)
 
 
 def run(
@@ -69,8 +77,7 @@ def run(
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
             results["export"] = directory.export
-        card = model_card(settings, open_checkpoint(directory.path), results)
-        cards.write(directory.card, card)
+        model_card.write(directory.card, card(settings, results, directory.path))
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()
@@ -82,6 +89,28 @@ def run(
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
     """Whether an export is wanted that the results do not name."""
     return settings.export and not results.get("export")
+
+
+def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
+    """The model card of a run; of folders, which may say who the user is, it has only the names."""
+    start, published = settings.init_checkpoint, f"GLUE {settings.glue}" if settings.glue else None
+    is_of_hub = start.startswith(HUB_SCHEME)
+    start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))
+    named = {"train": published or settings.train_file, TEST: published or settings.test_file}
+    other = published or settings.dev_file or settings.train_file
+    files = {name: os.path.basename(str(named.get(name) or other)) for name in results["rows"]}
+    # Of a sweep the results say which of its configurations was the best.
+    chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
+    shown = {
+        name: results.get(name, value)
+        for name, value in chosen.items()
+        if name in _SHOWN or (value != defaults[name] and name not in (*PATHS, *MAY_DIFFER))
+    }
+    if settings.max_steps:
+        del shown["num_train_epochs"]
+    name = os.path.basename(os.path.abspath(settings.model_dir))
+    checkpoint, version = open_checkpoint(path), bert_tf.__version__
+    return model_card.run_card(checkpoint, name, version, start, files, shown, results)
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:

@@ -19,7 +19,7 @@ from bert_tf.choices import (
 )
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
-from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
+from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, FEATURE_BASED, GLUE_NAMES, KINDS, TASKS, Kind
 
 from . import google_flags, rules
 
@@ -344,7 +344,7 @@ class FineTuningSettings:
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or "
+        f"choice of layers, and compare: {', '.join(FEATURE_BASED)}, several of them, or "
         f"{rules.ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
         f"default, and --num_train_epochs {FEATURES_DEFAULTS['num_train_epochs']}.",
         rules=[rules.for_kinds, rules.are_variants, rules.ON_DEV],

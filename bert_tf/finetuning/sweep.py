@@ -13,7 +13,7 @@ from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.interchange.load import load_with_report
 from bert_tf.metrics.formulas import rank
 from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import layer_table, score, table_rows
+from bert_tf.results.summary import score, table_rows
 from bert_tf.training import checkpoints
 
 from .data import training_options
@@ -107,9 +107,6 @@ def run_sweep(
     }
     with replace_whole(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
-    if settings.variants:
-        with replace_whole(directory.layer_table) as file:
-            file.write(f"{layer_table(results)}\n".encode())
     run = planned[best["name"]]
     own = _material_of(run, material)
     results["files"] = _put_in_place(run, directory, own, best, outputs)

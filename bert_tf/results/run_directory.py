@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from bert_tf.reports.cards import README
+from bert_tf.interchange.model_card import README
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
@@ -23,14 +23,13 @@ class FineTuningDirectory(RunDirectory):
     | checkpoints/      | the weights of the best evaluation                                |
     | last/             | the whole state at the newest save, until the run has finished    |
     | logs/             | TensorBoard's event files                                         |
-    | dev/, test/, ...  | by set: predictions, worst errors, confusion matrix               |
+    | dev/, test/, ...  | by set: predictions, a page of scores and errors                  |
     | skipped_rows.txt  | the bad rows that were left out                                   |
     | runs/             | of a sweep: a directory like this for each run                    |
     | export/1          | the SavedModel of the kept weights, for TensorFlow Serving        |
     | README.md         | the model card, for people and model hubs                         |
     | results.json      | the scores; written last, so it says the run is whole             |
     | results.tsv       | of a sweep: its table                                             |
-    | feature_based.md  | of --feature_based: the paper's table 7, this run's scores in it  |
     """
 
     def __init__(self, path: str, *, is_temporary: bool = False) -> None:
@@ -43,7 +42,6 @@ class FineTuningDirectory(RunDirectory):
         self.skipped_rows = os.path.join(path, "skipped_rows.txt")
         self.runs = os.path.join(path, "runs")
         self.card = os.path.join(path, README)
-        self.layer_table = os.path.join(path, "feature_based.md")
         self.table = os.path.join(path, "results.tsv")
 
     def set_folder(self, set_name: str) -> str:

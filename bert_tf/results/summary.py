@@ -7,7 +7,6 @@ from bert_tf.metrics.calibration import FEW
 from bert_tf.metrics.formulas import LOWER_IS_BETTER
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.kinds import PAPERS_F1
 from bert_tf.tasks.task import Task
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
@@ -133,8 +132,6 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     """Prints the results of a finished fine-tuning, and the commands that come next."""
     if "configurations" in results:
         print(sweep_table(results))
-        if _has_layers(results):
-            print(f"\n{layer_table(results)}")
         print(f"\nBest: {results['best_run']}, kept in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
@@ -198,7 +195,7 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
         size, rate, epochs = (entry[name] for name in _SWEPT)
         cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
-    if not _has_layers(results):
+    if not any(entry.get("feature_based") for entry in results["configurations"]):
         return rows
     layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
     return [(name, *row) for name, row in zip(layers, rows, strict=True)]
@@ -217,54 +214,3 @@ def sweep_table(results: Mapping[str, Any]) -> str:
         lines.append("Collapsed:")
         lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
     return "\n".join(lines)
-
-
-# === The table of --feature_based ===
-
-_NONE = "-"
-_NOTE = (
-    "Here: on frozen features, in percent, with the deviation over several seeds. The paper's: "
-    "BERT-base, cased, on CoNLL-2003's English, the mean of five."
-)
-
-
-def _has_layers(results: Mapping[str, Any]) -> bool:
-    """Whether results are of ``--feature_based``."""
-    return any(entry.get("feature_based") for entry in results.get("configurations", ()))
-
-
-def layer_table(results: Mapping[str, Any]) -> str:
-    """The paper's table 7 in Markdown, with a sweep's scores next to it, and a sentence on both.
-
-    >>> entry = {"feature_based": "last", "mean": 0.9437, "std": None, "runs": 1}
-    >>> table = layer_table({"headline": "f1", "dev_set": "dev", "configurations": [entry]})
-    >>> for line in table.splitlines()[:5]:
-    ...     print(line)
-    | layers                 | f1 on dev | the paper's F1 |
-    |:-----------------------|----------:|---------------:|
-    | embeddings             |         - |           91.0 |
-    | second_to_last         |         - |           95.6 |
-    | last                   |      94.4 |           94.9 |
-    """
-    ours = {entry["feature_based"]: _percent(entry) for entry in results["configurations"]}
-    rows = [
-        ("layers", f"{results['headline']} on {results['dev_set']}", "the paper's F1"),
-        *((name, ours.get(name, _NONE), f"{paper:.1f}") for name, paper in PAPERS_F1.items()),
-    ]
-    first, *others = (max(len(row[column]) for row in rows) for column in range(len(rows[0])))
-    lines = [
-        f"| {name:<{first}} | "
-        + " | ".join(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))
-        + " |"
-        for name, *cells in rows
-    ]
-    rule = f"|:{'-' * (first + 1)}|" + "".join(f"{'-' * (width + 1)}:|" for width in others)
-    return "\n".join([lines[0], rule, *lines[1:], "", _NOTE])
-
-
-def _percent(entry: Mapping[str, Any]) -> str:
-    """The mean in percent, with the deviation where there are several runs."""
-    if entry["mean"] is None:
-        return _NONE
-    spread = "" if entry["std"] is None else f" ± {100 * entry['std']:.1f}"
-    return f"{100 * entry['mean']:.1f}{spread}"

@@ -273,16 +273,11 @@ def kind_of(task_class: type) -> Kind:
     return next(kind for kind in KINDS.values() if kind.task == name)
 
 
-# The variants of ``modeling.feature_based``, which would load Keras, and their F1.
-# Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
-PAPERS_F1 = {
-    "embeddings": 91.0,
-    "second_to_last": 95.6,
-    "last": 94.9,
-    "weighted_sum_last_four": 95.9,
-    "concat_last_four": 96.1,
-    "weighted_sum_all": 95.5,
-}
+# The variants of ``modeling.feature_based``, which would load Keras.
+FEATURE_BASED = (
+    *("embeddings", "second_to_last", "last"),
+    *("weighted_sum_last_four", "concat_last_four", "weighted_sum_all"),
+)
 # GLUE's tasks as the command line spells them, with their published spellings.
 GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}
 # Every --task, with its kind; those that have a kind's name are for tables of a user's own.

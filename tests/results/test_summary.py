@@ -1,6 +1,6 @@
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import data_lines, label_lines, layer_table, show
+from bert_tf.results.summary import data_lines, label_lines, show
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
 
@@ -91,20 +91,3 @@ def test_an_export_and_a_collapse_are_shown(capsys):
     printed = capsys.readouterr().out
     assert f"COLLAPSED: {same}. Try another --seed" in printed and "SavedModel" not in printed
     assert printed.startswith("Trained 1,200 steps; the weights")
-
-
-def test_deviations_and_what_has_no_score():
-    results = {
-        "headline": "accuracy",
-        "dev_set": "dev",
-        "configurations": [
-            {"feature_based": "embeddings", "mean": 0.5, "std": 0.0123, "runs": 5},
-            {"feature_based": "weighted_sum_all", "mean": None, "std": None, "runs": 1},
-        ],
-    }
-    lines = layer_table(results).splitlines()
-    assert lines[0] == "| layers                 | accuracy on dev | the paper's F1 |"
-    assert lines[2] == "| embeddings             |      50.0 ± 1.2 |           91.0 |"
-    assert lines[7] == "| weighted_sum_all       |               - |           95.5 |"
-    assert len({len(line) for line in lines[:8]}) == 1
-    assert lines[8] == "" and "the mean of five" in lines[9] and len(lines) == 10

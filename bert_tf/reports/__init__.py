@@ -1,1 +1,0 @@
-"""What people look at: model cards, pages and pictures; a template each."""
