@@ -60,12 +60,12 @@ def open_bytes(path: str) -> IO[bytes]:
     return cast(IO[bytes], tf.io.gfile.GFile(path, "rb"))
 
 
-def split_lines(stream: IO[bytes], path: str, offset: int = 0) -> Iterator[tuple[int, int, bytes]]:
+def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]]:
     r"""Reads lines, which end at ``\n``: where each begins, where the next one does, and its bytes.
 
-    The stream is at the byte ``offset`` of its text; ``path`` names it in errors.
+    ``path`` names the stream in errors.
     """
-    rest = b""
+    offset, rest = 0, b""
     while chunk := stream.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:

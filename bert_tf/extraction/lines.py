@@ -1,4 +1,4 @@
-"""The lines of the input files, read from any place on, tokenised, and put into batches.
+"""The lines of the input files, tokenised, and put into batches.
 
 Letters: N lines, T tokens of all of them, B batch, S sequence.
 """
@@ -23,24 +23,13 @@ _CHUNK_BYTES = 1 << 20
 _PAIR_MARK = " ||| "
 
 
-class Position(NamedTuple):
-    """A place between two lines."""
-
-    file: int = 0  # the number of the file that the next line is in
-    offset: int = 0  # where in that file's text the line begins, in bytes
-    line: int = 0  # the line's number, counted from 0 through all files
-
-
-BEGINNING = Position()
-
-
 class Line(NamedTuple):
     """A line of the input."""
 
     first: str  # its text, or the first of a pair, without white space around it
     second: str | None  # of a pair
     is_utf8: bool  # whether no byte had to be left out
-    end: Position  # the place behind the line
+    number: int  # counted from 0 through all files
     bytes_read: int  # of all files on the disk by then
 
 
@@ -55,28 +44,23 @@ def fingerprint(files: Sequence[SourceFile]) -> str:
     return digest.hexdigest()
 
 
-def read_lines(files: Sequence[SourceFile], start: Position = BEGINNING) -> Iterator[Line]:
-    """Reads lines, each of which ends at a line feed or the file's end, from ``start`` on.
+def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
+    """Reads lines, each of which ends at a line feed or the file's end.
 
-    A byte that is not UTF-8 is left out, as the tokenizer does. A gzip file is unpacked again up to
-    ``start``, the ``end`` of some line.
+    A byte that is not UTF-8 is left out, as the tokenizer does.
     """
-    position = start
-    bytes_before = sum(file.size for file in files[: start.file])
-    for number, file in enumerate(files[start.file :], start.file):
+    number = bytes_before = 0
+    for file in files:
         with open_text(file.path) as text:
-            if position.offset:
-                text.seek(position.offset)
             # The offset in a gzip file counts its text; the file object counts bytes on the disk.
             on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
-            for _, end, line in split_lines(text, file.path, position.offset):
-                position = Position(number, end, position.line + 1)
-                yield _parse(line, position, bytes_before + (on_disk.tell() if on_disk else end))
+            for _, end, line in split_lines(text, file.path):
+                yield _parse(line, number, bytes_before + (on_disk.tell() if on_disk else end))
+                number += 1
         bytes_before += file.size
-        position = Position(number + 1, 0, position.line)
 
 
-def _parse(raw: bytes, end: Position, bytes_read: int) -> Line:
+def _parse(raw: bytes, number: int, bytes_read: int) -> Line:
     try:
         text, is_utf8 = raw.decode("utf-8"), True
     except UnicodeDecodeError:
@@ -84,8 +68,8 @@ def _parse(raw: bytes, end: Position, bytes_read: int) -> Line:
     # Google's expression is greedy: the last mark separates a pair.
     first, mark, second = text.strip().rpartition(_PAIR_MARK)
     if mark:
-        return Line(first, second, is_utf8, end, bytes_read)
-    return Line(second, None, is_utf8, end, bytes_read)
+        return Line(first, second, is_utf8, number, bytes_read)
+    return Line(second, None, is_utf8, number, bytes_read)
 
 
 # === Tokens ===
@@ -146,7 +130,7 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
     mask = packed[features.INPUT_MASK].astype(bool)
     return (
         Rows(
-            first_line=lines[0].end.line - 1,
+            first_line=lines[0].number,
             lengths=mask.sum(axis=1, dtype=np.int32),
             ids=packed[features.INPUT_WORD_IDS][mask],
             type_ids=packed[features.INPUT_TYPE_IDS][mask],

@@ -39,7 +39,7 @@ import tensorflow as tf
 from bert_tf.files import WritableFile, is_temporary, read_json_object, write_json
 from bert_tf.untrusted import listed, one_line
 
-from .lines import BEGINNING, Position, Rows
+from .lines import Rows
 
 _DECIMALS = 6
 MANIFEST = "manifest.json"
@@ -56,17 +56,11 @@ class Manifest:
     width: int  # how many numbers a vector has
     # The files, each ``{"file": ..., "lines": ...}``, in the order of their lines.
     shards: tuple[Mapping[str, Any], ...] = ()
-    next: Position = BEGINNING  # where in the input the next file's lines begin
-    bytes_read: int = 0  # of all files on the disk
+    lines: int = 0  # how many are done
     tokens: int = 0  # of all lines so far, [CLS] and [SEP] included
     lines_cut: int = 0  # those with more tokens than ``max_seq_length``
     lines_not_utf8: int = 0  # those with bytes that are not UTF-8, which were left out
     complete: bool = False  # whether no line is left
-
-    @property
-    def lines(self) -> int:
-        """How many lines are done."""
-        return self.next.line
 
 
 def open_output(path: str, new: Manifest) -> Manifest:
@@ -88,14 +82,8 @@ def open_output(path: str, new: Manifest) -> Manifest:
         return new
     values = read_json_object(manifest)
     try:
-        found = Manifest(
-            **{
-                **values,
-                "layers": tuple(values["layers"]),
-                "shards": tuple(values["shards"]),
-                "next": Position(*values["next"]),
-            }
-        )
+        lists = {name: tuple(values[name]) for name in ("layers", "shards")}
+        found = Manifest(**{**values, **lists})
         _check_types(found)
     except (KeyError, TypeError) as error:
         raise ValueError(
@@ -115,9 +103,9 @@ def open_output(path: str, new: Manifest) -> Manifest:
 
 
 def _check_types(found: Manifest) -> None:
-    counts = (*found.next, found.width, found.bytes_read, found.tokens, found.lines_cut)
+    counts = (found.width, found.lines, found.tokens, found.lines_cut, found.lines_not_utf8)
     good = (
-        all(type(count) is int and count >= 0 for count in (*counts, found.lines_not_utf8))
+        all(type(count) is int and count >= 0 for count in counts)
         and isinstance(found.flags, dict)
         and isinstance(found.complete, bool)
         and all(isinstance(layer, int) for layer in found.layers)

@@ -3,9 +3,11 @@
 Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -88,8 +90,9 @@ def run(settings: ExtractionSettings) -> Manifest:
         return done
     if done.lines:
         print(f"{settings.output} has {done.lines:,} lines already: going on.", flush=True)
-    lines = read_lines(files, done.next)
-    display = _Display(done, total)
+    lines = read_lines(files)
+    skipped = collections.deque(itertools.islice(lines, done.lines), maxlen=1)
+    display = _Display(skipped[0].bytes_read if skipped else 0, total)
     vocabulary = tuple(preprocessor.tokenizer.vocab)
     layout = Layout(extractor.layers, extractor.width, settings.is_pooled, vocabulary)
     try:
@@ -97,14 +100,14 @@ def run(settings: ExtractionSettings) -> Manifest:
         while shard := _next_shard(
             lines, preprocessor, _LINES_PER_FILE[settings.is_pooled], prefix
         ):
-            display.begin(done.bytes_read, shard)
+            display.begin(shard)
             done = _write(settings, extractor, layout, shard, done, display)
     except KeyboardInterrupt:
         print(f"\n{settings.output} has {done.lines:,} lines; the same command goes on.")
         raise
     if not done.lines:
         raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
-    done = dataclasses.replace(done, bytes_read=total, complete=True)
+    done = dataclasses.replace(done, complete=True)
     output.save(settings.output, done)
     display.close()
     print(f"{settings.output}: {_describe(done)}.")
@@ -182,8 +185,7 @@ def _write(
     done = dataclasses.replace(
         done,
         shards=(*done.shards, {"file": name, "lines": len(shard.rows.lengths)}),
-        next=shard.last.end,
-        bytes_read=shard.last.bytes_read,
+        lines=done.lines + len(shard.rows.lengths),
         tokens=done.tokens + len(shard.rows.ids),
         lines_cut=done.lines_cut + shard.num_cut,
         lines_not_utf8=done.lines_not_utf8 + shard.num_not_utf8,
@@ -206,15 +208,15 @@ def _describe(done: Manifest) -> str:
 class _Display:
     """How much of the input is done; within a file of the output its tokens tell."""
 
-    def __init__(self, done: Manifest, total: int) -> None:
-        self._progress = Progress("Extracting", total, "bytes", start=done.bytes_read)
-        self._before = self._after = done.bytes_read
+    def __init__(self, start: int, total: int) -> None:
+        self._progress = Progress("Extracting", total, "bytes", start=start)
+        self._before = self._after = start
         self._tokens = self._of_shard = self._in_shard = 0
         self._began = time.monotonic()
 
-    def begin(self, bytes_before: int, shard: _Shard) -> None:
+    def begin(self, shard: _Shard) -> None:
         """Reports which lines are next."""
-        self._before, self._after = bytes_before, shard.last.bytes_read
+        self._before, self._after = self._after, shard.last.bytes_read
         self._in_shard, self._of_shard = 0, len(shard.rows.ids)
 
     def add(self, tokens: int) -> None:

@@ -17,7 +17,7 @@ from .judging import Judged
 # How many documents of each query are ranked, as BEIR does.
 _RANKS = 1000
 # A block of this many scores takes 32 MB.
-_QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 512, 16384
+_SCORES_AT_ONCE = 1 << 23
 
 
 def search(
@@ -25,33 +25,24 @@ def search(
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The documents of the greatest inner products with each query, exact, the best first.
 
-    Vectors are (Q, D) and (N, D); those of length 1 are compared by cosine. The memory does not
-    grow with Q times N: blocks of queries and of documents are multiplied one after the other.
-    Of equal documents the one before comes first.
+    Vectors are (Q, D) and (N, D); those of length 1 are compared by cosine. Queries are taken in
+    blocks, so that the memory does not grow with Q times N. Of equal documents the one before comes
+    first.
 
     Returns:
         The documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N.
     """
-    queries, documents = (np.asarray(v, np.float32) for v in (queries, documents))
-    count = min(count, len(documents))
-    found_places = np.zeros([len(queries), count], np.intp)
-    found_scores = np.zeros([len(queries), count], np.float32)
-    for first in range(0, len(queries), _QUERIES_AT_ONCE):
-        block = slice(first, first + _QUERIES_AT_ONCE)
-        rows = len(queries[block])
-        places, scores = np.zeros([rows, 0], np.intp), np.zeros([rows, 0], np.float32)
-        for begin in range(0, len(documents), _DOCUMENTS_AT_ONCE):
-            part = documents[begin : begin + _DOCUMENTS_AT_ONCE]
-            own = np.broadcast_to(np.arange(begin, begin + len(part)), [rows, len(part)])
-            places = np.concatenate([places, own], 1)
-            scores = np.concatenate([scores, queries[block] @ part.T], 1)
-            is_best = _best(scores, count)
-            places = places[is_best].reshape(rows, -1)
-            scores = scores[is_best].reshape(rows, -1)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        found_places[block] = np.take_along_axis(places, order, 1)
-        found_scores[block] = np.take_along_axis(scores, order, 1)
-    return found_places, found_scores
+    found = []
+    size = max(1, _SCORES_AT_ONCE // len(documents))
+    for first in range(0, len(queries), size):
+        scores = queries[first : first + size] @ documents.T
+        is_best = _best(scores, count)
+        shape = len(scores), -1
+        places, best = np.nonzero(is_best)[1].reshape(shape), scores[is_best].reshape(shape)
+        order = np.argsort(-best, axis=1, kind="stable")
+        found.append([np.take_along_axis(values, order, 1) for values in (places, best)])
+    places, scores = zip(*found, strict=True)
+    return np.concatenate(places), np.concatenate(scores)
 
 
 def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:

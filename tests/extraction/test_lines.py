@@ -1,4 +1,4 @@
-"""Lines are read from any place on, whatever file holds them."""
+"""Lines are read whatever file holds them."""
 
 import gzip
 
@@ -32,16 +32,9 @@ def test_lines(files, monkeypatch, chunk):
     assert [(line.first.rstrip("\n"), *line[1:3]) for line in lines] == [
         (first.strip(), second, is_utf8) for first, second, is_utf8 in EXPECTED
     ]
-    assert [line.end.line for line in lines] == list(range(1, 10))
+    assert [line.number for line in lines] == list(range(9))
     assert lines[-1].bytes_read == sum(file.size for file in files)
     assert [line.bytes_read for line in lines] == sorted(line.bytes_read for line in lines)
-
-
-def test_from_every_line_on(files):
-    lines = list(read_lines(files))
-    for number, line in enumerate(lines, 1):
-        rest = list(read_lines(files, line.end))
-        assert [line[:4] for line in rest] == [line[:4] for line in lines[number:]]
 
 
 def test_a_line_without_end(files, monkeypatch):

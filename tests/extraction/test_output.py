@@ -124,7 +124,7 @@ def test_a_directory_of_something_else(extract, text, tmp_path):
 
 MANIFEST = output.Manifest({"a": 1}, (-1,), 8)
 BAD = [{"shards": [1]}, {"shards": [{"file": 1, "lines": 1}]}, {"flags": []}]
-BAD += [{"next": [0, 0, "0"]}, {"width": True}, {"complete": "false"}]
+BAD += [{"lines": "0"}, {"width": True}, {"complete": "false"}]
 
 
 @pytest.mark.parametrize(
