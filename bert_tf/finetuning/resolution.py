@@ -14,7 +14,6 @@ from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
 from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS
 
-from . import google_flags
 from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
@@ -25,16 +24,10 @@ from .settings import (
 )
 
 
-def settings_from_flags(
-    values: flags.FlagValues = flags.FLAGS,
-) -> tuple[FineTuningSettings, list[str]]:
-    """The settings that the parsed flags ask for, and a sentence for each flag without effect."""
+def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> FineTuningSettings:
+    """The settings that the parsed flags ask for."""
     given = {name for name in values if values[name].present}
-    settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    said = flag_fields.said_without_effect(values, google_flags.WITHOUT_EFFECT)
-    predicts = "python -m bert_tf.predict predicts with a model that is trained"
-    said += flag_fields.said_of_training(values, ("do_predict", "do_eval"), predicts)
-    return settings, said
+    return resolve({name: values[name].value for name in flag_defaults() if name in given})
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:

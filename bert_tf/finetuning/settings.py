@@ -21,8 +21,16 @@ from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
 from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, FEATURE_BASED, GLUE_NAMES, KINDS, TASKS, Kind
 
-from . import google_flags, rules
+from . import rules
 
+# Names of google-research/bert's scripts.
+_ALIASES = {
+    "task_name": "task",
+    "output_dir": "model_dir",
+    "predict_file": "dev_file",
+    "predict_batch_size": "eval_batch_size",
+    "random_seed": "seed",
+}
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
     {
@@ -470,9 +478,7 @@ def is_in_tables(task: str, train_file: str | None) -> bool:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(
-        FineTuningSettings, values, google_flags.ALIASES, google_flags.WITHOUT_EFFECT
-    )
+    flag_fields.define_flags(FineTuningSettings, values, _ALIASES)
 
 
 def flag_defaults() -> dict[str, Any]:

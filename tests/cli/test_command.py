@@ -244,7 +244,7 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
         "    positive integer)",
     ]
     flags_shown = {m[1] for m in re.finditer(r"^  --(?:\[no\])?(\w+): ", done.stdout, re.M)}
-    assert {*FineTuningSettings.__dataclass_fields__, "debug", "do_train"} <= flags_shown
+    assert {*FineTuningSettings.__dataclass_fields__, "debug"} <= flags_shown
 
 
 # Commands that are not whole, and the sentence that each ends with.
