@@ -1,12 +1,12 @@
 """The commands as functions of Python: fine-tune, pre-train, predict, export.
 
 A command's flags are keywords here, with the same defaults, bounds and meaning. Data are paths, as
-in the shell, or what a program has in memory: lists, frames of pandas and polars, ``tf.data``.
+in the shell, or what a program has in memory: lists, columns, frames of pandas.
 
 >>> from bert_tf import api
 >>> api.fine_tune([("Fine.", "good")], task="classification", learnin_rate=1e-4)
 Traceback (most recent call last):
-TypeError: fine_tune: learnin_rate is no setting (did you mean learning_rate?).
+TypeError: learnin_rate is no setting (did you mean learning_rate?).
 """
 
 import contextlib
@@ -20,8 +20,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from absl import flags
 
 from bert_tf import export as export_command
 from bert_tf.cli import flag_fields
@@ -46,9 +44,7 @@ _FLAG = re.compile(r"--(?=[a-z])")
 # === What the functions share ===
 
 
-def _takes_flags(
-    settings: type, define: Callable[[flags.FlagValues], None], without: Sequence[str] = ()
-) -> Callable[[F], F]:
+def _takes_flags(settings: type, without: Sequence[str]) -> Callable[[F], F]:
     """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
 
     Those in ``without`` are the function's own arguments, by these names or by others.
@@ -58,15 +54,9 @@ def _takes_flags(
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        known = flags.FlagValues()
-        define(known)
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
-            for name in keywords:
-                if name not in known and name not in signature.parameters:
-                    near = flag_fields.nearest(name, [*signature.parameters, *known])
-                    raise TypeError(f"{function.__name__}: {name} is no setting{near}.")
             try:
                 return function(*arguments, **keywords)
             except ValueError as error:
@@ -218,7 +208,6 @@ class FineTuned:
 
 @_takes_flags(
     fine_tuning_settings.FineTuningSettings,
-    fine_tuning_settings.define_flags,
     without=("init_checkpoint", "model_dir", *_DATA.values()),
 )
 def fine_tune(
@@ -235,10 +224,10 @@ def fine_tune(
     """Fine-tunes as ``python -m bert_tf.finetune`` does, and gives the model with its scores.
 
     Data are a path, or in memory: an iterable of (text, label) tuples, of (text, text, label), or
-    of mappings; a mapping of columns; a frame of pandas or polars; a ``tf.data.Dataset`` of any of
-    these, batched or not. Columns without names are called text (or text_a, text_b) and label;
-    words and tags; context, choices and label; question, context and answers. Other names are told
-    by ``text_columns`` and ``label_column``. Examples to predict have no label.
+    of mappings; a mapping of columns; a frame of pandas or polars, a table of Arrow. Columns
+    without names are called text (or text_a, text_b) and label; words and tags; context, choices
+    and label; question, context and answers. Other names are told by ``text_columns`` and
+    ``label_column``. Examples to predict have no label.
 
     Keras' dtype policy and the random generators of Python and NumPy are as before when it ends.
 
@@ -321,7 +310,6 @@ def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Row
 
 @_takes_flags(
     predicting_settings.PredictionSettings,
-    predicting_settings.define_flags,
     without=("model", "input", "output"),
 )
 def predict(
@@ -369,9 +357,7 @@ def predict(
 # === Export ===
 
 
-@_takes_flags(
-    export_command.ExportSettings, export_command.define_flags, without=("model", "output")
-)
+@_takes_flags(export_command.ExportSettings, without=("model", "output"))
 def export(
     model: Any, output: Path, *, verbose: bool = True, **given: Any
 ) -> "Exported | OnnxExport | None":
@@ -416,7 +402,6 @@ class Pretrained:
 
 @_takes_flags(
     pretraining_settings.PretrainingSettings,
-    pretraining_settings.define_flags,
     without=("input", "model_dir", "dry_run"),
 )
 def pretrain(
@@ -501,8 +486,6 @@ def _write_texts(path: str, texts: Iterable[Any]) -> str:
         raise ValueError("texts is one text: expected an iterable of documents, each a text.")
     with open(path, "w", encoding="utf-8") as file:
         for place, text in enumerate(texts):
-            text = text.numpy() if hasattr(text, "numpy") else text
-            text = text.decode() if isinstance(text, bytes) else text
             if not isinstance(text, str):
                 raise ValueError(f"texts[{place}] is {text!r:.60}: expected a text.")
             file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")

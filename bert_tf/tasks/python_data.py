@@ -1,4 +1,4 @@
-"""Data that a caller in Python has in memory, as rows: lists, frames, tf.data.
+"""Data that a caller in Python has in memory, as rows: lists, columns, frames.
 
 | data                                    | a row is                                              |
 |-----------------------------------------|-------------------------------------------------------|
@@ -8,7 +8,7 @@
 | a mapping of columns                    | an item of each                                       |
 | a frame of pandas or polars, a table of | its columns by their names; a missing value is None   |
 | Arrow                                   |                                                       |
-| a ``tf.data.Dataset``, batched or not   | an element: a tuple, or a dict, or a dict and a label |
+| a ``tf.data.Dataset``, not batched      | an element: a tuple, or a dict, or a dict and a label |
 """
 
 import math
@@ -44,7 +44,7 @@ def rows_of(
         text_columns = text_columns.split(",")
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
     rows: list[Given] = []
-    for item in _items(data, kind, what):
+    for item in _items(data, what):
         if kind.reads_words:
             if is_label and isinstance(item, list) and all(isinstance(w, str) for w in item):
                 item = (item,)
@@ -88,9 +88,9 @@ def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__")
 
 
-def _items(data: Any, kind: Kind, what: str) -> Iterator[Any]:
-    if hasattr(data, "element_spec") and hasattr(data, "as_numpy_iterator"):
-        return iter(_elements(data, kind))
+def _items(data: Any, what: str) -> Iterator[Any]:
+    if hasattr(data, "as_numpy_iterator"):  # tf.data's
+        return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
     if not isinstance(data, Mapping) and names is not None:  # a frame, which may have one twice
         check_columns_differ([name for name in names if isinstance(name, Hashable)], what)
@@ -113,22 +113,8 @@ def _items(data: Any, kind: Kind, what: str) -> Iterator[Any]:
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return iter(data)
     raise ValueError(
-        f"{what} is a {type(data).__name__}: expected a path, a list of examples, a frame or a "
-        "tf.data.Dataset."
+        f"{what} is a {type(data).__name__}: expected a path, a list of examples or a frame."
     )
-
-
-def _elements(dataset: Any, kind: Kind) -> Iterator[Any]:
-    """The elements of a ``tf.data.Dataset`` as they are without batches."""
-    import tensorflow as tf
-
-    first = tf.nest.flatten(dataset.element_spec)[0]
-    if not kind.reads_words and first.shape.rank == 1:
-        dataset = dataset.unbatch()
-    for element in dataset:
-        yield tf.nest.map_structure(
-            lambda t: t.to_list() if isinstance(t, tf.RaggedTensor) else t.numpy(), element
-        )
 
 
 def _row(
