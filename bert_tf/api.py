@@ -258,15 +258,13 @@ def fine_tune(
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
-        settings, ignored = resolution.settings_from_flags(parsed)
+        settings = resolution.settings_from_flags(parsed)
         stack.enter_context(_as_it_was(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.finetuning.run import run
         from bert_tf.interchange.load import load
         from bert_tf.readers.records import giving
 
-        for sentence in ignored:
-            print(sentence)
         with giving(tables):
             results = run(settings, callbacks, is_temporary=not is_kept)
         directory = settings.model_dir if is_kept else None

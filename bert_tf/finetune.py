@@ -34,9 +34,7 @@ from bert_tf.finetuning import resolution, settings
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    resolved, ignored = resolution.settings_from_flags()
-    for sentence in ignored:
-        print(sentence)
+    resolved = resolution.settings_from_flags()
     paths.check_inputs(
         files=[resolved.train_file, resolved.dev_file, resolved.test_file],
         checkpoints=[resolved.init_checkpoint],

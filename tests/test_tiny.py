@@ -99,20 +99,9 @@ def test_it_fills_masks(folder):
 FLAGS = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--label_column=b"]
 
 
-def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):
-    settings, said = parse(*FLAGS, "--init_checkpoint=tiny")
-    assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
-    assert said[0].startswith("tiny saw little text (")
-    # It is never gone, so a run of it has no say in another's defaults.
-    (folder / "run").mkdir()
-    (folder / "run/flags.json").write_text('{"init_checkpoint": "tiny", "learning_rate": 3e-5}')
-    again, _ = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=run")
-    assert again.learning_rate == 1e-3
-
-
 def test_a_run_cannot_take_its_place(folder):
     (folder / "a.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
-    settings, _ = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
+    settings = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
     with pytest.raises(ValueError, match="^--init_checkpoint=tiny is in --model_dir=tiny, which"):
         run(settings)
     assert not (folder / "tiny").exists()

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from absl import flags
 
@@ -44,16 +44,6 @@ _IS_NUMBER = refuses(
     lambda value, _: value is not None and math.isnan(value),
     "--{flag}={value}: expected a number.",
 )
-
-
-class WithoutEffect(NamedTuple):
-    """A flag of another program that is accepted: what takes its place, and its neutral value.
-
-    That value asks for what is done anyway, so nothing is said of it; ``None``: no value does.
-    """
-
-    instead: str
-    neutral: bool | str | None = None
 
 
 def _field(
@@ -142,12 +132,9 @@ def encoding(of: str, *, rules: Rules = ()) -> Any:
 
 
 def define_flags(
-    settings: type,
-    values: flags.FlagValues,
-    aliases: Mapping[str, str] = _NONE,
-    without_effect: Mapping[str, WithoutEffect] = _NONE,
+    settings: type, values: flags.FlagValues, aliases: Mapping[str, str] = _NONE
 ) -> None:
-    """Defines a flag for each field, its aliases, and flags of other programs without effect."""
+    """Defines a flag for each field, and its aliases."""
     for field in dataclasses.fields(settings):
         define, help = field.metadata["define"], field.metadata["help"]
         define(name=field.name, default=field.default, help=help, flag_values=values)
@@ -156,14 +143,9 @@ def define_flags(
             values[other_name].help = ""
         if field.metadata["heading"]:
             HEADINGS[field.name] = field.metadata["heading"]
-    for heading, names in (("Other names", aliases), ("Of Google's programs", without_effect)):
-        HEADINGS.update((name, heading) for name in list(names)[:1])
+    HEADINGS.update((name, "Other names") for name in list(aliases)[:1])
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)
-    for name, flag in without_effect.items():
-        is_switch = name.startswith(("use_", "do_"))
-        define = flags.DEFINE_bool if is_switch else flags.DEFINE_string
-        define(name, None, f"Accepted, without effect: {flag.instead}.", flag_values=values)
 
 
 def flags_of_call(
@@ -212,26 +194,6 @@ def checked(settings: type[T], values: flags.FlagValues) -> T:
     found = {name: values[name].value for name in defaults(settings)}
     check(settings, found, {name for name in found if values[name].present})
     return settings(**found)
-
-
-def said_without_effect(
-    values: flags.FlagValues, without_effect: Mapping[str, WithoutEffect]
-) -> list[str]:
-    """A sentence for each flag without effect whose value asks for something else than is done."""
-    switches = {True: "true", False: "false"}
-    return [
-        f"--{name}={switches.get(value, value)} has no effect here: {flag.instead}."
-        for name, flag in without_effect.items()
-        if (value := values[name].value) not in (None, flag.neutral)
-    ]
-
-
-def said_of_training(values: flags.FlagValues, asked: Sequence[str], instead: str) -> list[str]:
-    """That a run trains, where Google's script does not: flags asked for without --do_train."""
-    named = [name for name in asked if values[name].value]
-    if not named or values["do_train"].present:
-        return []
-    return [f"--{named[0]} without --do_train: this run trains all the same; {instead}."]
 
 
 # === --help ===

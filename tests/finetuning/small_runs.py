@@ -132,7 +132,7 @@ def arguments(inputs, model_dir, **changes):
 
 
 def parse(*given):
-    """The settings of some flags, and the sentences on ignored ones."""
+    """The settings of some flags."""
     values = flags.FlagValues()
     define_flags(values)
     values(["finetune", *map(str, given)])
@@ -141,7 +141,7 @@ def parse(*given):
 
 def settings(inputs, model_dir, **changes):
     """The settings that ``arguments`` gives."""
-    return parse(*arguments(inputs, model_dir, **changes))[0]
+    return parse(*arguments(inputs, model_dir, **changes))
 
 
 def command(inputs, model_dir, **changes):

@@ -84,9 +84,9 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
         *("--task=squad", "--init_checkpoint=c", f"--model_dir={tmp_path / 'new'}"),
         *(f"--train_file={answered}", "--answer_start_column=at"),
     )
-    check_tables(parse(*given, f"--test_file={asked}")[0])
+    check_tables(parse(*given, f"--test_file={asked}"))
     with pytest.raises(ValueError, match=r"asked\.tsv, line 1: expected one column 'answers'"):
-        check_tables(parse(*given, f"--dev_file={asked}")[0])
+        check_tables(parse(*given, f"--dev_file={asked}"))
 
 
 def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
@@ -133,7 +133,7 @@ def jsonl(path, rows):
 
 def source_of(task, path, *more):
     given = [f"--task={task}", f"--train_file={path}", "--init_checkpoint=c", *more]
-    read = parse(*given)[0]
+    read = parse(*given)
     return *read_task(read), table_columns(read)
 
 
@@ -250,7 +250,7 @@ def write_glue(folder):
 
 
 def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
-    flags = parse("--task=mnli", f"--data_dir={write_glue(tmp_path)}", "--init_checkpoint=c")[0]
+    flags = parse("--task=mnli", f"--data_dir={write_glue(tmp_path)}", "--init_checkpoint=c")
     task, sets = read_task(flags)
     assert task.name == "MNLI"
     assert task.dev_sets == ("dev_matched", "dev_mismatched")
@@ -261,8 +261,8 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
 
 def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):
     given = ("--task=mnli", f"--data_dir={write_glue(tmp_path) / 'MNLI'}", "--init_checkpoint=c")
-    assert read_task(parse(*given)[0])[0].test_sets == ("test_matched", "ax")
+    assert read_task(parse(*given))[0].test_sets == ("test_matched", "ax")
     (tmp_path / "AX.tsv").unlink()
-    task, sets = read_task(parse(*given)[0])
+    task, sets = read_task(parse(*given))
     assert task.test_sets == ("test_matched",)
     assert sets.notes[1].endswith("MNLI has no file of AX, GLUE's diagnostic set: not predicted.")
