@@ -5,13 +5,23 @@ import dataclasses
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.readers.squad import SquadReferences
-
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+class SquadReferences(NamedTuple):
+    """The gold answers of a set, whose version is "1.1" or "2.0".
+
+    ``answers`` are, by question id, the texts that count as right: () where the paragraph does not
+    answer the question, which version 2.0 allows and 1.1 does not.
+    """
+
+    answers: Mapping[str, tuple[str, ...]]
+    version: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,15 +126,6 @@ def score_predictions(
     If given, the best thresholds are searched. Predictions of questions whose odds are above
     ``null_threshold`` count as "".
     """
-    if null_threshold is not None and null_odds is None:
-        raise ValueError(
-            f"A null threshold of {null_threshold} was given without null odds: expected both."
-        )
-    if null_odds is not None and references.version != "2.0":
-        raise ValueError(
-            f"Null odds are for SQuAD 2.0, and the data is {references.version}, where every "
-            "question has an answer: leave them out."
-        )
     judged = predictions
     if null_odds is not None and null_threshold is not None:
         judged = {

@@ -6,8 +6,7 @@ answer by the number of its first character (code points, as Python counts them)
 by its first byte, as TensorFlow counts.
 """
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed, one_line, quote
@@ -230,30 +229,3 @@ def _find_answer(answer: Any, context: str) -> Answer:
             f"{shown(there)}"
         )
     return Answer(wanted, start if context.isascii() else len(context[:start].encode()))
-
-
-# === What an evaluation compares ===
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadReferences:
-    """The gold answers of a SQuAD file.
-
-    ``answers`` are, by question id in the file's order, the texts that count as right: () where the
-    paragraph does not answer the question, which version "2.0" allows and "1.1" does not.
-    """
-
-    answers: Mapping[str, tuple[str, ...]]
-    version: str
-
-    def __post_init__(self) -> None:
-        if self.version not in ("1.1", "2.0"):
-            raise ValueError(f"SQuAD's version is '1.1' or '2.0', got {self.version!r}.")
-        if not self.answers:
-            raise ValueError("The references hold no question: expected at least one to score.")
-        empty = next((name for name, gold in self.answers.items() if not gold), None)
-        if empty is not None and self.version == "1.1":
-            raise ValueError(
-                f"Question {empty} has no answer: in SQuAD 1.1 every question has; expected "
-                "version '2.0' where some have none."
-            )

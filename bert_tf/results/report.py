@@ -37,17 +37,15 @@ body { margin: 0; background: var(--paper); color: var(--ink);
 main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 26px; margin: 0 0 16px; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
-article, .panel, .scores div { background: var(--panel); border: 1px solid var(--line);
+article, .panel, .scores div, .warning { background: var(--panel); border: 1px solid var(--line);
   border-radius: 8px; }
 .panel { width: max-content; max-width: 100%; overflow: auto; padding: 8px; }
 .note { color: var(--faint); margin: 12px 0; }
 .scores { display: flex; flex-wrap: wrap; gap: 10px; margin: 0; }
 .scores div { padding: 8px 16px 10px; min-width: 110px; }
 .scores dd { margin: 0; font-size: 22px; }
-.warning { background: var(--alarm); border: 1px solid var(--alarm-line); border-radius: 8px;
-  padding: 10px 16px; }
-table { border-collapse: collapse; }
-table, dd, .small { font-variant-numeric: tabular-nums; }
+.warning { background: var(--alarm); border-color: var(--alarm-line); padding: 10px 16px; }
+table, dd, .small { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 14px; text-align: right; font-weight: normal; }
 dt, thead th, tfoot th, tfoot td, .small { color: var(--faint); font-size: 13px; }
 tbody th { text-align: left; overflow-wrap: anywhere; min-width: 6em; }

@@ -17,13 +17,18 @@ from bert_tf.metrics.squad_predictions import (
     SquadPredictions,
     squad_predictions,
 )
-from bert_tf.metrics.squad_scores import SquadScores, score_answer, score_predictions
+from bert_tf.metrics.squad_scores import (
+    SquadReferences,
+    SquadScores,
+    score_answer,
+    score_predictions,
+)
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.modeling.base import NULL_THRESHOLD
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.squad import SquadReferences, read_questions, read_squad
+from bert_tf.readers.squad import read_questions, read_squad
 
 from .evaluation import Evaluation, Thresholds, worst_mistakes
 from .inference import Inference

@@ -8,7 +8,6 @@ import pytest
 
 from bert_tf.readers.examples import Answer, QuestionExample
 from bert_tf.readers.squad import (
-    SquadReferences,
     read_questions,
     read_squad,
 )
@@ -213,16 +212,3 @@ PLACE = "FILE, article 0, paragraph 0, a question"
 )  # fmt: skip
 def test_what_is_not_squad(write_json, content, sentence):
     refuses(read_squad, write_json(content), sentence)
-
-
-@pytest.mark.parametrize(
-    ("answers", "version", "sentence"),
-    [
-        ({"a": ("x",)}, "2", "SQuAD's version is '1.1' or '2.0', got '2'."),
-        ({}, "2.0", "The references hold no question: expected at least one to score."),
-        ({"a": ("x",), "b": ()}, "1.1", "Question b has no answer: in SQuAD 1.1 every question "
-         "has; expected version '2.0' where some have none."),
-    ],
-)  # fmt: skip
-def test_what_are_no_references(answers, version, sentence):
-    refuses(lambda _: SquadReferences(answers, version), "", sentence)
