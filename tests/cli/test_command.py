@@ -258,8 +258,10 @@ REFUSED = {
     "python -m bert_tf.vocab learns one.",
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
     "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help lists the flags.",
-    "convert --output=t --format=bert_tf": "--model is missing: convert needs --model, --output and ",
-    "convert --model=s --format=bert_tf": "--output is missing: convert needs --model, --output and ",
+    "convert --output=t --format=bert_tf": "--model is missing: convert needs --model, --output "
+    "and ",
+    "convert --model=s --format=bert_tf": "--output is missing: convert needs --model, --output "
+    "and ",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
     "export --model=c": "--output is missing: export needs --model and --output.",
