@@ -9,7 +9,6 @@ import stat
 from unittest import mock
 
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf import vocab
@@ -29,12 +28,9 @@ from tests.pretraining import commands
 
 # Names that a command might take for its own.
 _FOREIGN = (
-    "mine.txt", "flags.json.bak", "vocab.txt", "bert_config.json", "model.json", "inputs.json",
-    "manifest.json", "results.json", "task.json", "part-000000.jsonl", "part-000001.jsonl.partial",
-    "variables.index", ".hidden", "checkpoints/step-00000000/variables.index",
-    "checkpoints/step-00000004/notes.txt", "last/step-00000006/mine", "corpus/sample.txt",
-    "corpus/mine.idx", "logs/events", "runs/a/results.json", "export/1/saved_model.pb",
-    "export/1.partial/mine", "dev/dev.tsv",
+    "mine.txt", "vocab.txt", "model.json", "manifest.json", "results.json", "part-000000.jsonl",
+    ".hidden", "checkpoints/step-00000004/notes.txt", "last/step-00000006/mine",
+    "corpus/sample.txt", "export/1/saved_model.pb", "export/1.partial/mine", "dev/dev.tsv",
 )  # fmt: skip
 _FORMATS = {
     "bert_tf": model_directory,
@@ -91,7 +87,7 @@ def _convert(form):
 def _extract_features(world, output):
     given = {"input": [str(world / "test.tsv")], "model": str(world / "tiny")}
     with mock.patch.object(extraction, "_load", _extractor):
-        extraction.run(resolve(output=str(output), lines_per_shard=4, layers=["-1"], **given))
+        extraction.run(resolve(output=str(output), layers=["-1"], **given))
 
 
 _load_extractor = functools.cache(extraction._load)
@@ -165,18 +161,18 @@ def place_foreign(world, kind, folder, output):
         output.symlink_to(folder / "missing")
     elif kind == "file":
         output.write_text("the user's")
-    elif kind.startswith("neighbours"):
-        for name in (".partial", ".tmp", ".part", ".0.tmp", ".lock", "~"):
-            write_foreign(folder / f"{output.name}{name}")
-        for name in (".bak", ".old", ".new", "-1"):
-            (folder / f"{output.name}{name}").symlink_to(elsewhere)
     else:
-        copy = shutil.copyfile if kind == "checkpoint keras" else shutil.copytree
-        copy(world / kind.removeprefix("checkpoint "), output)
+        shutil.copytree(world / "bert_tf", output)
 
 
-KINDS = ("directory", "link to a directory", "link to a file", "dangling link", "file",
-         *(f"checkpoint {form}" for form in _FORMATS))  # fmt: skip
+KINDS = (
+    "directory",
+    "link to a directory",
+    "link to a file",
+    "dangling link",
+    "file",
+    "checkpoint",
+)
 
 
 def snapshot(folder):
@@ -219,67 +215,10 @@ def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name,
         assert output.read_bytes() != before[str(output)]
         assert_kept(before, tmp_path, output)
         return
-    if kind == "checkpoint keras" and name in REPLACING:
-        pytest.skip("a file that the user names to be replaced")
     with pytest.raises((ValueError, OSError)) as refused:
         command(world, output)
     assert "\n" not in str(refused.value)
     assert_kept(before, tmp_path)
-
-
-class _FullDiskError(OSError):
-    pass
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
-def test_an_error_as_a_file_gets_its_name(world, tmp_path, monkeypatch, name):
-    command, suffix = FILES[name]
-    output = tmp_path / f"out{suffix}"
-    place_foreign(world, "neighbours", tmp_path, output)
-    if name in REPLACING:
-        output.write_text("the user's")
-    before = snapshot(tmp_path)
-    with monkeypatch.context() as patched:
-
-        def refuse(source, destination, overwrite=False):
-            raise _FullDiskError("No space left on device")
-
-        patched.setattr(tf.io.gfile, "rename", refuse)
-        with pytest.raises(_FullDiskError):
-            command(world, output)
-    assert_kept(before, tmp_path)
-    command(world, output)
-    assert output.is_file()
-    assert_kept(before, tmp_path, output)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["extract_features", "convert to huggingface", "export"])
-def test_an_error_as_a_directory_gets_its_name(world, tmp_path, monkeypatch, name):
-    command, _ = DIRECTORIES[name]
-    output = tmp_path / "out"
-    place_foreign(world, "neighbours", tmp_path, output)
-    before = snapshot(tmp_path)
-    rename = tf.io.gfile.rename
-
-    def refuse(source, destination, overwrite=False):
-        if "part-000001" in destination or destination == str(output):
-            raise _FullDiskError("No space left on device")
-        rename(source, destination, overwrite=overwrite)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tf.io.gfile, "rename", refuse)
-        with pytest.raises(_FullDiskError):
-            command(world, output)
-    assert_kept(before, tmp_path, output)
-    if name != "extract_features":  # which goes on from there
-        assert not output.exists()
-    elif output.exists():
-        command(world, output)
-        (output / "notes.txt").write_text("mine")
-        command(world, output)
-        assert (output / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.slow
@@ -301,18 +240,3 @@ def test_a_run_keeps_what_is_put_into_its_directory(world, tmp_path, capsys):
     assert (output / "results.json").exists()
     after = snapshot(tmp_path)
     assert {path: after.get(path) for path in kept} == kept
-
-
-@pytest.mark.slow
-def test_a_kill_as_an_output_gets_its_name(world, tmp_path):
-    given = [f"--input={world}/corpus.txt", "--vocab_size=60", "--overwrite"]
-    output = tmp_path / "out.txt"
-    place_foreign(world, "neighbours", tmp_path, output)
-    output.write_text("the user's")
-    before = snapshot(tmp_path)
-    kill_at_a_write("bert_tf.vocab", [*given, f"--output={output}"], "before", output.name)
-    after = snapshot(tmp_path)
-    assert {path: after.get(path) for path in before} == before
-    _vocab(overwrite=True)(world, output)
-    output.write_text("the user's")
-    assert_kept(before, tmp_path)  # what the killed process left is gone too

@@ -122,7 +122,7 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
 
 def load_tensorflow() -> None:
     """Imports TensorFlow with a quiet screen, which ``main`` does when the flags are found good."""
-    if not flags.FLAGS["debug"].value:
+    if "tensorflow" not in sys.modules and not _DEBUG.value:
         load_quietly()
 
 
