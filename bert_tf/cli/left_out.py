@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable
 COMMANDS = {
     "prepare": "clean a corpus with datatrove and remove near-duplicates with text-dedup; pretrain "
     "--input reads their text and JSON lines",
-    "compare": "test the predictions in both runs' dev/dev.tsv with statsmodels' mcnemar or "
-    "scipy.stats.bootstrap",
+    "compare": "docs/evaluation.md has some lines with scipy that compare the predictions in both "
+    "runs' dev/dev.tsv",
     "evaluate_squad": "give predictions.json to the official evaluate-v2.0.py",
     "evaluate_retrieval": "convert --format=sentence-transformers, and run sentence-transformers' "
     "InformationRetrievalEvaluator on the result",
