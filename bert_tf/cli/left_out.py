@@ -12,7 +12,7 @@ COMMANDS = {
     "compare": "docs/evaluation.md has some lines with scipy that compare the predictions in both "
     "runs' dev/dev.tsv",
     "evaluate_squad": "give predictions.json to the official evaluate-v2.0.py",
-    "evaluate_retrieval": "convert --format=sentence-transformers, and run sentence-transformers' "
+    "evaluate_retrieval": "convert --format=huggingface, and run sentence-transformers' "
     "InformationRetrievalEvaluator on the result",
     "reproduce": "examples/paper has the paper's tables and the script that makes them",
     "compile_tpu": "python -m benchmarks.compiled_step compiles a step for a TPU or a GPU",

@@ -84,7 +84,6 @@ def open_output(path: str, new: Manifest) -> Manifest:
     try:
         lists = {name: tuple(values[name]) for name in ("layers", "shards")}
         found = Manifest(**{**values, **lists})
-        _check_types(found)
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{manifest} is not what extract_features writes ({error}): name another --output, or "
@@ -100,24 +99,6 @@ def open_output(path: str, new: Manifest) -> Manifest:
             "directory and start again."
         )
     return found
-
-
-def _check_types(found: Manifest) -> None:
-    counts = (found.width, found.lines, found.tokens, found.lines_cut, found.lines_not_utf8)
-    good = (
-        all(type(count) is int and count >= 0 for count in counts)
-        and isinstance(found.flags, dict)
-        and isinstance(found.complete, bool)
-        and all(isinstance(layer, int) for layer in found.layers)
-        and all(
-            isinstance(shard, dict)
-            and isinstance(shard.get("file"), str)
-            and type(shard.get("lines")) is int
-            for shard in found.shards
-        )
-    )
-    if not good:
-        raise TypeError("a value is of another type")
 
 
 def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ Sources: Reimers and Gurevych 2019, "Sentence-BERT"; the losses have theirs.
 Letters: N examples, K texts of an example, U different texts, D numbers of a vector.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -51,10 +50,9 @@ class SimilarityTask(Task):
         self, *args: Any, embedding: SentenceEmbedding | None = None, **given: Any
     ) -> None:
         # The first text of an example asks, the others may be found.
-        self._prefixes, self._dims = ("", ""), None
+        self._prefixes = ("", "")
         if embedding is not None:
             self._prefixes = (embedding.query_prefix, embedding.document_prefix)
-            self._dims = embedding.dims
         super().__init__(*args, **given)
 
     @property
@@ -113,7 +111,7 @@ class SimilarityTask(Task):
             texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
         # What is the same text is so whatever stands before it.
-        labels = _numbered(items)[1]
+        labels = _numbered(item.texts for item in items)[1]
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
             least, most = labels.min(), labels.max()
@@ -126,16 +124,11 @@ class SimilarityTask(Task):
 
     def _numbered(self, items: Items) -> tuple[list[str], np.ndarray]:
         """The different texts to embed, as ``_numbered`` has them."""
-        if not any(self._prefixes):
-            return _numbered(items)
-        texts = (prefixed(item.texts, self._prefixes) for item in items)
-        return _numbered(
-            [dataclasses.replace(i, texts=t) for i, t in zip(items, texts, strict=True)]
-        )
+        return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         texts, numbers = self._numbered(items)
-        vectors = at_length_1(outputs[:, 0, : self._dims])
+        vectors = at_length_1(outputs[:, 0])
         if not self._has_scores:
             return self._judge_search(items, texts, numbers, vectors)
         true = np.array([item.label for item in items], np.float64)
@@ -204,7 +197,7 @@ class SimilarityTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         """The cosine of the first text and the second, and of three that with the third."""
-        numbers, vectors = self._numbered(items)[1], at_length_1(outputs[:, 0, : self._dims])
+        numbers, vectors = self._numbered(items)[1], at_length_1(outputs[:, 0])
         for row in numbers:
             cosines = (vectors[row[1:]] @ vectors[row[0]]).tolist()
             yield dict(zip(("prediction", "third"), cosines, strict=False))
@@ -238,13 +231,13 @@ def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]
     return (query + texts[0], *(document + text for text in texts[1:]))
 
 
-def _numbered(items: Items) -> tuple[list[str], np.ndarray]:
+def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     """Every different text, in the order of its first place, and (N, K) int32, each one's number.
 
-    >>> _numbered([SimilarityExample("0", texts, None) for texts in (("a", "b"), ("b", "a"))])
+    >>> _numbered([("a", "b"), ("b", "a")])
     (['a', 'b'], array([[0, 1],
            [1, 0]], dtype=int32))
     """
     found: dict[str, int] = {}
-    numbers = [[found.setdefault(text, len(found)) for text in item.texts] for item in items]
+    numbers = [[found.setdefault(text, len(found)) for text in texts] for texts in rows]
     return list(found), np.array(numbers, np.int32)

@@ -1,7 +1,6 @@
 """The numbers of an extraction, against plain loops; the order of lines; what is refused."""
 
 import dataclasses
-import itertools
 import json
 import shutil
 
@@ -137,20 +136,3 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
     said = "--pooling=cls: .*causal is causal .*: give --pooling=last or mean"
     with pytest.raises(ValueError, match=said):
         run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
-
-
-def test_no_more_lines_are_held_than_some_shards_have(extract, text, tmp_path, monkeypatch):
-    """Of lines without end the first shards are written when few have been asked for."""
-    asked, read = [], extraction.read_lines
-
-    def endless(*given):
-        for line in itertools.cycle(list(read(*given))):
-            asked.append(line)
-            if len(asked) == 100:
-                raise KeyboardInterrupt
-            yield line._replace(number=len(asked) - 1)
-
-    monkeypatch.setattr(extraction, "read_lines", endless)
-    with pytest.raises(KeyboardInterrupt):
-        extract(text, pooling="mean", lines_per_file=30)
-    assert len(list((tmp_path / "output").glob("part-*"))) == 3

@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 
 from bert_tf.interchange import conversion
-from bert_tf.interchange import load as load_module
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning import small_runs
 
-from . import prediction_models
 from .prediction_models import (
     CLASSES,
     LABELS,
@@ -68,13 +65,6 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch,
     assert printed[1:] == [f"Predictions: {output}"]
 
 
-def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
-    folder, model = classifier
-    opened = open_checkpoint(folder)
-    monkeypatch.setattr(load_module, "open_checkpoint", None)
-    np.testing.assert_array_equal(prediction_models.load(opened).weights[0], model.weights[0])
-
-
 def test_the_likeliest_classes(classifier, table, tmp_path):
     folder, model = classifier
     shares = probabilities_of(model, TEXTS)
@@ -118,13 +108,6 @@ def test_a_hugging_face_classifier(classifier, table, tmp_path):
         predict(tmp_path / "hf", table, outputs[1])
     predict(tmp_path / "hf", table, outputs[1], text_columns=["text"], id_column="n")
     assert outputs[0].read_text() == outputs[1].read_text()
-
-
-@pytest.mark.slow
-def test_a_classifier_without_names(table, tmp_path):
-    write_model(tmp_path / "model", "BertClassifier", CLASSES)
-    predict(tmp_path / "model", table, tmp_path / "out.jsonl", text_columns=["text"])
-    assert list(read_lines(tmp_path / "out.jsonl")[0]["probabilities"]) == ["0", "1", "2"]
 
 
 # === Several classes, numbers ===
