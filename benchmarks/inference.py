@@ -14,8 +14,7 @@ Then, in the same turn, what a server gets: sentences one at a time, and request
 sentences as they follow each other in the text, long and short together. A peer pads such a request
 to its longest sentence; sentence-transformers is the library as its users call it.
 
-ONNX Runtime has the file that PyTorch's exporter makes in float32, and in int8 that of
-``bert_tf.export --onnx=int8``.
+ONNX Runtime has the file that PyTorch's exporter makes.
 
 Before anything is timed every contender embeds all sentences: who has not a cosine of 0.999 to
 PyTorch's float32 on each counts for nothing.
@@ -37,7 +36,6 @@ from .inference_contenders import (
     BFLOAT16,
     CONTENDERS,
     FLOAT32,
-    INT8,
     ONNX,
     OURS,
     TORCH,
@@ -67,7 +65,6 @@ def read_sentences(folder: str, count: int) -> list[str]:
 def write_exports(names: list[str], given: dict[str, str], folder: str) -> dict[str, str]:
     """The directories of our contenders, by precision; what was not given is exported."""
     import bert_tf
-    import bert_tf.api
     from bert_tf.saved_models import ExportOptions, export
 
     directories = dict(given)
@@ -77,9 +74,6 @@ def write_exports(names: list[str], given: dict[str, str], folder: str) -> dict[
             model = bert_tf.load(minilm_directory(), max_seq_length=512)
             options = ExportOptions(precision=precision, normalize=True)
             export(model, directories[precision], options=options)
-    if INT8 not in directories and f"{ONNX} {INT8}" in names:
-        directories[INT8] = os.path.join(folder, INT8)
-        bert_tf.api.export(minilm_directory(), directories[INT8], onnx=INT8, verbose=False)
     return directories
 
 
@@ -186,9 +180,8 @@ def main() -> None:
         names = sorted(arguments.contenders, key=lambda name: name != REFERENCE)
         contenders = []
         for name in names:
-            precision = name.split()[1]
-            is_ours = name.startswith(OURS) or precision == INT8
-            directory = directories[precision] if is_ours else minilm_directory()
+            is_ours = name.startswith(OURS)
+            directory = directories[name.split()[1]] if is_ours else minilm_directory()
             contenders.append(Contender.start(name, directory))
         measure(contenders, texts, arguments)
         for contender in contenders:

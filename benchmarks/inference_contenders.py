@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-FLOAT32, BFLOAT16, INT8 = "float32", "bfloat16", "int8"
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 OURS, TORCH, COMPILED, ONNX = "bert_tf", "torch", "torch.compile", "onnxruntime"
 LIBRARY = "sentence-transformers"
 CONTENDERS = [
@@ -29,7 +29,6 @@ CONTENDERS = [
     f"{TORCH} {BFLOAT16}",
     f"{COMPILED} {BFLOAT16}",
     f"{ONNX} {FLOAT32}",
-    f"{ONNX} {INT8}",
     f"{LIBRARY} {FLOAT32}",
     f"{LIBRARY} {BFLOAT16}",
 ]
@@ -88,7 +87,7 @@ def serve(name: str, directory: str) -> None:
         from . import inference_peers
 
         if library == ONNX:
-            encode = inference_peers.onnx_encoder(directory, precision)
+            encode = inference_peers.onnx_encoder(directory)
         elif library == LIBRARY:
             encode = inference_peers.sentence_transformers_encoder(directory, precision)
         else:

@@ -53,12 +53,10 @@ class _States(torch.nn.Module):
         return outputs.last_hidden_state
 
 
-def onnx_encoder(path: str, precision: str) -> Encode:
-    """ONNX Runtime: float32 on the graph that PyTorch's exporter makes, int8 on our export's."""
+def onnx_encoder(path: str) -> Encode:
+    """ONNX Runtime, in float32, on the graph that PyTorch's exporter makes."""
     import onnxruntime
 
-    if precision == "int8":
-        return _ours_in_onnx(path)
     model = transformers.AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -81,23 +79,6 @@ def onnx_encoder(path: str, precision: str) -> Encode:
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         feeds = dict(zip(names, (ids.numpy(), mask.numpy(), 0 * ids.numpy()), strict=True))
         return torch.from_numpy(session.run(["last_hidden_state"], feeds)[0])
-
-    return functools.partial(_encode, _tokenizer(path), run)
-
-
-def _ours_in_onnx(path: str) -> Encode:
-    """What ``bert_tf.export --onnx`` wrote, with the tokenizer next to it."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
-        os.path.join(path, "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-
-    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        arrays = [values.numpy().astype(np.int32) for values in (ids, mask, 0 * ids)]
-        names = ("input_word_ids", "input_mask", "input_type_ids")
-        feeds = dict(zip(names, arrays, strict=True))
-        return torch.from_numpy(session.run(["sequence_output"], feeds)[0])
 
     return functools.partial(_encode, _tokenizer(path), run)
 

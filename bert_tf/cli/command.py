@@ -68,12 +68,6 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
         guess = f" (did you mean --{near[0]}?)" if near else ""
-        if error.flagname in ("tpu", "tpu_name"):
-            sys.exit(
-                f"Error: --{error.flagname} is a flag of pretrain, which alone runs on a "
-                "TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, "
-                "a TPU's host included."
-            )
         sys.exit(
             f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
             "--help lists the flags."

@@ -32,6 +32,7 @@ _PICKLE += "its output here"
 _STOPS = "a run stops at the first step that is not finite, before anything is spoilt"
 _SIGNAL = "send SIGTERM, at which a run saves a checkpoint and ends with status 130"
 _LEAVE = "leave it out"
+_TPU = f"pretrain alone runs on a TPU, other commands on the CPU or the GPUs; {_LEAVE}"
 
 FLAGS = {
     # === Of Google's programs, without a meaning here ===
@@ -41,6 +42,8 @@ FLAGS = {
     "use_tpu": f"--tpu=NAME alone chooses a TPU; {_LEAVE}",
     "dupe_factor": f"every epoch pairs and masks the text anew; {_LEAVE}",
     "num_tpu_cores": f"every core of the TPU is used; {_LEAVE}",
+    "tpu": _TPU,
+    "tpu_name": _TPU,
     "master": "name the coordinator by --tpu=grpc://HOST:PORT",
     "tpu_zone": f"--tpu=NAME is looked up in the machine's own zone; {_LEAVE}",
     "gcp_project": f"--tpu=NAME is looked up in the machine's own project; {_LEAVE}",
