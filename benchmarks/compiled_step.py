@@ -140,7 +140,10 @@ def compile_program(program: str, name: str, hlo_file: str) -> None:
     memory = found.get_compiled_memory_stats()
     hlo = "\n".join(each.to_string() for each in found.hlo_modules())
     pathlib.Path(hlo_file).write_text(hlo)
-    print(json.dumps([seconds, memory.argument_size_in_bytes, memory.temp_size_in_bytes]))
+    # The TPU's compiler counts itself what is accessed.
+    moved = found.cost_analysis()["bytes accessed"] if target.platform == "tpu" else None
+    sizes = memory.argument_size_in_bytes, memory.temp_size_in_bytes
+    print(json.dumps([seconds, *sizes, moved]))
     sys.stdout.flush()
     os._exit(0)  # libtpu's own end fails without a TPU
 
@@ -186,7 +189,8 @@ def kernels(hlo: str) -> Iterator[tuple[int, str]]:
         if found := _INSTRUCTION.match(line):
             name, shape, operation, rest = found.groups()
             sizes[name] = array_bytes(shape)
-            if operation in _FREE or operation.endswith("-done"):  # its start counts
+            # What is fetched ahead counts where it is used.
+            if operation in _FREE or operation.endswith(("-start", "-done")):
                 continue
             operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
             source = _SOURCE.search(line)
@@ -195,14 +199,20 @@ def kernels(hlo: str) -> Iterator[tuple[int, str]]:
 
 
 def account(
-    target: Target, hlo: str, seconds: float, arguments: int, temporaries: int, flops: float
+    target: Target,
+    hlo: str,
+    flops: float,
+    seconds: float,
+    arguments: int,
+    temporaries: int,
+    moved: float | None,
 ) -> list[str]:
     """The line of a program, and what its parts move most."""
     parts, counts = collections.Counter[str](), collections.Counter[str]()
     for size, where in kernels(hlo):
         parts[where] += size
         counts[where] += 1
-    moved = sum(parts.values())
+    moved = moved or sum(parts.values())
     least = max(moved / target.bytes_per_second, flops / target.peak)
     fits = "" if arguments + temporaries < target.memory else " TOO MUCH"
     return [
@@ -232,8 +242,8 @@ def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         return [f"the compiler ended with status {done.returncode}: {last}"]
-    seconds, arguments, temporaries = json.loads(done.stdout.splitlines()[-1])
-    return account(target, hlo_file.read_text(), seconds, arguments, temporaries, flops)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return account(target, hlo_file.read_text(), flops, *found)
 
 
 def main() -> None:
