@@ -6,22 +6,72 @@ r"""Writes pre-training examples as TFRecords in the format of Google's script o
 ``python -m bert_tf.pretrain`` needs no such files: it pairs and masks anew in every epoch, as it
 reads. They are for other programs, and for fixing the examples of an experiment once.
 
---output_file=examples.tfrecord@16 writes sixteen files, examples.tfrecord-00000-of-00016 and so on.
-With --runner=DirectRunner, or another runner of Apache Beam (pip install 'bert_tf[beam]'), its
-workers write them, each the same bytes as without; Beam's own flags follow, such as
---direct_running_mode=multi_processing --direct_num_workers=8.
+--output_file=examples.tfrecord@16 writes sixteen files, examples.tfrecord-00000-of-00016 and so on,
+with all cores. With --runner=DirectRunner, or another runner of Apache Beam (pip install
+'bert_tf[beam]'), its workers write them, each the same bytes as without; Beam's own flags follow.
 """
 
 import contextlib
-import functools
+import dataclasses
+import os
 import shlex
 import tempfile
+from collections.abc import Sequence
+from types import MappingProxyType
 
 from absl import flags
 
+from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
-from bert_tf.preparation.settings import RECORD_ALIASES, RecordFlags
+from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.cli.flag_rules import required
 from bert_tf.untrusted import listed
+
+_A_FILE = "it has to name a file"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFlags:
+    """Every flag of the command but those of Apache Beam."""
+
+    input: Sequence[str] = words(
+        (), "Text files, with globs and commas; gzip allowed.", rules=[required(_A_FILE)]
+    )
+    input_format: str | None = choice(
+        None,
+        INPUT_FORMATS,
+        "How documents are told apart; by default recognised by suffix and first lines.",
+    )
+    vocab_file: str = string(
+        None,
+        "The vocabulary, one piece a line.",
+        rules=[required(f"{_A_FILE}; python -m bert_tf.vocab learns one")],
+    )
+    output_file: Sequence[str] = words(
+        (),
+        "The TFRecord files to write, with commas; they take the examples in turn. Or NAME@N: N "
+        "files NAME-00000-of-N and so on, each with a share of the text.",
+        rules=[required(_A_FILE)],
+    )
+    runner: str | None = string(
+        None,
+        "Write NAME@N on Apache Beam, by this runner of it, such as DirectRunner or "
+        "DataflowRunner. Every worker has to see the input, --vocab_file and --output_file.",
+    )
+    do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
+    max_seq_length: int = integer(128, "Tokens in a row.")
+    max_predictions_per_seq: int = integer(20, "The most masked tokens in a row.")
+    masked_lm_prob: float = number(0.15, "The share of a row's tokens to mask.")
+    short_seq_prob: float = number(0.1, "The share of documents cut shorter.")
+    do_whole_word_mask: bool = switch(False, "Mask whole words.")
+    num_epochs: int = integer(10, "Passes over the text, each paired and masked anew.", least=1)
+    seed: int = integer(12345, "The seed of everything random.")
+
+
+#: Names of Google's script.
+RECORD_ALIASES = MappingProxyType(
+    {"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
+)
 
 
 def define_flags() -> None:
@@ -40,31 +90,36 @@ def main(argv: list[str]) -> None:
 
     command.load_tensorflow()
     from bert_tf.files import check_new
-    from bert_tf.pipelines import pretraining, tfrecords
+    from bert_tf.pipelines import pretraining, record_shards, tfrecords
     from bert_tf.pipelines.vocabulary import casing_note
-    from bert_tf.preparation import beam, record_shards
 
     sharded = record_shards.shard_paths(given.output_file)
     paths = sharded or given.output_file
-    beam_flags = [f"--runner={given.runner}", *argv[1:]]
     if given.runner and not sharded:
         raise ValueError(
             "With --runner each worker writes files of its own: give --output_file=NAME@N."
         )
-    if given.runner and not beam.is_local(beam_flags) and not given.cache_dir:
-        raise ValueError(
-            f"--runner={given.runner} needs --cache_dir: a folder that every worker sees."
-        )
     for path in paths:
         check_new(path)  # before all the work
+    rows = {
+        "max_seq_length": given.max_seq_length,
+        "max_predictions_per_seq": given.max_predictions_per_seq,
+        "masked_lm_prob": given.masked_lm_prob,
+        "short_seq_prob": given.short_seq_prob,
+        "masking": "whole_word" if given.do_whole_word_mask else "token",
+        "seed": given.seed,
+        "num_epochs": given.num_epochs,
+    }
     with contextlib.ExitStack() as stack:
-        cache_dir = given.cache_dir or stack.enter_context(tempfile.TemporaryDirectory())
-        process = stack.enter_context(beam.started(beam_flags)) if given.runner else None
-        settings = record_shards.RecordSettings(
-            **{**vars(given), "input": tuple(given.input), "output_file": tuple(paths)}
-            | {"cache_dir": cache_dir}
+        targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
+        if given.runner:  # where every worker sees it
+            cache_dir = os.path.join(os.path.dirname(targets[0]), "corpus")
+        else:
+            cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
+        source = record_shards.Source(
+            tuple(given.input), given.input_format, cache_dir, given.vocab_file, given.do_lower_case
         )
-        corpus, tokenizer = settings.open()
+        corpus, tokenizer = record_shards.open_source(source)
         if note := casing_note(tokenizer.vocab, given.do_lower_case):
             print(note, flush=True)
         print(f"Corpus: {corpus.describe()}.", flush=True)
@@ -77,20 +132,14 @@ def main(argv: list[str]) -> None:
         )
         print(f"Tokens that reach rows: {share:.1%} of a sample of {sample:,}.", flush=True)
         written = "Examples"
-        targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
-        if process is not None:
-            work = functools.partial(record_shards.write_shard, settings, targets)
-            process.run([beam.Step("shards", len(targets), work)], lambda: None)
+        if given.runner:
+            beam_flags = [f"--runner={given.runner}", *argv[1:]]
+            record_shards.write_on_beam(beam_flags, source, rows, targets)
+        elif sharded:
+            written = f"{record_shards.write_shards(source, rows, targets):,} examples"
         else:
-            examples = functools.partial(settings.examples, corpus, tokenizer)
-            if sharded:
-                counts = [
-                    tfrecords.write_tfrecords(examples(shard, len(targets)), path)
-                    for shard, path in enumerate(targets)
-                ]
-            else:
-                counts = [tfrecords.write_tfrecords(examples(), targets, are_new=True)]
-            written = f"{sum(counts):,} examples"
+            examples = record_shards.examples(source, rows)
+            written = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
     flags_of_next = {
         "input": f"{given.output_file[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
         "input_format": "tfrecord",

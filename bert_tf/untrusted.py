@@ -18,8 +18,7 @@ from typing import Any, TextIO
 # The most that readers of JSON files take. LaBSE's tokenizer.json, of 501,153 pieces, has 10 MB; a
 # parsed value takes up to thirty times the text.
 MAX_JSON_BYTES = 32 << 20
-# The most MiB of a line of text, unless this environment variable says another number, which
-# --max_line_mb sets for a command and the processes that it starts.
+# The most MiB of a line of text, unless this environment variable says another number.
 _LINE_MB = 64
 LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
 # Keras' configs, the deepest files that are read, have about fifteen levels.
@@ -102,7 +101,7 @@ def check_line(length: int, path: str, where: str) -> None:
     if length > most << 20:
         raise ValueError(
             f"{path}, {where}: expected a line of at most {most} MiB, got more; if it is meant, "
-            f"--max_line_mb={2 * most} allows twice as much ({LINE_VARIABLE} in Python)."
+            f"set the environment variable {LINE_VARIABLE}={2 * most}."
         )
 
 

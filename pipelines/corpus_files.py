@@ -93,6 +93,7 @@ def describe_file(path: str) -> SourceFile:
     if local is None:
         found = tf.io.gfile.stat(path)
         return SourceFile(path, found.length, found.mtime_nsec)
+    paths.check_readable(path)
     status = os.stat(local)
     # In whole seconds, as TensorFlow has it.
     seconds = status.st_mtime_ns // _NSEC * _NSEC
@@ -118,12 +119,6 @@ def sample_file(path: str, piece: int) -> str:
             file.seek(max(number * piece, (size - piece) * number // (_SAMPLE_PIECES - 1)))
             digest.update(file.read(piece))
     return digest.hexdigest()[:16]
-
-
-def sample_files(paths: Sequence[str]) -> list[str]:
-    """Hashes a sample of each local file, all of it in a small corpus; "" in an object store."""
-    piece = sample_piece(len(paths))
-    return list(in_threads(lambda path: sample_file(path, piece), paths))
 
 
 def _glob(pattern: str) -> list[str]:

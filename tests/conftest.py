@@ -17,8 +17,6 @@ needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None,
     reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
 )
-#: Flags of its Direct runner: processes share the work, as machines do elsewhere.
-WORKERS = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 def pytest_collection_finish() -> None:

@@ -60,7 +60,7 @@ def test_every_command_in_the_pages_parses(parsed):
         for place, error, left in rows:
             assert error is None, f"{place}: {name}: {error}"
             names = {word[2:].split("=")[0] for word in left if word.startswith("--")}
-            assert names <= (BEAM if name in ("prepare", "create_pretraining_data") else set()), (
+            assert names <= (BEAM if name == "create_pretraining_data" else set()), (
                 f"{place}: {name} has no {names}"
             )
 

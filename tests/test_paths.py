@@ -23,7 +23,6 @@ COMMANDS = {
     "pretrain --model_dir=run --input=no*": CORPUS,
     "pretrain --model_dir=run --input=there.csv --eval_input=no*": CORPUS,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=no": CHECKPOINT,
-    "prepare --output=run --input=no*": CORPUS,
     "vocab --output=vocab.txt --input=no*": CORPUS,
     "extract_features --output=run --model=tiny --input=no*": CORPUS,
     "extract_features --output=run --model=no --input=there.csv": CHECKPOINT,

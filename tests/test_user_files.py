@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import bert_tf
-from bert_tf import vocab
+from bert_tf import create_pretraining_data, vocab
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
@@ -19,11 +19,11 @@ from bert_tf.interchange import google, hugging_face, model_directory
 from bert_tf.interchange.conversion import convert
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
+from tests.anew import run_main
 from tests.finetuning import small_runs
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
 from tests.predicting import prediction_models
-from tests.preparation import small as preparation
 from tests.pretraining import commands
 
 # Names that a command might take for its own.
@@ -98,10 +98,6 @@ def _extractor(settings):
     return _load_extractor(dataclasses.replace(settings, output=""))
 
 
-def _prepare(world, output):
-    preparation.prepare(world, output, input=[str(world / "corpus.txt")], min_characters=20)
-
-
 def _vocab(overwrite):
     return lambda world, output: vocab.learn(
         [str(world / "corpus.txt")], str(output), overwrite=overwrite, vocab_size=60
@@ -111,7 +107,7 @@ def _vocab(overwrite):
 def _create_pretraining_data(world, output):
     given = [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt", "--num_epochs=1",
              "--max_seq_length=16", "--max_predictions_per_seq=2"]  # fmt: skip
-    preparation.create_pretraining_data(*given, f"--output_file={output}")
+    run_main(create_pretraining_data, *given, f"--output_file={output}")
 
 
 # By name: what it does, and what its output's name ends in.
@@ -120,7 +116,6 @@ DIRECTORIES = {
     "finetune": (_finetune, ""),
     "export": (_export, ""),
     "extract_features": (_extract_features, ""),
-    "prepare": (_prepare, ""),
     **{f"convert to {form}": (_convert(form), "") for form in _FORMATS},
 }
 FILES = {

@@ -1,1 +1,1 @@
-"""What every command shares: flags, errors in a sentence, inputs that are pipes."""
+"""What every command shares: flags, errors in a sentence."""

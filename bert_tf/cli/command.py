@@ -21,22 +21,13 @@ from bert_tf.startup import (
     load_quietly,
     quiet_without_reader,
 )
-from bert_tf.untrusted import LINE_VARIABLE, Screen, one_line, quote, reason
+from bert_tf.untrusted import Screen, one_line, quote, reason
 
 from . import left_out
 from .flag_fields import help_text
-from .pipes import spooled_pipes
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
-)
-
-_MAX_LINE_MB = flags.DEFINE_integer(
-    "max_line_mb",
-    None,
-    "The most megabytes of a line of text, 64 by default: a longer one is refused, as it may never "
-    "end. A book may be one line of JSON.",
-    lower_bound=1,
 )
 
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
@@ -146,10 +137,7 @@ def run(
             if not _DEBUG.value:
                 logging.set_verbosity(logging.WARNING)
             check_versions()
-            if _MAX_LINE_MB.value is not None:
-                os.environ[LINE_VARIABLE] = str(_MAX_LINE_MB.value)
-            with spooled_pipes(flags.FLAGS):
-                main(argv)
+            main(argv)
         except KeyboardInterrupt:
             print("\nInterrupted.", file=sys.stderr)
             sys.exit(INTERRUPTED)

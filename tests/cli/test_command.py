@@ -23,7 +23,6 @@ PROGRAM = textwrap.dedent(
     from bert_tf.cli import command
 
     KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
-    INPUT = flags.DEFINE_string("input", None, "What is read twice.")
     flags.DEFINE_integer("steps", 1, "A whole number.")
     flags.DEFINE_float("rate", 1.0, "A number.")
     flags.DEFINE_bool("export", True, "Yes or no.")
@@ -62,9 +61,6 @@ PROGRAM = textwrap.dedent(
             raise PermissionError(13, "Permission denied", "a.txt")
         if KIND.value == "bug":
             [][0]
-        if KIND.value == "input":
-            for _ in range(2):
-                print(open(INPUT.value).read(), os.environ.get("BERT_TF_MAX_LINE_MB"))
         if KIND.value == "sleep":
             print("asleep", flush=True)
             time.sleep(60)
@@ -86,12 +82,6 @@ def program(tmp_path_factory):
         (folder / name).mkdir()
         (folder / name / "program.py").write_text(PROGRAM)
     return folder / "takes" / "program.py"
-
-
-def test_pipes_and_the_bound_of_lines_are_every_commands(program):
-    command = f"{sys.executable} {program} --kind=input --input=<(printf so) --max_line_mb=7"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout.splitlines()[:2] == ["so 7", "so 7"], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -211,7 +201,6 @@ HELP = {
     "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
     "predict": ["--model: "],
-    "prepare": ["--near_duplicates: Leave out", "--runner=DataflowRunner", "pip install 'bert_tf"],
     "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
     "verify": ["--tolerance: "],
     "vocab": ["--vocab_size: How many pieces to learn."],

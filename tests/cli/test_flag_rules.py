@@ -14,7 +14,6 @@ from bert_tf.export import ExportSettings
 from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
-from bert_tf.preparation.settings import PreparationSettings
 from bert_tf.pretraining.settings import PretrainingSettings
 
 
@@ -84,11 +83,6 @@ BOUNDS = {
         "weight_decay": ((-0.1, math.inf), 0.0),
     },
     PredictionSettings: {},
-    PreparationSettings: {
-        "min_script_share": ((0.0, 1.1), 1.0),
-        "near_duplicates": ((0.4, 1.1), 0.0),
-        "held_out_fraction": ((-0.1, 1.0), 0.0),
-    },
     ExtractionSettings: {},
 }
 

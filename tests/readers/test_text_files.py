@@ -122,7 +122,7 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
         list(read_lines(str(path)))
     assert str(caught.value) == (
         f"{path}, line 4: expected a line of at most 1 MiB, got more; if it is meant, "
-        "--max_line_mb=2 allows twice as much (BERT_TF_MAX_LINE_MB in Python)."
+        "set the environment variable BERT_TF_MAX_LINE_MB=2."
     )
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "3")
     assert len(list(read_lines(str(path)))) == 4

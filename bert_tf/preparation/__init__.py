@@ -1,1 +1,0 @@
-"""Raw text to pre-training text: cleaned, filtered, without duplicates, held out, shuffled."""

@@ -1,0 +1,145 @@
+"""Google's TFRecords of a corpus, written at once or shard by shard, by any process.
+
+A shard has every ``num_shards``-th pool of rows, which the seed and the pool's number decide: each
+shard is the same whoever writes it, and whether or not others are written.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import multiprocessing
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.files import check_new, move_new, scratch_directory
+from bert_tf.untrusted import listed
+
+from . import pretraining, tfrecords
+from .sources import Corpus, open_corpus
+from .wordpiece import BertTokenizer
+
+_BATCH = 256
+_SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The corpus of records, its index' place, and the tokenizer, for processes to open."""
+
+    input: tuple[str, ...]
+    input_format: str | None
+    cache_dir: str
+    vocab_file: str
+    do_lower_case: bool
+
+
+@functools.lru_cache(maxsize=1)  # a process may write many shards
+def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
+    """Opens the corpus, whose index is made at the first call, and the tokenizer."""
+    tokenizer = BertTokenizer(source.vocab_file, do_lower_case=source.do_lower_case)
+    corpus = open_corpus(source.input, input_format=source.input_format, cache_dir=source.cache_dir)
+    return corpus, tokenizer
+
+
+def examples(
+    source: Source, rows: Mapping[str, Any], shard: int = 0, num_shards: int = 1
+) -> tf.data.Dataset:
+    """The batches of a shard's examples, or of all; ``rows`` is for ``pretraining_dataset``."""
+    return pretraining.pretraining_dataset(
+        *open_source(source),
+        batch_size=_BATCH,
+        shard_index=shard,
+        num_shards=num_shards,
+        drop_remainder=False,
+        **rows,
+    )
+
+
+def shard_paths(outputs: Sequence[str]) -> list[str] | None:
+    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves."""
+    matches = [_SHARDED.fullmatch(output) for output in outputs]
+    if not any(matches):
+        return None
+    (match, *others) = matches
+    if match is None or others:
+        raise ValueError(
+            f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
+        )
+    count = int(match[2])
+    return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+
+
+def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], shard: int) -> int:
+    """Writes one shard, in a process that may have opened nothing yet; gives its rows' number."""
+    return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
+
+
+def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) -> int:
+    """Writes every shard by a process for each core; gives the number of rows."""
+    work = functools.partial(write_shard, source, rows, paths)
+    count = min(os.cpu_count() or 1, len(paths))
+    if count == 1:
+        return sum(map(work, range(len(paths))))
+    # A process must not be forked from one that has loaded TensorFlow.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(count, context, _begin_worker)
+    try:
+        return sum(pool.map(work, range(len(paths))))
+    except BaseException:
+        for process in multiprocessing.active_children():  # what they write is of no use any more
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began it
+    tf.config.set_visible_devices([], "GPU")  # each would take all of its memory
+
+
+def write_on_beam(
+    flags: Sequence[str], source: Source, rows: Mapping[str, Any], paths: Sequence[str]
+) -> None:
+    """Writes every shard by a runner of Apache Beam, which its own flags name."""
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError(
+            "--runner needs Apache Beam: run pip install 'bert_tf[beam]', or pip install "
+            "apache-beam."
+        ) from error
+    unknown: list[str] = []
+    PipelineOptions([]).get_all_options(
+        add_extra_args_fn=lambda parser: unknown.extend(parser.parse_known_args(flags)[1])
+    )
+    if unknown:
+        raise ValueError(
+            f"{listed(unknown)}: neither a flag of this command (see --help) nor of Apache Beam."
+        )
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        numbers = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle()
+        _ = numbers | beam.Map(functools.partial(write_shard, source, rows, paths))
+
+
+@contextlib.contextmanager
+def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Gives paths to write all shards to, which get their names after the block has ended well.
+
+    Where one of the names is taken, no shard gets its own. A killed process leaves no such name.
+    """
+    # NAME, without what tells the shards apart.
+    with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:
+        written = [os.path.join(folder, os.path.basename(path)) for path in paths]
+        yield written
+        for path in paths:
+            check_new(path)
+        for source, path in zip(written, paths, strict=True):
+            move_new(source, path)
