@@ -27,8 +27,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from .machine import step_flops
-
 JAX = "0.10.2"
 
 
@@ -67,6 +65,7 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     import keras
     import tensorflow as tf
 
+    from benchmarks.machine import step_flops
     from bert_tf import features
     from bert_tf.config import BertConfig
     from bert_tf.modeling import BertPretrainer
