@@ -5,10 +5,10 @@ import os
 from typing import Any
 
 from bert_tf.metrics import formulas
-from bert_tf.metrics.squad_scores import score_predictions
+from bert_tf.metrics.squad_scores import SquadReferences, score_predictions
 from bert_tf.readers.glue import read_glue
 from bert_tf.readers.glue_tasks import GLUE_TASKS
-from bert_tf.readers.squad import SquadReferences, read_squad
+from bert_tf.readers.squad import read_squad
 
 from .finetune_tasks import COMPARISONS, Run, text_columns
 
