@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
     from bert_tf.readers.records import Rows
     from bert_tf.saved_models.exporting import Exported
-    from bert_tf.saved_models.onnx_files import OnnxExport
 
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
@@ -192,7 +191,7 @@ class FineTuned:
 
         save(self.model, directory)
 
-    def export(self, output: Path, **given: Any) -> "Exported | OnnxExport | None":
+    def export(self, output: Path, **given: Any) -> "Exported":
         """As ``api.export`` with the model."""
         return export(self.model, output, **given)
 
@@ -356,9 +355,7 @@ def predict(
 
 
 @_takes_flags(export_command.ExportSettings, without=("model", "output"))
-def export(
-    model: Any, output: Path, *, verbose: bool = True, **given: Any
-) -> "Exported | OnnxExport | None":
+def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 
     Args:
@@ -369,8 +366,7 @@ def export(
         **given: the flags.
 
     Returns:
-        What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``; with ``onnx``
-        its ``path``, ``signature``, ``differences``.
+        What was exported: its ``path``, ``signatures``, ``outputs``, ``samples``.
     """
     is_path = model is None or isinstance(model, str | os.PathLike)
     given |= {"model": model if is_path else "memory", "output": output}

@@ -3,9 +3,6 @@
 from typing import Literal
 
 PRECISIONS = ("float32", "bfloat16")  # of the arithmetic
-WEIGHTS = ("float32", "bfloat16", "float16", "int8")  # as an export stores them
-ONNX_PRECISIONS = ("float32", "int8")
-QUANTIZATIONS = ("none", "float16", "int8")  # of TF Lite
 POOLINGS = ("none", "cls", "mean", "max", "last")
 HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.

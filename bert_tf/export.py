@@ -2,8 +2,7 @@ r"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenize
 
     python -m bert_tf.export --model=runs/sst2 --output=exports/sst2/1
 
-    python -m bert_tf.export --model=all-MiniLM-L6-v2 --output=exports/minilm/1 --normalize \
-        --weights=float16
+    python -m bert_tf.export --model=all-MiniLM-L6-v2 --output=exports/minilm/1 --normalize
 
     docker run -p 8501:8501 -v $PWD/exports/sst2:/models/sst2 -e MODEL_NAME=sst2 tensorflow/serving
 
@@ -19,10 +18,7 @@ sample requests with their answers.
 | spans                | question and context: the answer with its place, and others            |
 | multiple choice      | the choice that follows the text                                       |
 | masked LM            | guesses for each literal [MASK]                                        |
-| none                 | embeddings: mean, [CLS], pooled and --layers                           |
-
-With --onnx the directory, of any name, holds an ONNX file in place of the SavedModel: the model on
-ids, with the tokenizer's files, the labels and samples next to it (pip install 'bert_tf[onnx]').
+| none                 | embeddings: mean, [CLS] and pooled                                     |
 
 A model of sentence embeddings also compares texts with others.
 
@@ -32,42 +28,28 @@ embeddings and one for next sentences, tags one for words that are split already
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from bert_tf import paths
-from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
+from bert_tf.choices import PRECISIONS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, required, without
+from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
     from bert_tf.modeling.base import BertModel
-    from bert_tf.saved_models.comparison import Difference
     from bert_tf.saved_models.exporting import Exported
-    from bert_tf.saved_models.onnx_files import OnnxExport
     from bert_tf.saved_models.served import ExportOptions
 
 # The flags that are fields of ``ExportOptions``.
 _OPTIONS = (
-    *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
-    *("doc_stride", "max_query_length", "n_best", "max_answer_length"),
-    "transformers_signature",
-    *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
+    *("max_seq_length", "pair", "normalize", "transformers_signature", "precision"),
+    *("max_rows", "max_bytes", "allowed_batch_sizes"),
 )
-# What ONNX files have no place for: they take ids, and --onnx says how they compute.
-_NOT_OF_ONNX = (
-    *(name for name in _OPTIONS if name not in ("max_seq_length", "layers", "normalize")),
-    "tflite",
-)
-
-
-def _of_spans(what: str) -> Any:
-    return flag_fields.integer(None, f"Spans: {what}; by default the training's.")
-
 
 _NEEDED = required("export needs --model and --output")
 
@@ -75,7 +57,7 @@ _NEEDED = required("export needs --model and --output")
 def _is_version(name: str, values: Values, given: Given) -> str:
     output = values[name].rstrip("/")
     version = os.path.basename(output)
-    if values["onnx"] or (version.isascii() and version.isdecimal()):
+    if version.isascii() and version.isdecimal():
         return ""
     return (
         f"--{name}={values[name]} does not end in a number, which TensorFlow Serving finds a "
@@ -123,26 +105,9 @@ class ExportSettings:
         "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients "
         "go on; the signature named strings then takes strings.",
     )
-    top_k: int | None = flag_fields.integer(
-        None, "Masked LM: the guesses for each [MASK]; 5 by default."
-    )
-    layers: Sequence[str] | None = flag_fields.words(
-        None,
-        "Embeddings: blocks whose states are returned too, -1 for the last and 0 for the lowest.",
-    )
     normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
-    doc_stride: int | None = _of_spans("tokens between the starts of two windows of a context")
-    max_query_length: int | None = _of_spans("the most tokens of a question")
-    n_best: int | None = _of_spans("how many answers are given to a question")
-    max_answer_length: int | None = _of_spans("the most tokens of an answer")
     precision: str | None = flag_fields.choice(
         None, PRECISIONS, "The arithmetic; float32 by default."
-    )
-    weights: str | None = flag_fields.choice(
-        None,
-        WEIGHTS,
-        "How the weights are stored; float32 by default. bfloat16 and float16 take half of the "
-        "space, int8 a quarter.",
     )
     max_rows: int | None = flag_fields.integer(
         None,
@@ -152,30 +117,8 @@ class ExportSettings:
     max_bytes: int | None = flag_fields.integer(
         None, "Refuse requests with more bytes of text in a row; by default no limit."
     )
-    max_masks: int | None = flag_fields.integer(
-        None, "Masked LM: refuse requests with more [MASK] in a text; by default no limit."
-    )
     allowed_batch_sizes: Sequence[str] | None = flag_fields.words(
         None, "The sizes that a server pads its batches to, as 8,16,32,64; by default none."
-    )
-    tflite: str | None = flag_fields.choice(
-        None,
-        QUANTIZATIONS,
-        "Also write assets.extra/tokens.tflite, the encoder for TF Lite, which takes ids. none: "
-        "float32 weights. int8: matrix products in int8, too.",
-    )
-    onnx: str | None = flag_fields.choice(
-        None,
-        ONNX_PRECISIONS,
-        "Write an ONNX file that takes ids instead of a SavedModel. int8: matrix products in int8, "
-        "by ONNX Runtime's dynamic quantisation.",
-        rules=[
-            without(
-                *_NOT_OF_ONNX,
-                says="--{other} means nothing with --{flag}, whose file takes ids and has its own "
-                "precision: leave one of the two out.",
-            )
-        ],
     )
 
 
@@ -193,7 +136,7 @@ def main(argv: Sequence[str]) -> None:
     run(settings)
 
 
-def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported | OnnxExport":
+def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported":
     """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
@@ -202,10 +145,7 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     from bert_tf.interchange.recognition import open_checkpoint
     from bert_tf.interchange.saving import checkpoint_of
     from bert_tf.saved_models import export
-    from bert_tf.saved_models.onnx_files import check_installed
 
-    if settings.onnx:
-        check_installed()
     check_new(output)
     if model is None:
         print(f"Reading {settings.model}.", flush=True)
@@ -221,15 +161,7 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
         settings = dataclasses.replace(settings, model=checkpoint.path)  # for errors
         options = _options(checkpoint, settings)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
-    if settings.onnx:
-        return _write_onnx(model, options, output, settings)
-    exported = export(
-        model,
-        output,
-        options=options,
-        name=settings.name,
-        tflite=settings.tflite,
-    )
+    exported = export(model, output, options=options, name=settings.name)
     _report(exported)
     return exported
 
@@ -237,7 +169,7 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
 def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptions":
     """The flags, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
-    from bert_tf.saved_models.signatures import classes_with_option
+    from bert_tf.saved_models.signatures import MEANT_FOR
     from bert_tf.tasks.task_file import task_of
 
     if checkpoint.tokenization is None:
@@ -248,65 +180,24 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
     values = {name: getattr(settings, name) for name in _OPTIONS}
     given = {name: value for name, value in values.items() if value is not None}
     for name in given:
-        meant_for = classes_with_option(name)
+        meant_for = MEANT_FOR.get(name, ())
         if meant_for and checkpoint.model.model_class not in meant_for:
             raise ValueError(
                 f"--{name} means nothing to a {checkpoint.model.class_name}, which "
                 f"{checkpoint.path} holds: leave it out (it is for "
                 f"{' and '.join(model_class.__name__ for model_class in meant_for)})."
             )
-    for name, example in (("layers", "-1,-2"), ("allowed_batch_sizes", "8,16,32")):
-        if name not in given:
-            continue
+    if "allowed_batch_sizes" in given:
+        sizes = given["allowed_batch_sizes"]
         try:
-            given[name] = tuple(int(number) for number in given[name])
+            given["allowed_batch_sizes"] = tuple(map(int, sizes))
         except ValueError:
             raise ValueError(
-                f"--{name}={','.join(map(str, given[name]))}: expected whole numbers such as "
-                f"{example}."
+                f"--allowed_batch_sizes={','.join(map(str, sizes))}: expected whole numbers such "
+                "as 8,16,32."
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)
-
-
-def _write_onnx(
-    model: "BertModel",
-    options: "ExportOptions",
-    output: str,
-    settings: ExportSettings,
-) -> "OnnxExport":
-    from bert_tf.files import size_of, whole_directory
-    from bert_tf.interchange.checkpoint import Tokenization
-    from bert_tf.interchange.tokenizer_files import write_tokenization
-    from bert_tf.saved_models.onnx_files import write_onnx
-    from bert_tf.saved_models.precision import max_seq_length
-
-    tokenizer = model.preprocessor.tokenizer
-    with whole_directory(output) as folder:
-        tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
-        write_tokenization(folder, tokenization, max_seq_length(model, options))
-        exported = write_onnx(
-            model,
-            folder,
-            tokenizer=tokenizer,
-            options=options,
-            precision=settings.onnx or "float32",
-            name=settings.name,
-        )
-    inputs, answers = exported.signature.inputs, exported.differences
-    print(f"model.onnx: {', '.join(inputs)} -> {', '.join(answers)}")
-    print(f"{output}: {size_of(output) / 1e6:,.1f} MB.")
-    print("Differences of ONNX Runtime's answers to the samples from Keras' in float32:")
-    _report_differences(exported.differences)
-    print(f"\nWhat comes next:\n  python -m bert_tf.verify {output}\n  less {output}/README.md")
-    return dataclasses.replace(exported, path=output)
-
-
-def _report_differences(differences: "Mapping[str, Difference]") -> None:
-    from bert_tf.saved_models.comparison import describe
-
-    for output, difference in differences.items():
-        print(f"  {output}: {describe(difference)}")
 
 
 def _report(exported: "Exported") -> None:
@@ -317,13 +208,6 @@ def _report(exported: "Exported") -> None:
         answers = ", ".join(exported.outputs[name])
         print(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
     print(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
-    print(f"TensorFlow Serving {exported.oldest_serving} and later run it.")
-    for what, by_output in exported.differences.items():
-        if what.endswith(".tflite"):
-            size = size_of(os.path.join(exported.path, what))
-            print(f"{what}: {size / 1e6:,.1f} MB.")
-        print(f"Differences of {what} from float32 on the samples:")
-        _report_differences(by_output)
     print(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))

@@ -18,8 +18,8 @@ PICKLED = "pytorch_model.bin"
 WEIGHT_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, PICKLED, f"{PICKLED}.index.json")
 #: Those of sentence-transformers.
 MODULES = "modules.json"
-#: Exports have one of them, in their directory or in those of their versions.
-GRAPH, ONNX = "saved_model.pb", "model.onnx"
+#: Exports have it, in their directory or in those of their versions.
+GRAPH = "saved_model.pb"
 #: A .keras file; the first bytes of an HDF5 file.
 KERAS = ".keras"
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -58,7 +58,7 @@ def _is_keras_hub(path: str) -> bool:
 
 
 def _has_graph(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in (GRAPH, ONNX))
+    return os.path.exists(os.path.join(path, GRAPH))
 
 
 def unknown(path: str, names: Collection[str] | None) -> str:

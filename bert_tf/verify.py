@@ -3,11 +3,10 @@
     python -m bert_tf.verify DIR
     python -m bert_tf.verify exports/mine/1 --python=other/env/bin/python
 
-DIR is a version's directory. Its files are compared with the hashes that were exported with them,
-and a graph with operations that no export has is not loaded. Then a fresh process that loads
-TensorFlow and the operations of tensorflow_text, and neither this library nor Keras, asks every
-signature the samples that were recorded with the export, and compares the answers: floats within
---tolerance, all else exactly. A directory of export --onnx is asked through ONNX Runtime.
+DIR is a version's directory. Its files are compared with the hashes that were exported with them.
+Then a fresh process that loads TensorFlow and the operations of tensorflow_text, and neither this
+library nor Keras, asks every signature the samples that were recorded with the export, and compares
+the answers: floats within --tolerance, all else exactly.
 Exit status 0: all answers are as recorded; 1: an answer differs or is missing.
 """
 
@@ -23,14 +22,14 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "python",
         None,
-        "The interpreter of another environment with tensorflow and tensorflow_text (of ONNX, "
-        "onnxruntime), of any versions, to ask there; by default this one.",
+        "The interpreter of another environment with tensorflow and tensorflow_text, of any "
+        "versions, to ask there; by default this one.",
     )
     flags.DEFINE_float(
         "tolerance",
         None,
         "The most that a float may differ, absolute; 1e-4 by default. Exports that compute in "
-        "bfloat16 or int8 may need 0.05 on another machine.",
+        "bfloat16 may need 0.05 on another machine.",
         lower_bound=0.0,
     )
 
@@ -44,7 +43,8 @@ def main(argv: list[str]) -> None:
     _, directory = argv
     values = flags.FLAGS
     found = verify(directory, python=values.python, tolerance=values.tolerance)
-    print(f"{directory} in {found.runtime}:")
+    versions = f"TensorFlow {found.tensorflow}, tensorflow_text {found.tensorflow_text}"
+    print(f"{directory} in {versions}:")
     print(found.table())
     if not found.has_hashes:
         print(

@@ -40,9 +40,8 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
     """Embeds texts, (B,) string, behind the model's prefix of the role.
 
     Returns ``mean_output``, over [CLS] and [SEP] too, ``cls_output`` and ``pooled_output`` (B, H);
-    with the option ``layers`` ``layer_mean_outputs`` and ``layer_cls_outputs`` (B, L, H); of models
-    of sentence embeddings ``sentence_embedding`` (B, D); ``truncated`` (B,). A causal model, whose
-    [CLS] sees no other token, has ``last`` in place of ``cls``.
+    of models of sentence embeddings ``sentence_embedding`` (B, D); ``truncated`` (B,). A causal
+    model, whose [CLS] sees no other token, has ``last`` in place of ``cls``.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
     vectors = on_rows(rows, lambda inputs: _vectors(served, served.encode(inputs), inputs))
@@ -67,12 +66,6 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
         answers["sentence_embedding"] = served.vectors(last, inputs[features.INPUT_MASK])
     if features.POOLED_OUTPUT in outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
-    if served.options.layers:
-        blocks = outputs[features.ENCODER_OUTPUTS]
-        for pooling in poolings:
-            answers[f"layer_{pooling}_outputs"] = tf.stack(
-                [pooled(blocks[layer], pooling) for layer in served.options.layers], 1
-            )
     return answers
 
 
@@ -117,17 +110,6 @@ def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
     return tf.strings.join([prefix, texts]) if prefix else texts
 
 
-def check_layers(served: Served) -> None:
-    """Raises a ``ValueError`` where the model lacks a block that the option ``layers`` names."""
-    blocks = served.model.config.num_hidden_layers
-    for layer in served.options.layers:
-        if not -blocks <= layer < blocks:
-            raise ValueError(
-                f"layers has {layer}: expected 0, the lowest block, to {blocks - 1}, the last, or "
-                f"-1, the last, to {-blocks}."
-            )
-
-
 # === Ids, for clients with a tokenizer of their own ===
 
 
@@ -137,16 +119,6 @@ def encode_tokens(
     """Runs the encoder on ids, (B, S) int32; ``flat_outputs`` has what it gives."""
     outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
     return flat_outputs(outputs, input_mask, served.model.config)
-
-
-def vectors_of_tokens(
-    served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
-) -> Outputs:
-    """Runs the encoder on ids, (B, S): ``sequence_output`` (B, S, H), and what ``embed`` has."""
-    inputs = _by_key(input_word_ids, input_mask, input_type_ids)
-    outputs = served.encode(inputs)
-    states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
-    return {features.SEQUENCE_OUTPUT: states, **_vectors(served, outputs, inputs)}
 
 
 def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:
@@ -188,14 +160,11 @@ def endpoints(served: Served) -> dict[str, Any]:
     """The functions that a loaded export has as attributes: ids or texts to ``flat_outputs``.
 
     There the blocks are a list, ``encoder_outputs``, and ``text_encoder`` adds ``input_mask``. The
-    endpoints for training, with dropout, need weights that are stored in float32: what was rounded
-    is no start. All read the variables, so that each sees what another has trained; signatures
-    that compute in bfloat16 read a copy, made when the export is loaded.
+    endpoints for training have dropout. All read the variables, so that each sees what another has
+    trained; signatures that compute in bfloat16 read a copy, made when the export is loaded.
     """
     encoder = served.model.encoder
     inference: _Encode = served.encode
-    if served.options.weights != "float32":
-        return _endpoints(served, inference)
     if served.options.precision != "float32":
         inference = _traced(lambda inputs: encoder(inputs, training=False))
     training = _traced(lambda inputs: encoder(inputs, training=True))

@@ -15,7 +15,6 @@ neither this library nor Keras. This library reads it as a checkpoint, too.
 | assets.extra/bert_config.json           | the model's sizes                                  |
 | assets.extra/task.json                  | what fine-tuning says of its task                  |
 | assets.extra/README.md                  | the model card                                     |
-| assets.extra/tokens.tflite              | the encoder for TF Lite, where it was asked for    |
 | assets.extra/sha256.json                | what ``verify`` compares the other files with      |
 """
 
@@ -37,21 +36,19 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import check_model_name, one_line
 
-from . import limits, lite, operations, precision, serving_files
-from .comparison import Differences, compare_signatures, compare_tflite
-from .embeddings import ENCODER, TRAINING, endpoints
+from . import limits, precision, serving_files
+from .embeddings import endpoints
 from .samples import Sample, run_samples
 from .served import ExportOptions, Signature
 from .signatures import model_signatures
 from .verification import write_hashes
 
-TFLITE = "assets.extra/tokens.tflite"
 # Every file of an export, by its name below the directory.
 _WRITTEN = re.compile(
     r"saved_model\.pb|fingerprint\.pb|batching_params\.pbtxt|assets/[^/]+"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})"
     r"|assets\.extra/(tf_serving_warmup_requests|model\.config|vocab\.txt|bert_config\.json"
-    r"|README\.md|(sha256|model|task)\.json|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
+    r"|README\.md|(sha256|model|task)\.json|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
 )
 _DEFAULTS = ExportOptions()
 _BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
@@ -67,9 +64,6 @@ class Exported:
         signatures: by name.
         outputs: by signature, the outputs' names.
         samples: what was asked of the signatures, and what they answered.
-        oldest_serving: the oldest TensorFlow Serving that has every operation.
-        differences: by signature and output, how far the samples' answers are from float32's, where
-            the options are not float32; under ``TFLITE`` those of the file for TF Lite.
     """
 
     path: str
@@ -77,8 +71,6 @@ class Exported:
     signatures: Mapping[str, Signature]
     outputs: Mapping[str, tuple[str, ...]]
     samples: tuple[Sample, ...]
-    oldest_serving: str
-    differences: Differences
 
 
 def export(
@@ -88,7 +80,6 @@ def export(
     tokenizer: BertTokenizer | None = None,
     options: ExportOptions = _DEFAULTS,
     name: str = "bert",
-    tflite: str | None = None,
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
@@ -103,13 +94,11 @@ def export(
         tokenizer: the one that the model was trained with; by default its preprocessor's.
         options: how it is served.
         name: what a server is to call it.
-        tflite: how the weights of the encoder are stored that is written for TF Lite, one of
-            ``choices.QUANTIZATIONS``; ``None``: none is written.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
-            tokenizer, an argument or an option does not fit the model, TensorFlow Serving lacks an
-            operation, or the model's answers are not finite. Nothing is left of the export then.
+            tokenizer, an argument or an option does not fit the model, or the model's answers are
+            not finite. Nothing is left of the export then.
     """
     check_model_name(name)
     check_new(output_dir)
@@ -125,7 +114,6 @@ def export(
     attributes = endpoints(served)
     with whole_directory(output_dir) as folder, _computing_as_a_server():
         save(folder, traced, attributes, served.weights, served.resources)
-        oldest = operations.check_operations(folder)
         samples = [
             sample
             for key, signature in signatures.items()
@@ -139,14 +127,6 @@ def export(
         serving_files.write_warm_up(
             os.path.join(folder, serving_files.WARM_UP), samples, name, options.largest_batch
         )
-        differences: Differences = {}
-        float32 = dataclasses.replace(options, precision="float32", weights="float32")
-        if options != float32:
-            differences = compare_signatures(precision.serve(model, tokenizer, float32), samples)
-        if tflite:
-            path = os.path.join(folder, TFLITE)
-            lite.write_tokens(served, path, tflite)
-            differences = {**differences, TFLITE: compare_tflite(served, path)}
         texts = {
             serving_files.BATCHING: serving_files.batching_parameters(signatures, options),
             serving_files.MODEL_CONFIG: serving_files.model_config(name),
@@ -157,11 +137,10 @@ def export(
                     f"{served.model.count_params():,} parameters; computes in {options.precision}.",
                     f"Rows have at most {served.max_seq_length} tokens, with [CLS] and [SEP].",
                     limits.sentence(options),
-                    f"Runs in TensorFlow Serving {oldest} and later.",
+                    "Runs in TensorFlow Serving 2.14 and later.",
                 ],
                 signatures,
                 traced,
-                ENCODER + TRAINING in attributes,
                 next(sample for sample in samples if sample.signature == "serving_default"),
             ),
         }
@@ -169,7 +148,7 @@ def export(
             serving_files.write_text(os.path.join(folder, path), text)
         write_hashes(folder)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
-    return Exported(output_dir, name, signatures, outputs, tuple(samples), oldest, differences)
+    return Exported(output_dir, name, signatures, outputs, tuple(samples))
 
 
 def remove_export(path: str) -> None:

@@ -9,10 +9,10 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from .limits import with_few_masks
 from .rows import beginnings, on_rows, segment_rows
 from .served import Outputs, Served
 
+_GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.
 _TOKENS_OF_MASK = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
@@ -44,7 +44,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     # Only a literal mask has this id: tokenising text never gives it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
-    counts = with_few_masks(served.options, tf.reduce_sum(tf.cast(is_mask, tf.int32), 1))
+    counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
     most = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
     scores, token_ids = on_rows(rows, lambda inputs: _guesses(served, inputs, most))
@@ -100,7 +100,7 @@ def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tenso
 def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The probabilities of the best pieces for P states, (P, H), and their ids, (P, K) each."""
     size = served.tokenizer.vocab_size
-    top_k, at_once = min(served.options.top_k, size), max(_LOGITS_AT_ONCE // size, 1)
+    top_k, at_once = min(_GUESSES, size), max(_LOGITS_AT_ONCE // size, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         end = begin + at_once

@@ -1,4 +1,4 @@
-"""What an export refuses where its options say so: more rows, bytes or ``[MASK]``s than it takes.
+"""What an export refuses where its options say so: more rows or bytes than it takes.
 
 A refusal is an ``InvalidArgumentError``, INVALID_ARGUMENT of TensorFlow Serving, with a sentence. A
 server that joins requests into batches refuses the whole batch: its other requests fail too.
@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-
-from bert_tf.pipelines.vocabulary import MASK_TOKEN
 
 from .samples import Requests
 from .served import ExportOptions, Outputs
@@ -28,22 +26,10 @@ def within(
         for value in strings:
             size = tf.strings.length(value)
             size = tf.reduce_sum(size, 1) if value.shape.rank == 2 else size
-            checks.append(_at_most(options.max_bytes, _most(size), "A row has", "bytes"))
+            most = tf.reduce_max(tf.concat([size, [0]], 0))  # of an empty request 0
+            checks.append(_at_most(options.max_bytes, most, "A row has", "bytes"))
     with tf.control_dependencies(checks):
         return function(**{name: tf.identity(value) for name, value in inputs.items()})
-
-
-def with_few_masks(options: ExportOptions, counts: tf.Tensor) -> tf.Tensor:
-    """The counts of ``[MASK]`` (B,), once they are found within the limit."""
-    if options.max_masks is None:
-        return counts
-    check = _at_most(options.max_masks, _most(counts), "A text has", MASK_TOKEN)
-    with tf.control_dependencies([check]):
-        return tf.identity(counts)
-
-
-def _most(counts: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_max(tf.concat([counts, [0]], 0))  # of an empty request 0
 
 
 def _at_most(limit: int, count: tf.Tensor, subject: str, what: str) -> Any:
@@ -72,9 +58,6 @@ def _fits(options: ExportOptions, row: tuple[Any, ...]) -> bool:
         texts = [text for text in texts if isinstance(text, bytes)]
         if options.max_bytes is not None and sum(map(len, texts)) > options.max_bytes:
             return False
-        masks = sum(text.count(MASK_TOKEN.encode()) for text in texts)
-        if options.max_masks is not None and masks > options.max_masks:
-            return False
     return True
 
 
@@ -83,7 +66,6 @@ def sentence(options: ExportOptions) -> str:
     limits: Mapping[str, int | None] = {
         "rows in a request": options.max_rows,
         "bytes in a row's strings": options.max_bytes,
-        f"{MASK_TOKEN} in a text": options.max_masks,
     }
     stated = [f"{limit:,} {what}" for what, limit in limits.items() if limit is not None]
     if not stated:

@@ -1,12 +1,9 @@
 """Asks an export its recorded questions, with TensorFlow alone, and compares the answers.
 
-An export to ONNX is asked through ONNX Runtime; TensorFlow reads its files then, and no more.
-
     python replay.py DIR [TOLERANCE]
 
 A script of its own: it imports nothing of this library, runs in any environment that has
-``tensorflow`` and ``tensorflow_text`` (for ONNX ``onnxruntime``), also an older one, and prints a
-report, a line of JSON.
+``tensorflow`` and ``tensorflow_text``, also an older one, and prints a report, a line of JSON.
 ``verification`` starts it. Of ``tensorflow_text`` it loads the libraries with the operations, as
 TensorFlow Serving has them: its Python modules would load Keras.
 """
@@ -19,25 +16,16 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 SAVED_MODEL = "saved_model.pb"
-ONNX = "model.onnx"
 SAMPLES = os.path.join("assets.extra", "samples")
 DEFAULT_TOLERANCE = 1e-4
-_MOST_SAMPLE_BYTES = 64 << 20
 # What an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
-
-# Protocol buffers have no more.
-MOST_ONNX_BYTES = 2**31 - 1
-# What a process may have: for all exports, for each byte of one, for the threads of each core.
-_MEMORY, _MEMORY_OF_BYTE, _MEMORY_OF_CORE = 4 << 30, 8, 16 << 20
-_ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 
 class ReplayError(ValueError):
@@ -54,20 +42,6 @@ class Sample:
     outputs: Any
 
 
-def is_onnx(directory: str) -> bool:
-    """Whether a directory is an export to ONNX."""
-    there = [tf.io.gfile.exists(os.path.join(directory, name)) for name in (SAVED_MODEL, ONNX)]
-    return there == [False, True]
-
-
-def check_onnx_runtime() -> None:
-    """Checks that there is an ONNX Runtime."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise ReplayError(
-            f"{sys.executable} has no onnxruntime, which runs {ONNX}: pip install onnxruntime."
-        )
-
-
 def load_text_operations() -> None:
     """Loads tensorflow_text's libraries of operations, and none of its Python modules."""
     spec = importlib.util.find_spec("tensorflow_text")
@@ -81,68 +55,21 @@ def load_text_operations() -> None:
         tf.load_op_library(library)
 
 
-class OnnxSignature:
-    """An ONNX file, asked as TensorFlow's loaded signatures are."""
-
-    def __init__(self, path: str) -> None:
-        import onnxruntime
-
-        if tf.io.gfile.stat(path).length > MOST_ONNX_BYTES:
-            raise ReplayError(f"{path} has more than the {MOST_ONNX_BYTES:,} bytes of ONNX files.")
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what is wrong is raised
-        # Its bytes, and not its path: so it can name no file beside it.
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
-        # What such a file names is looked for in the current directory, so that is an empty one.
-        here = os.getcwd()
-        with tempfile.TemporaryDirectory() as empty:
-            os.chdir(empty)
-            try:
-                self._session = onnxruntime.InferenceSession(
-                    content, options, providers=["CPUExecutionProvider"]
-                )
-            finally:
-                os.chdir(here)
-        specs = {
-            field.name: tf.TensorSpec([None] * len(field.shape), _ONNX_DTYPES[field.type])
-            for field in self._session.get_inputs()
-        }
-        self.structured_input_signature = ((), specs)
-        self._outputs = [field.name for field in self._session.get_outputs()]
-
-    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs by name."""
-        answers = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        return {name: tf.constant(answers[at]) for at, name in enumerate(self._outputs)}
-
-
-@dataclasses.dataclass(frozen=True)
-class OnnxModel:
-    """What ``load`` gives of an export to ONNX."""
-
-    signatures: Any
-
-
 def load(directory: str) -> Any:
     """Loads an export as ``tf.saved_model.load`` does; an error says what is wrong with it."""
     if not tf.io.gfile.isdir(directory):
         raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
-    onnx = is_onnx(directory)
-    if not onnx and not tf.io.gfile.exists(os.path.join(directory, SAVED_MODEL)):
+    if not tf.io.gfile.exists(os.path.join(directory, SAVED_MODEL)):
         raise ReplayError(
-            f"{directory} has no {SAVED_MODEL} and no {ONNX}: expected an export, the directory of "
-            "a version, such as exports/1."
+            f"{directory} has no {SAVED_MODEL}: expected an export, the directory of a version, "
+            "such as exports/1."
         )
     try:
-        if onnx:
-            return OnnxModel({"tokens": OnnxSignature(os.path.join(directory, ONNX))})
         return tf.saved_model.load(directory)
     except Exception as error:
         # Of whatever kind: what stops the loading is what was to be found out.
-        runtime = "ONNX Runtime" if onnx else f"TensorFlow {tf.__version__}"
         raise ReplayError(
-            f"{directory} cannot be loaded by {runtime}: {first_line(error)}"
+            f"{directory} cannot be loaded by TensorFlow {tf.__version__}: {first_line(error)}"
         ) from error
 
 
@@ -150,15 +77,10 @@ def read_samples(directory: str) -> list[Sample]:
     """Reads the recorded questions and answers of an export, at least one, by the files' names."""
     pattern = os.path.join(directory, SAMPLES, "*.json")
     samples = []
-    left = _MOST_SAMPLE_BYTES
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                content = file.read(left + 1)
-            left -= len(content)
-            if left < 0:
-                raise ValueError(f"more than {_MOST_SAMPLE_BYTES:,} bytes of them all")
-            sample = json.loads(content.decode("utf-8"))
+                sample = json.loads(file.read().decode("utf-8"))
             samples.append(
                 Sample(
                     os.path.basename(path),
@@ -304,12 +226,8 @@ def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, An
     before = set(sys.modules)
     found: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}
     try:
-        if is_onnx(directory):
-            check_onnx_runtime()
-            found["onnxruntime"] = importlib.metadata.version("onnxruntime")
-        else:
-            load_text_operations()
-            found["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
+        load_text_operations()
+        found["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
         found["signatures"] = replay(directory, tolerance)
     except ReplayError as error:
         found["error"] = str(error)
@@ -318,36 +236,7 @@ def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, An
     return found
 
 
-def bound_memory(directory: str) -> None:
-    """Bounds the memory of this process by what an export needs, on Linux.
-
-    A graph of a few bytes can ask for any amount. For ONNX TensorFlow, which only reads files
-    then, leaves GPUs alone; a SavedModel on a GPU, whose driver maps what it likes, has no bound.
-    """
-    status = "/proc/self/status"
-    if is_onnx(directory):
-        tf.config.set_visible_devices([], "GPU")
-    elif tf.config.list_physical_devices("GPU"):
-        return
-    if not os.path.exists(status):
-        return
-    import resource
-
-    with open(status, encoding="utf-8") as file:
-        used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
-    patterns = [os.path.join(directory, name) for name in (ONNX, SAVED_MODEL, "variables/*")]
-    paths = [path for pattern in patterns for path in tf.io.gfile.glob(pattern)]
-    size = sum(tf.io.gfile.stat(path).length for path in paths)
-    most = used + _MEMORY + _MEMORY_OF_BYTE * size + _MEMORY_OF_CORE * (os.cpu_count() or 1)
-    # Not RLIMIT_AS, which counts what threads and drivers reserve and never use. Whoever has a
-    # lower one keeps it.
-    limits = [each for each in resource.getrlimit(resource.RLIMIT_DATA) if each >= 0]
-    most = min([most, *limits])
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
 if __name__ == "__main__":
-    bound_memory(sys.argv[1])
     found = report(sys.argv[1], *map(float, sys.argv[2:]))
     print(json.dumps(found), flush=True)
     problems = [problem for row in found["signatures"] for problem in row["problems"]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.choices import LONG_TEXTS, PRECISIONS, WEIGHTS
+from bert_tf.choices import LONG_TEXTS, PRECISIONS
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -26,8 +26,6 @@ class ExportOptions:
             ``text_pair``, not ``text`` alone.
         long_text: of a classifier or a regressor: what is read of single texts of more tokens than
             a row, one of ``LONG_TEXTS``.
-        top_k: the guesses for each ``[MASK]``.
-        layers: the blocks whose states are embeddings too, -1 the last and 0 the lowest.
         normalize: whether embeddings are scaled to the Euclidean length 1.
         doc_stride: of questions: how many tokens after a window of the context the next begins.
         max_query_length: the most tokens of a question.
@@ -36,28 +34,24 @@ class ExportOptions:
         transformers_signature: whether ``serving_default`` has the inputs and outputs that
             SavedModels of transformers' TFBert classes had; what it has else is ``strings`` then.
         precision: of the arithmetic, one of ``PRECISIONS``.
-        weights: of the weights as they are stored, one of ``WEIGHTS``.
         max_rows: the most rows of a request, and of a server's batch; ``None``: any number, and 64
             of a batch.
         max_bytes: the most bytes of a row's strings, of each input; ``None``: any number.
-        max_masks: of masked LM: the most ``[MASK]`` of a text that are guessed; ``None``: any.
         allowed_batch_sizes: the sizes that a server pads its batches to, ascending; (): none is
             padded.
 
     Raises:
         ValueError: a value is out of its range.
 
-    >>> ExportOptions(top_k=0)
+    >>> ExportOptions(n_best=0)
     Traceback (most recent call last):
     ...
-    ValueError: top_k is 0: expected 1 or more.
+    ValueError: n_best is 0: expected 1 or more.
     """
 
     max_seq_length: int | None = None
     pair: bool = False
     long_text: str = LONG_TEXTS[0]
-    top_k: int = 5
-    layers: tuple[int, ...] = ()
     normalize: bool = False
     doc_stride: int = 128
     max_query_length: int = 64
@@ -65,15 +59,13 @@ class ExportOptions:
     max_answer_length: int = 30
     transformers_signature: bool = False
     precision: str = "float32"
-    weights: str = "float32"
     max_rows: int | None = None
     max_bytes: int | None = None
-    max_masks: int | None = None
     allowed_batch_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # The ordinary samples have to fit, and are shorter than this.
-        for name, least in (("max_rows", 1), ("max_bytes", 256), ("max_masks", 1)):
+        for name, least in (("max_rows", 1), ("max_bytes", 256)):
             limit = getattr(self, name)
             if limit is not None and limit < least:
                 raise ValueError(f"{name} is {limit}: expected {least} or more.")
@@ -88,10 +80,10 @@ class ExportOptions:
                 f"allowed_batch_sizes has {sizes[-1]}, and max_rows is {self.max_rows}: expected "
                 "no batch of more rows than a request may have."
             )
-        for name in ("top_k", "doc_stride", "max_query_length", "n_best", "max_answer_length"):
+        for name in ("doc_stride", "max_query_length", "n_best", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 or more.")
-        choices = {"precision": PRECISIONS, "weights": WEIGHTS, "long_text": LONG_TEXTS}
+        choices = {"precision": PRECISIONS, "long_text": LONG_TEXTS}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -115,8 +107,7 @@ class Served:
         call: features to the model's outputs, at inference.
         encode: features to the encoder's outputs, at inference.
         guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        weights: the variables as they are stored, by the paths by which ``interchange.exports``
-            finds them, and int8's scales.
+        weights: the variables, by the paths by which ``interchange.exports`` finds them.
         resources: what the traces read besides variables; to be saved with the signatures.
         vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
         quick: the same for ``serving_default``, where speed counts most: states of padding are not

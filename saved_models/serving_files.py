@@ -106,8 +106,8 @@ def model_config(name: str) -> str:
     return _MODEL_CONFIG.format(name=name)
 
 
-def write_samples(folder: str, samples: Iterable[Sample], model_name: str | None) -> None:
-    """Writes samples into a new directory; without a ``model_name``, for no server, JSON alone."""
+def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:
+    """Writes samples into a new directory."""
     tf.io.gfile.makedirs(folder)
     for sample in samples:
         path = os.path.join(folder, f"{sample.signature}.{sample.number}")
@@ -117,8 +117,6 @@ def write_samples(folder: str, samples: Iterable[Sample], model_name: str | None
             "response": sample.rest_response(),
         }
         write_text(path + ".json", json.dumps(content, ensure_ascii=False) + "\n")
-        if model_name is None:
-            continue
         asked = predict_request(model_name, sample.signature, sample.inputs)
         write_bytes(path + ".request.pb", asked)
         answered = predict_response(model_name, sample.signature, sample.outputs)

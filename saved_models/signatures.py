@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import (
-    MODEL_CLASSES,
     BertClassifier,
     BertEncoder,
     BertFeatureTagger,
@@ -31,7 +30,7 @@ from .classification import (
     regress_examples,
     text_features,
 )
-from .embeddings import DOCUMENT, call_on_tokens, check_layers, compare, embed, encode_tokens
+from .embeddings import DOCUMENT, call_on_tokens, compare, embed, encode_tokens
 from .fill_mask import fill_masks, fills_masks
 from .question_answering import answer
 from .served import Outputs, Served, Signature
@@ -65,10 +64,8 @@ def model_signatures(served: Served) -> Signatures:
     A pre-trained model without the masked-LM head, or a causal one, whose head fills no masks,
     answers embeddings by default. Two names of one function are one ``Signature`` object.
     """
-    for model_class, (heads, options) in _BY_CLASS.items():
+    for model_class, heads in _BY_CLASS.items():
         if isinstance(served.model, model_class):
-            if "layers" in options:
-                check_layers(served)
             if isinstance(served.model, (BertClassifier, *_TAGGERS)):
                 label_names(served)
             by_name = heads(served) if callable(heads) else heads
@@ -82,15 +79,6 @@ def model_signatures(served: Served) -> Signatures:
             return {name: made[id(head)] for name, head in by_name.items()}
     known = ", ".join(model_class.__name__ for model_class in _BY_CLASS)
     raise ValueError(f"{type(served.model).__name__} cannot be served: expected one of {known}.")
-
-
-def classes_with_option(option: str) -> list[type[BertModel]]:
-    """The classes to whose models an option means something; [] where it does to every model's."""
-    return [
-        model_class
-        for model_class in MODEL_CLASSES.values()
-        if model_class in _BY_CLASS and option in _BY_CLASS[model_class][1]
-    ]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -262,34 +250,27 @@ def _of_texts_or_pairs(
 _APIS = {classify: ("classify", classify_examples), regress: ("regress", regress_examples)}
 
 
-_Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]
-_THEIRS = "transformers_signature"  # transformers had no class of a BertFeatureTagger
-_EMBEDDING_OPTIONS = (_THEIRS, "layers", "normalize")
-_SPAN_OPTIONS = (_THEIRS, "doc_stride", "max_query_length", "n_best", "max_answer_length")
-# By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
-# something to it and not to every model.
-_BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
-    BertPretrainer: (_of_pretrainer, ("top_k", "max_masks", *_EMBEDDING_OPTIONS)),
-    BertClassifier: (
-        functools.partial(_of_texts_or_pairs, classify, "logits"),
-        ("pair", _THEIRS),
-    ),
-    BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair", _THEIRS)),
-    BertTokenClassifier: (
-        {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
-        (_THEIRS,),
-    ),
-    BertFeatureTagger: (
-        {
-            **{SERVING_DEFAULT: _ENTITIES, "words": _WORDS},
-            "tokens": _task_on_ids(contract=features.TAGGING_FEATURES),
-        },
-        (),
-    ),
-    BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
-    BertMultipleChoice: (
-        {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
-        (_THEIRS,),
-    ),
-    BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
+# By the class of a model its heads, by name.
+_BY_CLASS: dict[type[BertModel], dict[str, _Head] | Callable[[Served], dict[str, _Head]]] = {
+    BertPretrainer: _of_pretrainer,
+    BertClassifier: functools.partial(_of_texts_or_pairs, classify, "logits"),
+    BertRegressor: functools.partial(_of_texts_or_pairs, regress, "value"),
+    BertTokenClassifier: {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
+    BertFeatureTagger: {
+        **{SERVING_DEFAULT: _ENTITIES, "words": _WORDS},
+        "tokens": _task_on_ids(contract=features.TAGGING_FEATURES),
+    },
+    BertSpanPredictor: {SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS},
+    BertMultipleChoice: {
+        SERVING_DEFAULT: _CHOICES,
+        "tokens": _task_on_ids(contract=features.CHOICE_FEATURES),
+    },
+    BertEncoder: _of_encoder,
+}
+#: The options of ``ExportOptions`` that mean something to models of some classes alone.
+MEANT_FOR: dict[str, tuple[type[BertModel], ...]] = {
+    "pair": (BertClassifier, BertRegressor),
+    "normalize": (BertEncoder, BertPretrainer),
+    # transformers had no class of a BertFeatureTagger.
+    "transformers_signature": tuple(one for one in _BY_CLASS if one is not BertFeatureTagger),
 }

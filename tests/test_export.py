@@ -9,8 +9,7 @@ import pytest
 
 from bert_tf import export as command
 from bert_tf.saved_models import ExportOptions, exporting
-from bert_tf.saved_models.comparison import Difference
-from bert_tf.saved_models.exporting import TFLITE, Exported
+from bert_tf.saved_models.exporting import Exported
 from bert_tf.saved_models.served import Signature
 from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew, run_main
@@ -70,29 +69,20 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
 
     def export(model, where, *, name, **keywords):
         assert (where.rstrip("/"), model.labels) == (str(output), ("no", "yes"))
-        (output / "assets.extra").mkdir(parents=True)
-        (output / TFLITE).write_bytes(b"x" * 1_230_000)
+        output.mkdir(parents=True)
+        (output / "saved_model.pb").write_bytes(b"x" * 1_230_000)
         signature = Signature(None, {"text": None, "text_pair": None}, (), "It does.")
-        found = {"tokens": {"default": Difference(0.5, 0.25, None)}}
-        found[TFLITE] = {"default": Difference(0.125, 0.01, 0.99)}
         answers = {"pair": {"label": None, "score": None}}
-        return Exported(str(output), name, {"pair": signature}, answers, (), "2.12", found)
+        return Exported(str(output), name, {"pair": signature}, answers, ())
 
     monkeypatch.setattr(exporting, "export", export)
-    run(f"--model={classifier}", f"--output={output}/", "--name=rte", "--weights=int8",
-        "--tflite=int8")  # fmt: skip
+    run(f"--model={classifier}", f"--output={output}/", "--name=rte")
     assert capsys.readouterr().out.splitlines() == [
         f"Reading {classifier}.",
         "Exporting a BertClassifier.",
         "Signatures:",
         "  pair: text, text_pair -> label, score",
         f"{output}: 1.2 MB.",
-        "TensorFlow Serving 2.12 and later run it.",
-        "Differences of tokens from float32 on the samples:",
-        "  default: at most 0.5, 0.25 on average",
-        f"{TFLITE}: 1.2 MB.",
-        f"Differences of {TFLITE} from float32 on the samples:",
-        "  default: at most 0.12, 0.01 on average, cosines of 0.99000 and more",
         "",
         "What comes next:",
         f"  python -m bert_tf.verify {output}",
@@ -103,22 +93,17 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
 
 
 def test_flags_come_first(classifier, span_predictor, encoder, asked):
-    keywords = asked(
-        classifier, "--nopair", "--max_seq_length=8", "--weights=int8", "--tflite=int8"
-    )[1]
-    assert keywords["options"] == ExportOptions(max_seq_length=8, weights="int8")
-    assert keywords["tflite"] == "int8"
-    options = asked(span_predictor, "--n_best=2", "--precision=bfloat16")[1]["options"]
-    assert (options.n_best, options.doc_stride, options.precision) == (2, 7, "bfloat16")
+    options = asked(classifier, "--nopair", "--max_seq_length=8")[1]["options"]
+    assert options == ExportOptions(max_seq_length=8)
+    options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
+    assert (options.n_best, options.doc_stride, options.precision) == (4, 7, "bfloat16")
     # Without a word from the directory, all positions.
     assert asked(encoder)[1] == {
         "options": ExportOptions(),
         "name": "bert",
-        "tflite": None,
-        "corpus": None,
     }
-    options = asked(encoder, "--layers=-1,0", "--normalize", "--max_seq_length=8")[1]["options"]
-    assert options == ExportOptions(max_seq_length=8, layers=(-1, 0), normalize=True)
+    options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
+    assert options == ExportOptions(max_seq_length=8, normalize=True)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +142,7 @@ def test_a_vocabulary_that_does_not_fit(tmp_path):
     [
         ("encoder", "--pair", "BertClassifier and BertRegressor"),
         ("encoder", "--nopair", "BertClassifier and BertRegressor"),
-        ("encoder", "--top_k=3", "BertPretrainer"),
-        ("encoder", "--max_masks=3", "BertPretrainer"),
-        ("classifier", "--layers=-1", "BertEncoder and BertPretrainer"),
         ("classifier", "--normalize", "BertEncoder and BertPretrainer"),
-        ("classifier", "--n_best=3", "BertSpanPredictor"),
-        ("encoder", "--doc_stride=3", "BertSpanPredictor"),
     ],
 )
 def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for):
@@ -173,9 +153,7 @@ def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for
         run(f"--model={checkpoint}", f"--output={tmp_path}/1", flag)
 
 
-def test_layers_are_numbers(encoder, tmp_path):
-    with pytest.raises(ValueError, match="^--layers=-1,last: expected whole numbers such as -1,-2"):
-        run(f"--model={encoder}", f"--output={tmp_path}/1", "--layers=-1,last")
+def test_batch_sizes_are_numbers(encoder, tmp_path):
     with pytest.raises(ValueError, match="^--allowed_batch_sizes=8,x: expected whole numbers such"):
         run(f"--model={encoder}", f"--output={tmp_path}/1", "--allowed_batch_sizes=8,x")
 

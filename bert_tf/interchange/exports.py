@@ -6,20 +6,18 @@ run has beside its weights. A directory of numbered versions stands for the newe
 
 import dataclasses
 import os
-from collections.abc import Mapping
 
 import tensorflow as tf
 
 from bert_tf import marks
 from bert_tf.paths import is_file
-from bert_tf.untrusted import listed
 
 from .bundles import Bundle
 from .checkpoint import Checkpoint, StoredTensor, names_left
 from .model_directory import DESCRIPTION, read_description, with_description
 from .weights import take_weights
 
-_GRAPH, _ONNX = marks.GRAPH, marks.ONNX
+_GRAPH = marks.GRAPH
 VARIABLES = "variables/variables"
 _DESCRIBED = "assets.extra"
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
@@ -44,7 +42,7 @@ def _version(path: str) -> str | None:
     numbers = [n.rstrip("/") for n in tf.io.gfile.listdir(path)]
     versions = sorted((n for n in numbers if n.isascii() and n.isdecimal()), key=int, reverse=True)
     for folder in (path, *(os.path.join(path, number) for number in versions)):
-        if any(is_file(os.path.join(folder, name)) for name in (_GRAPH, _ONNX)):
+        if is_file(os.path.join(folder, _GRAPH)):
             return folder
     return None
 
@@ -53,11 +51,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     """Opens the variables of an export, or of the newest version."""
     folder = _version(path) or path
     described_in = os.path.join(folder, _DESCRIBED)
-    if not is_file(os.path.join(folder, _GRAPH)):
-        raise ValueError(
-            f"{folder} is an export to ONNX, whose weights are constants of its graph: name the "
-            "model that it was made from, or an export without --onnx."
-        )
     if not is_file(os.path.join(described_in, DESCRIPTION)):
         raise ValueError(
             f"{folder} is a SavedModel without {_DESCRIBED}/{DESCRIPTION}, so nothing says which "
@@ -88,17 +81,4 @@ def open_checkpoint(path: str) -> Checkpoint:
     tensors = take_weights(config, described.model, find_variable, bundle.prefix)
     unused = names_left(stored, tensors)
     read = Checkpoint(path, "saved_model", config, described.model, tensors, unused)
-    return with_description(read, described_in, described, _rounded(folder, tensors))
-
-
-def _rounded(folder: str, tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
-    """What is said of weights that are stored smaller than they were trained."""
-    dtypes = {tensor.dtype for tensor in tensors.values()} - {"float32"}
-    if "int8" in dtypes:
-        raise ValueError(
-            f"{folder} stores its weights as int8, too coarse to train or to compute features "
-            "with: export the model that it was made from with --weights=float32 or bfloat16."
-        )
-    if not dtypes:
-        return ()
-    return (f"{folder} stores its matrices as {listed(sorted(dtypes))}: they were rounded.",)
+    return with_description(read, described_in, described)

@@ -277,6 +277,10 @@ import tensorflow_text
 model = tf.saved_model.load("path/of/this/version")
 answer = model.signatures["serving_default"]({arguments})
 print({{name: value.numpy() for name, value in answer.items()}})"""
+_LAYER = (
+    'keras.layers.TFSMLayer("path/of/this/version", call_endpoint="encoder", '
+    'call_training_endpoint="encoder_training")'
+)
 _DOCKER = (
     "docker run -p 8500:8500 -p 8501:8501 -v DIR:/models/{name} -e MODEL_NAME={name} "
     "tensorflow/serving"
@@ -294,18 +298,15 @@ def export_card(
     limits: Sequence[str],
     signatures: Mapping[str, Any],
     traced: Mapping[str, Any],
-    trains: bool,
     example: Any,
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
     ``signatures`` are ``saved_models.served.Signature``, ``traced`` their concrete functions, for
-    the outputs' shapes; ``trains``: whether its encoder can; ``example`` is a sample.
+    the outputs' shapes; ``example`` is a sample.
     """
     request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
     address = f"http://localhost:8501/v1/models/{name}:predict"
-    training = ', call_training_endpoint="encoder_training"' if trains else ""
-    layer = f'keras.layers.TFSMLayer("path/of/this/version", call_endpoint="encoder"{training})'
     return card(
         name,
         f"A {checkpoint.model.class_name}. {signatures['serving_default'].summary}",
@@ -317,7 +318,7 @@ def export_card(
             "operations:",
             code(_LOADED.format(arguments=_arguments(example)), "python"),
             "In Keras, the encoder is a layer:",
-            code(layer, "python"),
+            code(_LAYER, "python"),
         ),
         section(
             "In TensorFlow Serving",

@@ -117,7 +117,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def with_description(
-    checkpoint: Checkpoint, folder: str, described: Description, notes: Sequence[str]
+    checkpoint: Checkpoint, folder: str, described: Description, notes: Sequence[str] = ()
 ) -> Checkpoint:
     """A checkpoint with all that a folder says besides sizes and weights."""
     tokenization, more = read_tokenization(folder, described.do_lower_case)

@@ -24,7 +24,6 @@ _GUESSED = {
     "mlm": "each hidden in its held-out sentence",
     "ltr": "each after the beginning of its held-out sentence",
 }
-_SHOWN_GUESSES = 5
 _SHOWN_SENTENCES = 5
 _WORDS_OF_A_SENTENCE = 12
 
@@ -76,7 +75,7 @@ def fill_masks(
         encode=lambda inputs: model.encoder(inputs, training=False),
         tokenizer=tokenizer,
         max_seq_length=model.config.max_position_embeddings,
-        options=ExportOptions(top_k=_SHOWN_GUESSES),
+        options=ExportOptions(),
         guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
     guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden

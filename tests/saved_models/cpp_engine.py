@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.saved_models.operations import TEXT_LIBRARIES
-
 from .serving_messages import response_tensors
 
+# Those of tensorflow_text's libraries that have the operations of exports.
+_TEXT_LIBRARIES = ("_fast_bert_normalizer.so", "_fast_wordpiece_tokenizer.so")
 SOURCE = pathlib.Path(__file__).with_name("engine.cc")
 
 
@@ -56,7 +56,7 @@ def text_libraries() -> str:
     """tensorflow_text's libraries of the operations that exports use, with commas between."""
     spec = importlib.util.find_spec("tensorflow_text")
     folder = os.path.join(spec.submodule_search_locations[0], "python", "ops")
-    return ",".join(os.path.join(folder, name) for name in sorted(TEXT_LIBRARIES.values()))
+    return ",".join(os.path.join(folder, name) for name in _TEXT_LIBRARIES)
 
 
 def start(program: str, *arguments: str) -> subprocess.Popen:

@@ -27,7 +27,7 @@ from .conftest import CONFIG, VOCAB
 _CLASSES = (BertClassifier, {"num_classes": 3})
 # By name: the model's class and arguments, and how it is served.
 HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
-    "encoder": (BertEncoder, {}, {"layers": (0, -2), "normalize": True}),
+    "encoder": (BertEncoder, {}, {"normalize": True}),
     "pretrainer": (BertPretrainer, {}, {}),
     "classifier": (*_CLASSES, {"pair": True}),
     "multi_label": (*_CLASSES, {}),
@@ -44,8 +44,7 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
         {"doc_stride": 4, "max_query_length": 4, "n_best": 3, "max_answer_length": 4},
     ),
     "multiple_choice": (BertMultipleChoice, {}, {}),
-    "bfloat16": (*_CLASSES, {"precision": "bfloat16", "weights": "float16"}),
-    "int8_weights": (*_CLASSES, {"weights": "int8"}),
+    "bfloat16": (*_CLASSES, {"precision": "bfloat16"}),
 }
 _TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 # What ``bert_tf.load`` would have found beside the weights.

@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import BertClassifier
-from bert_tf.interchange.load import load_with_report
-from bert_tf.interchange.recognition import open_checkpoint
 
 from .conftest import VOCAB
 from .head_exports import HEADS, exported, make_head
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(HEADS.keys() - {"bfloat16", "int8_weights"}))
+@pytest.mark.parametrize("name", sorted(HEADS))
 def test_an_export_is_the_model_that_was_exported(name, tmp_path_factory):
     expected = make_head(name)
     # The directory of versions stands for the newest.
@@ -29,22 +26,6 @@ def test_an_export_is_the_model_that_was_exported(name, tmp_path_factory):
     for what in ("labels", "multi_label", "thresholds", "config"):
         assert getattr(loaded, what) == getattr(expected, what)
     assert loaded.preprocessor.tokenizer.vocab == VOCAB
-
-
-@pytest.mark.slow
-def test_rounded_weights_are_read_and_said(tmp_path_factory):
-    path = exported("bfloat16", tmp_path_factory)
-    model, report = load_with_report(path, BertClassifier)
-    assert report.notes == (f"{path} stores its matrices as float16: they were rounded.",)
-    for found, weight in zip(model.weights, make_head("bfloat16").weights, strict=True):
-        np.testing.assert_allclose(found, weight, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_integers_are_refused(tmp_path_factory):
-    path = exported("int8_weights", tmp_path_factory)
-    with pytest.raises(ValueError, match=f"^{path} stores its weights as int8, too coarse to tr"):
-        open_checkpoint(path)
 
 
 _TRAINS = """

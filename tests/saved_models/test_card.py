@@ -20,7 +20,7 @@ from .conftest import VOCAB
 STRINGS = tf.TensorSpec([None], tf.string)
 
 
-def card(labels=("neg", "pos"), lower=True, trains=True, **more):
+def card(labels=("neg", "pos"), lower=True, **more):
     checkpoint = make_checkpoint(
         MODELS["classifier"], tokenization=Tokenization(tuple(VOCAB), lower), labels=labels, **more
     )
@@ -42,7 +42,7 @@ def card(labels=("neg", "pos"), lower=True, trains=True, **more):
     }
     example = Sample("serving_default", 0, texts, {})
     limits = ["1,234 parameters.", ""]
-    return export_card(checkpoint, "mine", limits, signatures, traced, trains, example)
+    return export_card(checkpoint, "mine", limits, signatures, traced, example)
 
 
 def test_what_the_model_is():
@@ -74,12 +74,6 @@ def test_a_label_cannot_leave_its_code():
         "- 5 classes: `` `<script> ``, ``` a`` ![x](http://a) `` ```, `\\n# Title\\x1b[2J`, `  `"
     )
     assert len(line) < 250
-
-
-def test_how_the_encoder_is_a_layer():
-    called = 'TFSMLayer("path/of/this/version", call_endpoint="encoder"'
-    assert f'{called}, call_training_endpoint="encoder_training")' in card()
-    assert f"{called})" in card(trains=False)
 
 
 def test_each_signature_with_inputs_and_outputs():

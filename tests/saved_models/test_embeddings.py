@@ -61,21 +61,10 @@ def test_embeddings(encoder, expected):
     )
 
 
-def test_chosen_layers_in_their_order(encoder, expected):
-    outputs = ask(embed, serve(encoder, 10, layers=(-1, 0, 1, -2)), text=TEXTS)
-    for row, states in enumerate(expected):
-        low, high = states["encoder_outputs"]
-        means = [block.mean(0) for block in (high, low, high, low)]
-        np.testing.assert_allclose(outputs["layer_mean_outputs"][row], means, atol=1e-5)
-        firsts = [block[0] for block in (high, low, high, low)]
-        np.testing.assert_allclose(outputs["layer_cls_outputs"][row], firsts, atol=1e-5)
-    assert abs(outputs["layer_mean_outputs"][:, 0] - outputs["layer_mean_outputs"][:, 1]).min() > 0
-
-
 def test_normalized(encoder):
-    plain = ask(embed, serve(encoder, layers=(0,)), text=TEXTS[:2])
-    scaled = ask(embed, serve(encoder, layers=(0,), normalize=True), text=TEXTS[:2])
-    for key in ("mean_output", "cls_output", "layer_mean_outputs", "layer_cls_outputs"):
+    plain = ask(embed, serve(encoder), text=TEXTS[:2])
+    scaled = ask(embed, serve(encoder, normalize=True), text=TEXTS[:2])
+    for key in ("mean_output", "cls_output"):
         lengths = np.sqrt(np.sum(plain[key] ** 2, -1, keepdims=True))
         assert abs(lengths - 1).min() > 0.1, "it would be of length 1 anyway"
         plain[key] = plain[key] / lengths
@@ -87,15 +76,12 @@ def test_a_causal_model_is_read_at_its_last_token():
     keras.utils.set_random_seed(5)
     model = BertPretrainer(dataclasses.replace(SMALL, is_decoder=True), nsp=False)
     assert list(model_signatures(serve(model))) == ["serving_default", "tokens"]
-    outputs = ask(embed, serve(model, 10, layers=(0,)), text=TEXTS)
+    outputs = ask(embed, serve(model, 10), text=TEXTS)
     # Nothing has trained a pooler, so there is none.
-    names = {"mean_output", "last_output", "layer_mean_outputs", "layer_last_outputs", "truncated"}
-    assert set(outputs) == names
+    assert set(outputs) == {"mean_output", "last_output", "truncated"}
     alone = [model.encoder(features_of(row)) for row in ROWS]
     last = [states["sequence_output"][0, -1] for states in alone]
     np.testing.assert_allclose(outputs["last_output"], last, atol=1e-5)
-    low = [states["encoder_outputs"][0][:, -1] for states in alone]
-    np.testing.assert_allclose(outputs["layer_last_outputs"], low, atol=1e-5)
     ids = np.array([[*ROWS[0], 0, 0]], np.int32)
     mask = np.array([[1] * 5 + [0] * 2], np.int32)
     inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": 0 * ids}
@@ -105,7 +91,7 @@ def test_a_causal_model_is_read_at_its_last_token():
 
 def test_float32_of_a_model_in_bfloat16():
     encoder = make(BertEncoder, dtype="mixed_bfloat16")
-    outputs = ask(embed, serve(encoder, layers=(0,)), text=["The cat sat"])
+    outputs = ask(embed, serve(encoder), text=["The cat sat"])
     states = encoder(features_of(ROWS[0]))["sequence_output"]
     assert states.dtype == tf.bfloat16
     assert {value.dtype.name for value in outputs.values()} == {"float32", "bool"}
@@ -174,8 +160,3 @@ def test_arithmetic_in_bfloat16_leaves_the_endpoints_the_variables():
     bias = served.weights["bert_encoder/pooler/dense/bias"]
     bias.assign_add(tf.ones_like(bias))
     assert np.abs(found["encoder"](INPUTS)["default"] - before).max() > 0.1
-
-
-def test_rounded_weights_are_not_trained():
-    rounded = serve(make(BertEncoder), weights="bfloat16")
-    assert endpoints(rounded).keys() == {"encoder", "text_encoder"}

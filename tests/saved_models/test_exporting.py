@@ -1,6 +1,5 @@
 """Exports: what they hold, what they answer alone in a fresh process, what is refused."""
 
-import dataclasses
 import os
 import re
 import shutil
@@ -19,13 +18,12 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import (
     ExportOptions,
     exporting,
-    operations,
     precision,
 )
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 
-from .conftest import SMALL, VOCAB, assert_same, make, serve, traced_tokenizer
+from .conftest import SMALL, VOCAB, assert_same, serve, traced_tokenizer
 
 TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 30, "[MASK]"]
 
@@ -85,7 +83,6 @@ def test_what_an_export_holds(exported):
     with open(os.path.join(extra, "README.md")) as file:
         card = file.read()
     assert card.startswith("# mine\n\nA BertEncoder.") and "### `tokens`\n" in card
-    assert f"TensorFlow Serving {exported.oldest_serving} and later" in card
 
 
 def test_an_export_is_a_checkpoint(exported, trained):
@@ -106,9 +103,6 @@ def test_an_export_is_a_checkpoint(exported, trained):
 def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported, tmp_path):
     folder = tmp_path / "1"
     folder.mkdir()
-    (folder / "model.onnx").touch()
-    with pytest.raises(ValueError, match=f"^{folder} is an export to ONNX, whose weights are cons"):
-        open_checkpoint(tmp_path)
     (folder / "saved_model.pb").touch()
     with pytest.raises(ValueError, match="/1 is a SavedModel without assets.extra/model.json, so"):
         open_checkpoint(tmp_path)
@@ -141,30 +135,6 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
     embeddings = {"mean_output", "cls_output", "pooled_output", "truncated", "invalid_utf8"}
     assert set(exported.outputs["serving_default"]) == embeddings
     assert callable(loaded.encoder_training)
-
-
-@pytest.mark.slow
-def test_lower_precision_says_what_it_costs(tokenizer, tmp_path):
-    """Of the same model: its answers recorded here, beside those of its float32 export."""
-    model = make(BertClassifier, num_classes=3)
-    options = ExportOptions(max_seq_length=16)
-    float32 = export(model, str(tmp_path / "1"), tokenizer=tokenizer, options=options)
-    assert float32.differences == {}
-    smaller = dataclasses.replace(options, weights="int8")
-    found = export(model, str(tmp_path / "2"), tokenizer=tokenizer, options=smaller)
-    # `text` is `serving_default`, by another name.
-    assert set(found.differences) == {"serving_default", "pair", "tokens", "classify"}
-    pairs = [
-        np.abs(one.outputs["logits"] - other.outputs["logits"])
-        for one, other in zip(float32.samples, found.samples, strict=True)
-        if one.signature == "tokens"
-    ]
-    logits = found.differences["tokens"]["logits"]
-    assert logits.largest == pytest.approx(max(np.max(pair) for pair in pairs), rel=0.01)
-    assert logits.mean == pytest.approx(np.mean([np.mean(pair) for pair in pairs]), rel=0.01)
-    assert 1e-4 < logits.largest < 0.5
-    with open(tmp_path / "2" / "assets.extra" / "README.md") as file:
-        assert "  - `logits` of `tokens`: at most" in file.read()
 
 
 # === What is refused, and interrupted ===
@@ -201,17 +171,6 @@ def small(model, tokenizer, monkeypatch):
     monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
     monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     return lambda folder: export(model, str(folder), tokenizer=tokenizer)
-
-
-def test_what_a_server_lacks_an_operation_for(small, tmp_path, monkeypatch):
-    def check(folder):
-        assert os.path.exists(os.path.join(folder, "saved_model.pb"))
-        raise ValueError("It has the operation NewOp.")
-
-    monkeypatch.setattr(operations, "check_operations", check)
-    with pytest.raises(ValueError, match="It has the operation NewOp"):
-        small(tmp_path / "models" / "1")
-    assert not list((tmp_path / "models").iterdir())
 
 
 def test_samples_are_answered_as_a_server_would(small, tmp_path, monkeypatch):

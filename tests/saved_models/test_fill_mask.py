@@ -22,9 +22,10 @@ def scores_of(model, row, positions):
     return softmax(model(inputs)["masked_lm_logits"].numpy()[0, :, : len(VOCAB)])
 
 
-def test_filled_masks(model):
+def test_filled_masks(model, monkeypatch):
+    monkeypatch.setattr(fill_mask, "_GUESSES", 3)
     texts = ["The [MASK] sat, un[MASK]s", "", "no mask", "[MASK]"]
-    outputs = ask(fill_masks, serve(model, top_k=3), text=texts)
+    outputs = ask(fill_masks, serve(model), text=texts)
     scores = [
         scores_of(model, [CLS, THE, MASK, SAT, UNK, UN, MASK, UNK, SEP], [2, 6]),
         scores_of(model, [CLS, MASK, SEP], [1]),
@@ -50,8 +51,9 @@ def test_filled_masks(model):
     assert not outputs["truncated"].any()
 
 
-def test_rows_beyond_the_vocabulary_are_never_guessed(model):
-    outputs = ask(fill_masks, serve(model, top_k=1000), text=["[MASK]", "the [MASK]"])
+def test_rows_beyond_the_vocabulary_are_never_guessed(model, monkeypatch):
+    monkeypatch.setattr(fill_mask, "_GUESSES", 1000)
+    outputs = ask(fill_masks, serve(model), text=["[MASK]", "the [MASK]"])
     assert outputs["token_ids"].shape == (2, 1, len(VOCAB))
     assert sorted(outputs["token_ids"][0, 0]) == list(range(len(VOCAB)))
     np.testing.assert_allclose(outputs["scores"].sum(-1), 1, atol=1e-5)

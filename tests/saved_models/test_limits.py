@@ -43,20 +43,14 @@ def test_rows_and_bytes(classifier):
     assert empty["label"].shape == (0,)
 
 
-def test_the_strings_of_a_row_count_together_and_masks_by_text():
+def test_the_strings_of_a_row_count_together():
     choices = model_signatures(serve(make(BertMultipleChoice), **LIMITS))["serving_default"]
     row = {"context": ["a"], "choices": [["b" * 130, "c" * 130]]}
     refused(choices, r"A row has 260 bytes, and the most is 256\.", **row)
-    served = serve(make(BertPretrainer), max_masks=1, top_k=2)
-    fill = model_signatures(served)["serving_default"]
-    refused(fill, r"A text has 2 \[MASK\], and the most is 1\.", text=["a [MASK]", "[MASK] [MASK]"])
-    assert fill.function(text=tf.constant(["the [MASK]", "a"]))["counts"].numpy().tolist() == [1, 0]
-    # The samples are those that are taken.
-    assert [len(columns["text"]) for columns in fill.samples] == [2, 3]
 
 
 def test_every_signature_takes_its_samples():
-    bounded = serve(make(BertPretrainer), max_rows=2, max_bytes=256, max_masks=1)
+    bounded = serve(make(BertPretrainer), max_rows=2, max_bytes=256)
     for name, signature in model_signatures(bounded).items():
         samples = run_samples(name, signature.function, signature)
         assert samples and all(0 < sample.batch_size <= 2 for sample in samples)
@@ -72,10 +66,10 @@ def test_without_limits_nothing_changes(classifier):
 
 def test_the_cards_sentence():
     assert limits.sentence(ExportOptions()) == ""
-    sentence = limits.sentence(ExportOptions(max_rows=32, max_bytes=20_000, max_masks=5))
+    sentence = limits.sentence(ExportOptions(max_rows=32, max_bytes=20_000))
     assert sentence.startswith(
-        "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, 5 [MASK] in a "
-        "text, and refuses more (INVALID_ARGUMENT)."
+        "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, and refuses more "
+        "(INVALID_ARGUMENT)."
     )
 
 
@@ -84,7 +78,6 @@ def test_the_cards_sentence():
     [
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
-        ({"max_masks": 0}, "max_masks is 0: expected 1 or more"),
         ({"allowed_batch_sizes": (8, 8)}, "allowed_batch_sizes is 8,8: expected whole numbers of"),
         ({"allowed_batch_sizes": (0, 8)}, "allowed_batch_sizes is 0,8: expected whole numbers of"),
         (

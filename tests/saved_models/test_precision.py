@@ -9,7 +9,6 @@ import pathlib
 import types
 
 import keras
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,7 +20,7 @@ from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, Be
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models import embeddings, exporting, precision, signatures
-from bert_tf.saved_models.precision import StoredWeights, quantize
+from bert_tf.saved_models.precision import Copies
 from bert_tf.saved_models.served import ExportOptions
 
 from .conftest import SMALL, VOCAB, make, trace
@@ -65,26 +64,23 @@ def encoder():
 
 @pytest.fixture(scope="module")
 def served_once(encoder):
-    """The encoder as ``export`` serves it, once with each precision and storage."""
-    return functools.cache(
-        lambda arithmetic, weights: served(encoder, precision=arithmetic, weights=weights)
-    )
+    """The encoder as ``export`` serves it, once with each precision."""
+    return functools.cache(lambda arithmetic: served(encoder, precision=arithmetic))
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        # Arithmetic, storage; far from float32's numbers is wrong, and at them nothing is rounded.
-        ("float32", "float32", 0, 1e-6),
-        ("bfloat16", "float32", 1e-3, 0.05),
-        ("float32", "int8", 1e-4, 0.03),
+        # Far from float32's numbers is wrong, and at them nothing is rounded.
+        ("float32", 0, 1e-6),
+        ("bfloat16", 1e-3, 0.05),
     ],
-    ids=lambda given: "-".join(given[:2]),
+    ids=lambda given: given[0],
 )
 def case(request, served_once, tmp_path_factory):
     """A model as ``export`` serves it, and its encoder on ids as a SavedModel."""
-    arithmetic, weights, least, most = request.param
-    copied = served_once(arithmetic, weights)
+    arithmetic, least, most = request.param
+    copied = served_once(arithmetic)
     folder = tmp_path_factory.mktemp("case") / "1"
     tokens = trace(lambda **inputs: embeddings.encode_tokens(copied, **inputs), INPUTS)
     saved(folder, copied, {"tokens": tokens})
@@ -111,7 +107,7 @@ def test_the_quick_model_is_the_same_without_padding(case):
 def test_a_pretrained_models_heads_are_near():
     keras.utils.set_random_seed(5)
     model = BertPretrainer(NARROW)
-    copied = served(model, precision="bfloat16", weights="int8")
+    copied = served(model, precision="bfloat16")
     expected = model(WITH_MASKS)
     for one in (copied, copied.quick):
         assert 1e-3 < largest_difference(one.call(WITH_MASKS), expected) < 0.05
@@ -136,24 +132,23 @@ def constant_matrices(graph):
     )
 
 
-def test_matrices_of_bfloat16_are_constants_where_weights_are_stored_whole(case):
-    """In float32 a tenth of the time is not worth the memory; who stores less wants small files."""
-    dtype = "bfloat16" if (case.arithmetic, case.weights) == ("bfloat16", "float32") else None
+def test_matrices_of_bfloat16_are_constants(case):
+    """In float32 a tenth of the time is not worth the memory."""
     graph = on_ids(case.copied.quick.encode).graph.as_graph_def()
-    assert constant_matrices(graph) == ([(*shape, dtype) for shape in MATRICES] if dtype else [])
+    expected = [(*shape, "bfloat16") for shape in MATRICES]
+    assert constant_matrices(graph) == (expected if case.arithmetic == "bfloat16" else [])
 
 
 def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monkeypatch):
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
-    model = served_once("bfloat16", "float32").model
-    storage = StoredWeights(model, "float32")
+    encoder, copies = served_once("bfloat16").model, Copies("bfloat16")
     for most, are_constant in ((size, True), (size - 1, False)):
         monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", most)
-        assert (precision._read_quickly(model, storage) != storage.read) == are_constant
+        assert (precision._read_quickly(encoder, copies) != copies.read) == are_constant
 
 
 def test_serving_default_alone_is_quick_and_each_graph_is_written_once(served_once, tmp_path):
-    copied = served_once("bfloat16", "float32")
+    copied = served_once("bfloat16")
     traced = exporting.trace(signatures.model_signatures(copied))
     found = {
         name: constant_matrices(function.graph.as_graph_def()) for name, function in traced.items()
@@ -167,23 +162,21 @@ def test_serving_default_alone_is_quick_and_each_graph_is_written_once(served_on
     assert sum("FastBertNormalize" in one for one in functions) == 1
 
 
-def test_weights_are_stored_once_and_matrices_as_asked(case):
+def test_weights_are_stored_once_and_in_float32(case):
     reader = tf.train.load_checkpoint(str(case.folder / "variables" / "variables"))
     dtypes = reader.get_variable_to_dtype_map()
     stored = collections.Counter(
         (tuple(shape), dtypes[name].name)
         for name, shape in reader.get_variable_to_shape_map().items()
-        if shape and 1 not in shape  # no counters, and no scales of int8
+        if shape  # no counters
     )
     weights = [tuple(one.shape) for one in case.copied.model.weights]
-    assert stored == collections.Counter(
-        (shape, case.weights if len(shape) == 2 else "float32") for shape in weights
-    )
+    assert stored == collections.Counter((shape, "float32") for shape in weights)
 
 
 def test_what_is_converted_is_converted_when_it_is_loaded(case):
     before = case.tokens(**INPUTS)
-    assert bool(case.copied.resources) == (case.arithmetic != case.weights)
+    assert bool(case.copied.resources) == (case.arithmetic == "bfloat16")
     # A process that loads a second time finds the first one's copies: they are made anew.
     for resource in case.copied.resources:
         tf.raw_ops.AssignVariableOp(
@@ -290,7 +283,7 @@ def real_model():
 @pytest.mark.parametrize(
     "options, tolerance",
     # Processors without instructions for bfloat16 round more often: 2.6e-3 there.
-    [({}, 1e-4), ({"precision": "bfloat16"}, 4e-3), ({"weights": "int8"}, 0.01)],
+    [({}, 1e-4), ({"precision": "bfloat16"}, 4e-3)],
 )
 def test_a_real_models_published_vector(real_model, options, tolerance):
     copied = precision.serve(
@@ -304,50 +297,16 @@ def test_a_real_models_published_vector(real_model, options, tolerance):
     )
 
 
-# === The weights' storage ===
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_int8_is_half_a_step_off_at_most(axis):
-    values = np.random.default_rng(7).normal(size=(50, 30)).astype(np.float32)
-    values[:, 3] = 0
-    values[4] *= 100
-    integers, scales = quantize(values, axis)
-    assert integers.dtype == np.int8 and scales.shape == ((1, 30), (50, 1))[axis]
-    error = np.abs(integers * scales - values)
-    assert (error <= scales * 0.501).all() and error.max() > 0.3 * scales.min()
-    # The whole range is used, and both ends alike.
-    assert (np.abs(integers.astype(int)).max(axis)[scales.reshape(-1) != 1] == 127).all()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("weights", ["float32", "bfloat16", "float16", "int8"])
-def test_reads_what_was_stored(weights, dtype):
+def test_what_is_read_as_it_is_stored_is_the_models_own():
     model = make(BertPretrainer)
-    storage = StoredWeights(model, weights)
-    for variable in model.weights:
-        value = variable.numpy()
-        if value.ndim == 2 and weights == "int8":
-            # A scale for each row of what is looked up, else for each output.
-            integers, scales = quantize(value, axis=int(variable.path.endswith("_embeddings")))
-            value = integers * scales
-        elif value.ndim == 2:
-            value = value.astype(getattr(ml_dtypes, weights, weights)).astype(np.float32)
-        read = storage.read(variable, dtype)
-        assert read.dtype == dtype
-        expected = tf.cast(value, dtype)
-        np.testing.assert_array_equal(tf.cast(read, tf.float32), tf.cast(expected, tf.float32))
-
-
-def test_what_is_stored_as_it_is_read_is_the_models_own():
-    model = make(BertPretrainer)
-    storage = StoredWeights(model, "float32")
+    copies = Copies("float32")
     model.weights[0].assign(tf.zeros_like(model.weights[0].value))
-    assert not storage.read(model.weights[0], "float32").numpy().any()
-    assert storage.resources() == ()
+    assert not copies.read(model.weights[0]).numpy().any() and copies.made() == ()
+    copies = Copies("bfloat16")
     # A second reading makes no second copy.
     for _ in range(2):
-        storage.read(model.weights[1], "bfloat16")
-    (converted,) = storage.resources()
-    assert converted.read().dtype == tf.bfloat16
-    assert storage.by_path == {weight.path: weight.value for weight in model.weights}
+        read = copies.read(model.weights[1])
+    expected = tf.cast(model.weights[1].value, tf.bfloat16)
+    np.testing.assert_array_equal(tf.cast(read, tf.float32), tf.cast(expected, tf.float32))
+    (copy,) = copies.made()
+    assert copy.read().dtype == tf.bfloat16

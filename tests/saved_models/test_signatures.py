@@ -16,7 +16,6 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.operations import oldest_serving
 from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import SMALL, make, serve, trace
@@ -60,7 +59,6 @@ def by_text(outputs, tokens, api="classify"):
 THREE = {"num_classes": 3}
 BFLOAT16 = {"dtype": "mixed_bfloat16"}
 FILLING = {"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES, **NEXT}
-LAYERS = EMBEDDINGS | {"layer_mean_outputs", "layer_cls_outputs"}
 TAGS = {"serving_default": ENTITIES, "words": WORDS, "tokens": {"logits"}}
 SPANS = {"serving_default": ANSWER, "tokens": {"start_logits", "end_logits"}}
 SEVERAL = {"multi_label": True, "labels": ("ä", "b", "c")}
@@ -70,8 +68,8 @@ CASES = {
     "encoder": Case(
         BertEncoder,
         BFLOAT16,
-        {"serving_default": LAYERS, "tokens": STATES},
-        options={"layers": (-1, 0), "normalize": True},
+        {"serving_default": EMBEDDINGS, "tokens": STATES},
+        options={"normalize": True},
     ),
     "several classes": Case(
         BertClassifier, {**THREE, **BFLOAT16}, by_text(CLASSES, "logits"), SEVERAL, {"pair": True}
@@ -240,14 +238,8 @@ def test_a_graph_answers_as_eagerly(name):
             assert value.shape[0] is None, (key, output)
             assert value.dtype in (tf.string, tf.int32, tf.int64, tf.float32, tf.bool)
         assert_same(ask_signature(function, samples[1]), answers[1], key)
-        assert oldest_serving(operations_of(function.graph.as_graph_def()))
         nothing = ask_signature(function, {name: value[:0] for name, value in samples[0].items()})
         assert all(len(value) == 0 for value in nothing.values())
-
-
-def operations_of(graph):
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
-    return {node.op for node in nodes}
 
 
 def assert_same(received, expected, where):
@@ -290,11 +282,7 @@ def test_refuses_another_model(model):
         model_signatures(other)
 
 
-def test_refuses_before_anything_is_traced(model):
-    for layer in (1, -2):
-        sentence = f"layers has {layer}: expected 0, the lowest block, to 0, the last, or -1, the l"
-        with pytest.raises(ValueError, match=sentence + "ast, to -1"):
-            model_signatures(serve(model, layers=(0, layer)))
+def test_refuses_before_anything_is_traced():
     for model_class in (BertClassifier, BertTokenClassifier):
         named = make(model_class, **THREE)
         named.labels = ("\udcff", "b", "c")

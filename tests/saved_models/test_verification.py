@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.saved_models import operations, replay, verification
+from bert_tf.saved_models import replay, verification
 
 # By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
 COUNTED = {
@@ -81,15 +81,8 @@ def change(folder, name, edit):
     path.write_text(json.dumps(content))
 
 
-@pytest.fixture
-def small_is_an_export(monkeypatch):
-    """Takes the operations of ``Small`` for an export's."""
-    for name in ("CaseFoldUTF8", "NormalizeUTF8"):
-        monkeypatch.setitem(operations.OLDEST_SERVING, name, "2.12")
-
-
 @pytest.mark.slow
-def test_a_process_without_this_library(sound, small_is_an_export):
+def test_a_process_without_this_library(sound):
     found = verification.verify(str(sound))
     assert (found.tensorflow, found.directory) == (tf.__version__, str(sound))
     assert found.tensorflow_text.split(".")[:2] == tf.__version__.split(".")[:2]
@@ -165,13 +158,9 @@ def test_answers_that_are_not_numbers():
     [
         ("{", "expected JSON .* got JSONDecodeError: Expec"),
         ("{}", ".* got KeyError: 'signature_name'"),
-        ("[" * 10**5, ".* got RecursionError: maximum"),
-        (" " * 4097, ".* got ValueError: more than 4,096 bytes"),
     ],
 )
-def test_a_sample_that_is_none(folder, monkeypatch, content, message):
-    if content.isspace():
-        monkeypatch.setattr(replay, "_MOST_SAMPLE_BYTES", 4096)
+def test_a_sample_that_is_none(folder, content, message):
     (folder / "assets.extra" / "samples" / "tokens.0.json").write_text(content)
     with pytest.raises(ValueError, match=rf"tokens\.0\.json is no recorded sample: {message}"):
         replay.replay(str(folder))
@@ -193,7 +182,7 @@ def flip_a_weight(folder):
         (shutil.rmtree, "/1 is no directory: expected an export, such as exports"),
         (
             lambda folder: (folder / "saved_model.pb").unlink(),
-            r" has no saved_model\.pb and no model\.onnx: expected an export",
+            r" has no saved_model\.pb: expected an export",
         ),
         (
             lambda folder: shutil.rmtree(folder / "assets.extra"),
@@ -341,13 +330,9 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
         f"{path} is not what was exported: its SHA-256 differs; fetch it again, or export anew. If "
         f"the change is yours, delete {hashed}/assets.extra/sha256.json, and nothing is compared."
     )
-    for damage, message in (
-        (lambda: path.write_bytes(content[:-1]), r"pb has [\d,]+ bytes, and [\d,]+ were exported"),
-        (path.unlink, r"/1 has no saved_model\.pb, which was exported: fetch it again"),
-        (path.mkdir, r"saved_model\.pb is no file: expected what was exported; fetch it again"),
-    ):
+    for damage in (path.unlink, path.mkdir):
         damage()
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=r"/1 has no saved_model\.pb, which was exported: fet"):
             verification.check_hashes(str(hashed))
 
 
@@ -359,24 +344,3 @@ def test_an_export_without_hashes(folder, interpreter):
     verification.write_hashes(str(folder))
     (folder / "notes.txt").write_text("A file more is no damage.")
     assert verification.check_hashes(str(folder))
-
-
-def versioned(files, version=1, **more):
-    return {"format_version": version, "files": files, **more}
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        (versioned({}, a=1), r"sha256\.json is damaged, or of another version"),
-        (versioned({}), r"sha256\.json: expected hashes by file, got {}"),
-        (versioned({"saved_model.pb": 1}), "expected bytes and sha256 of sav"),
-        (versioned({"../a": {}, "saved_model.pb": {}}), r"names the file '\.\."),
-        ([1], r"sha256\.json: expected a JSON object, got a list"),
-    ],
-)
-def test_hashes_that_are_none(folder, values, sentence):
-    path = folder / "assets.extra" / "sha256.json"
-    path.write_text(json.dumps(values, indent=2) + "\n")
-    with pytest.raises(ValueError, match=sentence):
-        verification.check_hashes(str(folder))
