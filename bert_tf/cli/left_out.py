@@ -22,7 +22,11 @@ _SEARCH = "give the command once for each value, in a shell loop or with keras-t
 _TEACHER = "start from a smaller released model, such as google/bert_uncased_L-4_H-256_A-4"
 _PREFIXED = "write the prefix into the texts; a directory of sentence-transformers brings its own"
 _ONNX = "convert --format=huggingface, then optimum-cli export onnx"
-_TF_LITE = "call tf.lite.TFLiteConverter.from_saved_model on the export"
+_TF_LITE = (
+    "import tensorflow_text, then call tf.lite.TFLiteConverter.from_saved_model(DIR, "
+    "signature_keys=['tokens']) on the export, which takes ids"
+)
+_OF_SPANS = "give it to finetune, which records it in the model's task.json for exports"
 _SEARCHED = "keep the vectors of the export's signature embed in a vector index such as faiss"
 _EXPLAINED = "convert --format=huggingface, then explain with captum or shap"
 _PICKLE = (
@@ -121,7 +125,13 @@ FLAGS = {
     # === Of exports ===
     "onnx": _ONNX,
     "tflite": _TF_LITE,
-    "weights": f"{_TF_LITE}, or store the Hugging Face conversion in another type",
+    "weights": f"--precision=bfloat16 computes faster; smaller files: {_ONNX}, quantised",
+    "top_k": "five pieces are guessed for each [MASK]; predict --top_k is for classes",
+    "layers": "extract_features --layers writes the states of blocks",
+    "doc_stride": _OF_SPANS,
+    "max_query_length": _OF_SPANS,
+    "max_answer_length": _OF_SPANS,
+    "n_best": f"{_OF_SPANS}, as --n_best_size",
     "corpus": _SEARCHED,
     "corpus_column": _SEARCHED,
     "nearest": _SEARCHED,
