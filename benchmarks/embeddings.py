@@ -65,7 +65,7 @@ RECIPES = {
     "sst2": Recipe(64, 16, 1, pairs=20),
     "articles": Recipe(64, 16, 1, pairs=10),
 }
-# The rate of MiniLM, and that of weights which saw little text.
+# The rate of MiniLM, and that of smaller weights.
 RATE, OTHER_RATE = 2e-5, 5e-4
 
 

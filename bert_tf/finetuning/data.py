@@ -146,14 +146,7 @@ def read_task(
     settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
 ) -> tuple[Task, Sets]:
     """The task on its data, and what was read; of embeddings, of such ones."""
-    sets = read_sets(settings)
-    return _make_task(settings, sets, embedding), sets
-
-
-def _make_task(
-    settings: FineTuningSettings, sets: Sets, embedding: SentenceEmbedding | None
-) -> Task:
-    kind = settings.kind
+    kind, sets = settings.kind, read_sets(settings)
     if settings.few_shot and len(sets.train.items) < 2:
         raise ValueError(
             "One text is left to train on, and --few_shot learns from pairs of texts: give more "
@@ -166,7 +159,7 @@ def _make_task(
         **{argument: getattr(settings, name) for argument, name in kind.given.items()},
         **({"embedding": embedding} if kind.embeds else {}),
     )
-    return task
+    return task, sets
 
 
 def training_options(settings: FineTuningSettings) -> TrainingOptions:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
-from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
@@ -48,7 +47,8 @@ def learner_of(settings: FineTuningSettings, task: Task, inference: Inference) -
     def fit() -> None:
         embedder = Inference(encoder, inference.tokenizer, length, inference.batch_size)
         vectors = embedder.in_order(texts)[:, 0]
-        assign_head(classifier, *fit_head(vectors, ids, len(task.labels)))
+        head: Any = getattr(classifier, type(classifier).head)
+        head.set_weights(fit_head(vectors, ids, len(task.labels)))
 
     examples = learned.training_examples(inference.tokenizer, length)
     return Learner(encoder, learned, examples, fit)
@@ -95,9 +95,3 @@ def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.nda
         before, weights = weights, ahead - step * gradient
         ahead = weights + number / (number + 3) * (weights - before)
     return weights[:-1] / scale, weights[-1]
-
-
-def assign_head(classifier: BertModel, kernel: np.ndarray, bias: np.ndarray) -> None:
-    """Puts a head's weights into a classifier."""
-    head: Any = getattr(classifier, type(classifier).head)
-    head.set_weights([kernel, bias])

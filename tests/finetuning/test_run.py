@@ -135,10 +135,8 @@ def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():
     assert asked == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 
-@pytest.mark.parametrize(("given", "expected"), [(1.75, 1.75), (None, 0.0)])
-def test_without_a_set_to_decide_a_model_has_the_threshold_of_no_answer(
-    inputs, tmp_path, given, expected
-):
+@pytest.mark.slow
+def test_without_a_set_to_decide_a_model_has_the_threshold_of_no_answer(inputs, tmp_path):
     """Without one its export would answer every question."""
     rows = [("good", 0), ("plot", 2), ("", None), ("film", 3)]
     table = tmp_path / "train.jsonl"
@@ -149,10 +147,10 @@ def test_without_a_set_to_decide_a_model_has_the_threshold_of_no_answer(
     ]
     table.write_text("".join(json.dumps(example) + "\n" for example in examples))
     flags = {"task": "squad", "train_file": table, "dev_file": None, "dev_fraction": 0}
-    flags |= {"text_columns": None, "label_column": None, "null_score_diff_threshold": given}
+    flags |= {"text_columns": None, "label_column": None}
     run(settings(inputs, tmp_path / "run", **flags, max_steps=1, max_query_length=6))
-    assert results_of(tmp_path / "run")["thresholds"] == {"null": expected}
-    assert bert_tf.load(str(tmp_path / "run")).thresholds == {"null": expected}
+    assert results_of(tmp_path / "run")["thresholds"] == {"null": 0.0}
+    assert bert_tf.load(str(tmp_path / "run")).thresholds == {"null": 0.0}
 
 
 def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):
@@ -194,14 +192,8 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     assert said.startswith(f"By default for {units} units: --")
 
 
-def test_a_run_goes_on_with_its_default_rate_when_its_start_is_gone(inputs, tmp_path, capsys):
-    start = write_checkpoint(tmp_path / "start")
-    asked = settings(
-        inputs, tmp_path / "run", learning_rate=None, init_checkpoint=start, max_steps=1
-    )
-    run(asked)
-    assert "By default for 16 units: --learning_rate=0.001.\n" in capsys.readouterr().out
-    assert json.loads((tmp_path / "run/flags.json").read_text())["learning_rate"] == 1e-3
-    shutil.rmtree(start)
-    run(asked)
-    assert "holds this run, finished." in capsys.readouterr().out
+def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
+    given = dict.fromkeys(("learning_rate", "num_train_epochs"))
+    asked = settings(inputs, finished, init_checkpoint="gone", **given)
+    found, _ = with_usual(asked, FineTuningDirectory(asked.model_dir))
+    assert (found.learning_rate, found.num_train_epochs) == (1e-3, 10)
