@@ -117,7 +117,8 @@ FLAGS = {
     "explain": _EXPLAINED,
     "reject_below": "drop the rows of the output whose probability is too low",
     "raw_probabilities": f"probabilities are those of the fitted temperature; {_LEAVE}",
-    "embed_as": _PREFIXED,
+    "embed_as": "lines get the model's prefix of documents; queries are embedded by the signature "
+    "embed of an export",
     "variant": "give --layers, and combine them yourself; bert_tf.BertFeatures has the paper's "
     "combinations",
     "strategy": f"every GPU of the machine is used, or those of CUDA_VISIBLE_DEVICES; {_LEAVE}",
