@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,9 +21,6 @@ from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
 _SHOWN_ROWS = 5
-# The most that standard input may give; beside it the disk of temporary files bounds it.
-_MOST_BYTES = 8 << 30
-_CHUNK_BYTES = 1 << 20
 
 
 class Predicted(NamedTuple):
@@ -122,21 +120,9 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
         )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"standard_input{suffix}")
-        _copy_bounded(sys.stdin.buffer, path)
+        with open(path, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
         yield TableFile(path, *how)
-
-
-def _copy_bounded(source: IO[bytes], target: str) -> None:
-    size = 0
-    with open(target, "wb") as file:
-        while chunk := source.read(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > _MOST_BYTES:
-                raise ValueError(
-                    f"Standard input gave more than {_MOST_BYTES >> 30} GiB: write it to a file, "
-                    "and name that."
-                )
-            file.write(chunk)
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
