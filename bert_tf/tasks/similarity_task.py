@@ -20,7 +20,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.readers.similarity import read_similarity
+from bert_tf.readers.own_data import read_similarity
 
 from .evaluation import Evaluation, Thresholds, worst_mistakes
 from .prediction_outputs import Record

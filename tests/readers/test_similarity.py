@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.readers.similarity import read_similarity
+from bert_tf.readers.own_data import read_similarity
 
 ROWS = "id\ta\tb\tc\tscore\nx\tA cat.\tOne cat.\tA dog.\t4.5\ny\tHe ran.\tHe ran on.\tNo.\t-1\n"
 
