@@ -59,7 +59,7 @@ def with_usual(
         config = open_checkpoint(settings.init_checkpoint).config
     units = config.hidden_size
     usual = next((row for most, *row in BY_SIZE if units <= most), USUAL)
-    taken = {
+    taken: dict[str, Any] = {
         name: value
         for name, value in zip(names, usual, strict=True)
         if getattr(settings, name) is None
@@ -84,8 +84,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         head = {"pooling": "mean" if settings.few_shot and pooling == "cls" else pooling}
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         if (rate := settings.hidden_dropout_prob) is not None:
-            rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-            config = dataclasses.replace(config, **rates)
+            config = dataclasses.replace(
+                config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
+            )
         embedding = None
         if settings.kind.embeds:
             embedding, head = _embedding(settings, checkpoint), _dense(checkpoint)

@@ -41,9 +41,9 @@ _CONFIGURATION = ("feature_based", *_PAPER)
 
 def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
     """The runs of a sweep and of restarts by their names: a configuration's seeds in a row."""
-    grid = {name: (getattr(settings, name),) for name in _PAPER}
-    if settings.sweep:
-        grid = dict(_PAPER)
+    grid: Mapping[str, Sequence[Any]] = _PAPER
+    if not settings.sweep:
+        grid = {name: (getattr(settings, name),) for name in _PAPER}
     seeds = [(settings.seed + restart) % 2**32 for restart in range(settings.restarts)]
     runs = {}
     for variant, *values, seed in itertools.product(

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from bert_tf import features
-from bert_tf.choices import UNLEARNED_VARIANTS
 from bert_tf.modeling import (
     BertEncoder,
     BertFeatures,
@@ -14,7 +13,7 @@ from bert_tf.modeling import (
     seed_variables,
 )
 from bert_tf.modeling.base import model_inputs
-from bert_tf.modeling.feature_based import VARIANTS, check_variant, read_states
+from bert_tf.modeling.feature_based import check_variant, read_states
 from tests.modeling.conftest import TINY, encoder_batch, made, randomise
 from tests.modeling.numpy_bert import bilstm
 
@@ -45,12 +44,6 @@ def test_each_variant_equals_numpy(variant, expected):
     np.testing.assert_allclose(LayerMixture(variant)(outputs), expected(states), atol=1e-6)
     picked = read_states(variant, outputs)
     np.testing.assert_allclose(LayerMixture(variant)(picked), expected(states), atol=1e-6)
-
-
-def test_the_variants_are_those_of_the_table():
-    assert len(VARIANTS) == 6
-    unlearned = tuple(name for name in VARIANTS if not name.startswith("weighted_sum"))
-    assert unlearned == UNLEARNED_VARIANTS
 
 
 @pytest.mark.parametrize(("variant", "first"), [("weighted_sum_last_four", 3),
@@ -209,8 +202,3 @@ def test_in_mixed_precision():
 def test_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         new_tagger(**{"variant": "last", **arguments})
-
-
-def test_without_words():
-    with pytest.raises(ValueError, match="bert_feature_tagger has no word_index to run on"):
-        new_tagger()(encoder_batch())
