@@ -90,13 +90,8 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 
 _MODULES = (model_directory, sentence_transformers, google)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
-# By what a model is, the formats that have a word for it.
-_SAY = {
-    "bert": FORMATS,
-    "causal": ("bert_tf", "huggingface"),
-    "distilbert": ("bert_tf", "huggingface"),
-}
-_SAID_BY = {"causal": "is_decoder", "distilbert": "type_vocab_size is 0"}
+# The formats that have a word for a causal model, and for a DistilBERT.
+_SAY_WHAT = ("bert_tf", "huggingface")
 
 
 class Conversion(NamedTuple):
@@ -138,12 +133,13 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             "expected --format=bert_tf."
         )
     config = checkpoint.config
-    what = "distilbert" if config.is_distilbert else "causal" if config.is_decoder else "bert"
-    if form not in _SAY[what]:
-        kind = "DistilBERT's" if config.is_distilbert else "causal"
+    if (config.is_distilbert or config.is_decoder) and form not in _SAY_WHAT:
+        kind, said_by = ("causal", "is_decoder")
+        if config.is_distilbert:
+            kind, said_by = ("DistilBERT's", "type_vocab_size is 0")
         raise ValueError(
-            f"{checkpoint.path} holds a {kind} {model.class_name} ({_SAID_BY[what]}), and {form} "
-            f"cannot say that: expected one of {', '.join(_SAY[what])}."
+            f"{checkpoint.path} holds a {kind} {model.class_name} ({said_by}), and {form} "
+            f"cannot say that: expected one of {', '.join(_SAY_WHAT)}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.whole_directory(target) as folder:
