@@ -41,7 +41,7 @@ def read_squad_articles(folder: str) -> tuple[list[Any], list[Any]]:
 
     Paragraphs of one article share words, questions of one paragraph answers.
     """
-    questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json.zip")).items
+    questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json")).items
     titles = {question.title for question in questions}
     ranked = sorted(titles, key=lambda title: hashlib.sha256(f"0 {title}".encode()).digest())
     held_out = set(ranked[:_DEV_ARTICLES])

@@ -18,8 +18,8 @@ _SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
-# Rows in memory, standard input, another file system, ARCHIVE.zip/MEMBER.
-_NO_FILE = re.compile(r"<.*>|-|.*://.*|.*\.zip/.*", re.DOTALL)
+# Rows in memory, standard input, another file system.
+_NO_FILE = re.compile(r"<.*>|-|.*://.*", re.DOTALL)
 
 
 def local_path(path: str) -> str | None:

@@ -1,9 +1,11 @@
 """What every test starts from, and fixtures that any of them may ask for."""
 
+import functools
 import gc
 import importlib.util
 import os
 import pathlib
+import shutil
 import signal
 
 import pytest
@@ -23,6 +25,19 @@ def pytest_collection_finish() -> None:
     """Leaves out of every later collection what imports have made, which stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def unpacked(data_dir, tmp_path_factory):
+    """A function that unpacks an archive of the real data, and gives the folder of its files."""
+
+    @functools.cache
+    def unpack(name: str) -> pathlib.Path:
+        folder = tmp_path_factory.mktemp("unpacked")
+        shutil.unpack_archive(data_dir / name, folder)
+        return folder
+
+    return unpack
 
 
 @pytest.fixture(scope="session")

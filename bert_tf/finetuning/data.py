@@ -9,7 +9,7 @@ from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import ExampleSet, TextExample
 from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.readers.glue_tasks import glue_task, is_labelled
-from bert_tf.readers.tables import TableFile
+from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.task import TEST, Task, TrainingOptions
 
 from .held_out import hold_out
@@ -112,9 +112,19 @@ def _read_files(settings: FineTuningSettings) -> Sets:
         notes.append("Nothing decides which epoch is best: the last one is kept.")
     test: dict[str, ExampleSet[Any]] = {}
     if settings.test_file:
-        examples = read(settings.test_file, labels, settings.test_has_labels)
-        (dev if settings.test_has_labels else test)[TEST] = examples
+        labelled = _has_labels(settings, settings.test_file)
+        (dev if labelled else test)[TEST] = read(settings.test_file, labels, labelled)
     return Sets(train, dev, test, notes)
+
+
+def _has_labels(settings: FineTuningSettings, path: str) -> bool:
+    """Whether a file has labels; of a table, the column of them."""
+    columns = table_columns(settings)
+    form = settings.kind.task_class.own_form(settings.task, columns)
+    if form is not None and not columns:
+        return bool(form.is_labelled(path))
+    rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
+    return next(filter(None, rows), {}).get(settings.label_column) is not None
 
 
 def _reader(settings: FineTuningSettings) -> _Reader:

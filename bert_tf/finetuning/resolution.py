@@ -12,7 +12,7 @@ from bert_tf.cli.flag_rules import check
 from bert_tf.readers.examples import BadRows
 from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
-from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS
+from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS
 
 from .rules import ALL_FEATURES
 from .settings import (
@@ -35,8 +35,6 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     wanted = {**flag_defaults(), **given}
     wanted["task"] = task = _task(wanted["task"], wanted["tfds"])
     check(FineTuningSettings, wanted, given)
-    if wanted["test_has_labels"] is None:
-        wanted["test_has_labels"] = task in LABELLED_TESTS
     if task in KINDS:
         _resolve_columns(wanted, given)
     wanted["text_columns"] = wanted["text_columns"] or []
@@ -154,7 +152,7 @@ def check_tables(settings: FineTuningSettings) -> None:
     tables = [
         (settings.train_file, labelled),
         (settings.dev_file, labelled),
-        (settings.test_file, labelled if settings.test_has_labels else ids),
+        (settings.test_file, ids),
     ]
     for path, names in tables:
         if path is not None and paths.is_local_file(path):

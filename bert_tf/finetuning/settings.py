@@ -58,7 +58,7 @@ class FineTuningSettings:
     task: str = flag_fields.string(
         None,
         "What to train for. Published data: cola, sst2, mrpc, stsb, qqp, mnli (which predicts ax "
-        "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, codah, ner (CoNLL's "
+        "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, ner (CoNLL's "
         "column files). Your own tables: classification, multilabel, regression, tagging, "
         "multiple_choice, similarity (embeddings), squad.",
         heading="What every run needs",
@@ -66,7 +66,7 @@ class FineTuningSettings:
     train_file: str | None = flag_fields.string(
         None,
         "The training data: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
-        ".json, SWAG's .csv, CODAH's .tsv, or CoNLL's columns; ner also takes ARCHIVE.zip/MEMBER.",
+        ".json, SWAG's .csv, or CoNLL's columns.",
         rules=[rules.for_tasks(*rules.FILES), rules.TO_TRAIN_ON],
     )
     text_columns: Sequence[str] = flag_fields.words(
@@ -118,12 +118,8 @@ class FineTuningSettings:
         rules=[rules.for_tasks(*rules.FILES)],
     )
     test_file: str | None = flag_fields.string(
-        None, "What to predict after the training.", rules=[rules.for_tasks(*rules.FILES)]
-    )
-    test_has_labels: bool = flag_fields.switch(
         None,
-        "Whether --test_file has labels, so that it is scored too; true by default for ner and "
-        "codah.",
+        "What to predict after the training, and to score where it has labels.",
         rules=[rules.for_tasks(*rules.FILES)],
     )
     skip_bad_rows: bool = flag_fields.switch(
@@ -199,12 +195,6 @@ class FineTuningSettings:
         ANSWERS["max_answer_length"],
         "squad: the most tokens of an answer.",
         least=1,
-        rules=[rules.for_kinds],
-    )
-    version_2_with_negative: bool | None = flag_fields.switch(
-        None,
-        "squad: whether a question may have no answer; by default, whether --train_file has such "
-        "questions.",
         rules=[rules.for_kinds],
     )
     null_score_diff_threshold: float | None = flag_fields.number(

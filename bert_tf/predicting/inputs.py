@@ -4,7 +4,7 @@
 |-----------------------------------------|------------------------------------------------------|
 | classification, multilabel, regression  | tables                                               |
 | tagging                                 | tables; else CoNLL's columns, of which the first     |
-| multiple_choice                         | tables; of a task of SWAG's or CODAH's, their form   |
+| multiple_choice                         | tables; of a task of SWAG's, its form                |
 | squad                                   | tables; else SQuAD's JSON                            |
 
 Tables are those of ``tasks.tables``.
@@ -107,7 +107,7 @@ def check_has_columns(
 ) -> None:
     """Checks that ``--keep_columns`` finds columns, and may write them."""
     form = own_form(task, table, text_columns)
-    if form is not None and not form.has_names:
+    if form is not None and not form.is_table:
         raise ValueError(
             f"--keep_columns is for tables with names of columns, and {table.path} is none: leave "
             f"it out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."

@@ -1,7 +1,7 @@
-"""Multiple choice: SWAG's csv, CODAH's tsv, and tables of a user's own.
+"""Multiple choice: SWAG's csv, and tables of a user's own.
 
 Sources: BERT (2018), section 4.4: a context is segment A, a possible continuation segment B. SWAG
-(Zellers et al., 2018) and CODAH (Chen et al., 2019) for the files.
+(Zellers et al., 2018) for the files.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .examples import (
     shown,
     whole_number,
 )
-from .tables import Row, TableFile, read_columns, read_fields
+from .tables import Row, TableFile, read_columns, read_rows
 
 _MOST_CHOICES = 1000
 _ENDINGS = tuple(f"ending{number}" for number in range(4))
@@ -44,19 +44,9 @@ def read_swag(
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
-def read_codah(path: str, *, skip_bad_rows: bool | BadRows = False) -> ExampleSet[ChoiceExample]:
-    """Reads CODAH's tsv: category, prompt, four endings, the right one's number, 0 to 3.
-
-    The file has no line of names. Ids count the rows from 0. Errors are as for ``read_swag``.
-    """
-    bad = BadRows.of(str(path), skip_bad_rows)
-
-    def make_example(row: Row) -> ChoiceExample:
-        context, *choices, label = row.values
-        return _make_example(str(row.number), context, choices, label, True)
-
-    rows = read_fields(str(path), range(1, 7), {7}, bad)
-    return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
+def swag_has_labels(path: str) -> bool:
+    """Whether a file of SWAG's has labels, as all but the test file."""
+    return "label" in next(read_rows(TableFile(str(path), suffix=".csv")), {})
 
 
 def read_choices(

@@ -115,6 +115,11 @@ def read_squad(
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
+def squad_has_answers(path: str) -> bool:
+    """Whether the questions of a file of SQuAD's layout have answers."""
+    return any("answers" in each.fields for each in _questions(path, read_json_document(path)))
+
+
 def read_questions(
     path: str | TableFile,
     *,

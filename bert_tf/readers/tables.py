@@ -13,13 +13,13 @@ are skipped, except in tables of one column, where they are empty fields. A name
 of rows that were given in Python (``records.giving``).
 """
 
+import csv
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
 
-from .csv_rows import Fields, csv_rows, is_separator
 from .examples import BadRowError, BadRows, Place
 from .records import LINES, READERS, Record, is_given, read_given
 from .text_files import read_lines
@@ -31,6 +31,11 @@ SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS if suffix != LINES))
 FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
 # What other files separate their columns by.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
+# The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
+# follows a quote that nothing ends.
+_LONGEST_FIELD = 1 << 30
+# A row's first line, and its fields or what is wrong with them.
+Fields = tuple[int, list[str] | BadRowError]
 
 
 def check_delimiter(delimiter: str | None) -> str | None:
@@ -117,7 +122,7 @@ def read_columns(
         return
     rows = _texts(table, suffix)
     line, header = next(
-        ((line, fields) for line, fields in rows if not is_separator(fields)), (1, None)
+        ((line, fields) for line, fields in rows if not _is_separator(fields)), (1, None)
     )
     if header is None:
         raise ValueError(
@@ -146,7 +151,7 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
         for _, row in _records(table, suffix):
             yield {} if isinstance(row, BadRowError) else row
         return
-    rows = (fields for _, fields in _texts(table, suffix) if not is_separator(fields))
+    rows = (fields for _, fields in _texts(table, suffix) if not _is_separator(fields))
     header = next(rows, [])
     names = [] if isinstance(header, BadRowError) else [name.strip() for name in header]
     for fields in rows:
@@ -160,7 +165,7 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
 
 def _texts(table: TableFile, suffix: str) -> Iterator[Fields]:
     delimiter = table.delimiter or _DELIMITERS[suffix]
-    make_rows = csv_rows if suffix == ".csv" else _tsv_rows
+    make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
     return make_rows(table.path, table.encoding, delimiter)
 
 
@@ -204,7 +209,7 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
         found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
         named = "tab" if found == "\t" else repr(found)
         gaps = (
-            f" (the file seems to use {_GAPS[found]}: finetune, predict and export take "
+            f" (the file seems to use {_GAPS[found]}: finetune and predict take "
             f"--delimiter={named}; or save it as .csv with commas or as .tsv with tabs)"
             if found
             else ""
@@ -258,6 +263,35 @@ def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
     return fields[-1].strip() == header[-1] and [
         field.removeprefix("\ufeff").strip() for field in fields
     ] == list(header)
+
+
+def _is_separator(fields: list[str] | BadRowError) -> bool:
+    """Whether a line is Excel's, "sep=" and the separator."""
+    return fields == ["sep=", ""]
+
+
+def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
+    """The rows that the csv module makes; one that it refuses ends with its line."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    lines = (f"{text}\n" for _, text in read_lines(path, encoding))
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    what = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
+    first = 1
+    while True:
+        try:
+            for fields in reader:
+                yield first, fields or [""]
+                first = reader.line_num + 1
+            return
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                raise ValueError(
+                    f"{path}, line {first}: a quoted field of this row never ends; double each "
+                    "quote that is text, and put quotes round the field."
+                ) from error
+            where = "" if reader.line_num == first else f" (in line {reader.line_num})"
+            yield first, BadRowError(f"expected {what} fields, got: {error}{where}")
+            first = reader.line_num + 1
 
 
 def _tsv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:

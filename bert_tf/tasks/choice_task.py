@@ -14,7 +14,7 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.choices import read_choices, read_codah, read_swag
+from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample
 
 from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
@@ -26,7 +26,7 @@ from .task_file import TaskFile
 
 
 class ChoiceTask(Task):
-    """Contexts with some continuations each, as SWAG's and CODAH's.
+    """Contexts with some continuations each, as SWAG's.
 
     Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
     choices, of which each example may have another number.
@@ -45,12 +45,9 @@ class ChoiceTask(Task):
 
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """SWAG's and CODAH's tables, for a model that was trained on them."""
-        forms = {
-            "swag": FormReader(_read_swag, is_table=True, has_names=True),
-            "codah": FormReader(_read_codah, is_table=True),
-        }
-        return None if columns else forms.get(name)
+        """SWAG's tables, for a model that was trained on them."""
+        is_swag = name == "swag" and not columns
+        return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -116,7 +113,3 @@ class ChoiceTask(Task):
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
     return read_swag(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
-
-
-def _read_codah(path: str, *, skip_bad_rows: Any, **_: Any) -> ExampleSet:
-    return read_codah(path, skip_bad_rows=skip_bad_rows)

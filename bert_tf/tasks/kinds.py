@@ -141,11 +141,7 @@ class Kind:
 ANSWERS = {"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30}
 # The memory grows with the square of a question's answers.
 _MOST_OF_ANSWERS = {**dict.fromkeys(ANSWERS, _MOST), "n_best_size": 1000}
-# The flags that say whether there may be no answer.
-_NULL = {
-    "with_null": "version_2_with_negative",
-    "null_threshold": "null_score_diff_threshold",
-}
+_NULL = {"null_threshold": "null_score_diff_threshold"}
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
 _TEXTS_GIVEN = {"glue": "glue", "long_text": "long_text"}
@@ -287,12 +283,9 @@ TASKS = {
         for config, name in GLUE_NAMES.items()
     },
     "swag": "multiple_choice",
-    "codah": "multiple_choice",
     "ner": "tagging",
     **{name: name for name in KINDS},
 }
-# The tasks whose published test files have labels.
-LABELLED_TESTS = ("ner", "codah")
 # The tasks that are read from CoNLL's files.
 CONLL_TASKS = ("ner",)
 

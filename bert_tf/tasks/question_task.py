@@ -28,7 +28,7 @@ from bert_tf.modeling.base import NULL_THRESHOLD
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.squad import read_questions, read_squad
+from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
 
 from .evaluation import Evaluation, Thresholds, worst_mistakes
 from .inference import Inference
@@ -126,7 +126,7 @@ class QuestionTask(Task):
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SQuAD's JSON."""
-        return FormReader(_read_squad)
+        return FormReader(_read_squad, squad_has_answers)
 
     @classmethod
     def with_thresholds(
@@ -317,17 +317,12 @@ def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> E
 def _checked_null(
     wanted: bool | None, threshold: float | None, labelled: Sequence[ExampleSet]
 ) -> bool:
-    """Whether a question may have no answer, as is said or else as the labelled ones are."""
+    """Whether a question may have no answer, as a model's may or else as the labelled ones have."""
     impossible = sum(item.is_impossible for examples in labelled for item in examples.items)
-    if wanted is False and impossible:
-        raise ValueError(
-            f"--version_2_with_negative=false, and {impossible:,} of the labelled questions have "
-            "no answer: leave the flag out."
-        )
     with_null = bool(impossible) if wanted is None else wanted
     if threshold is not None and not with_null:
         raise ValueError(
             f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
-            "answer: leave the flag out, or say --version_2_with_negative."
+            "answer: leave the flag out."
         )
     return with_null

@@ -146,7 +146,7 @@ class TaggingTask(Task):
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """CoNLL's columns."""
-        return FormReader(_read_conll)
+        return FormReader(_read_conll, lambda path: True)
 
     @classmethod
     def words_to_write(

@@ -444,10 +444,10 @@ class FormReader(NamedTuple):
     """How files of a published form are read.
 
     ``read`` takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
-    and ``skip_bad_rows``. The columns of files that are tables may be named after all;
-    ``has_names``: such a file's own first line names them.
+    and ``skip_bad_rows``; ``is_labelled`` a path, and says whether the file has labels. The columns
+    of files that are tables may be named after all.
     """
 
     read: Callable[..., ExampleSet]
+    is_labelled: Callable[[str], bool]
     is_table: bool = False
-    has_names: bool = False

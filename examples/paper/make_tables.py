@@ -128,8 +128,7 @@ class Plan:
 
     def _there(self, name: str) -> str:
         path = f"{self.given.data_dir}/{name}"
-        return next((path + end for end in ("", ".gz", ".zip")
-                     if pathlib.Path(path + end).exists()), "")  # fmt: skip
+        return next((path + end for end in ("", ".gz") if pathlib.Path(path + end).exists()), "")
 
     def _place(self, table: dict[str, Any], row: dict[str, Any], task: str) -> Place:
         checkpoint, needs, start = self.given.checkpoint, (), "checkpoint"

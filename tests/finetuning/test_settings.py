@@ -48,10 +48,7 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
         ("--task=MNLI --data_dir=g C", {"task": "mnli", "kind": KINDS["classification"]}),
         ("--tfds=glue/sst2 C", {"task": "sst2", "glue": "SST-2"}),
         ("--task=swag --train_file=a C", {"kind": KINDS["multiple_choice"], "reads_table": False}),
-        ("--task=codah --train_file=a C", {"kind": KINDS["multiple_choice"], "glue": None}),
         ("NER", {"kind": KINDS["tagging"], "reads_table": False, "lstm_units": None}),
-        ("NER", {"test_has_labels": True}),
-        ("TEXTS", {"test_has_labels": False}),
         ("TEXTS", {"kind": KINDS["classification"], "reads_table": True}),
         ("--task=multilabel OWN", {"kind": KINDS["multilabel"], "reads_table": True}),
         ("--task=regression OWN", {"kind": KINDS["regression"], "reads_table": True}),
@@ -98,7 +95,7 @@ def test_googles_names():
         ("--task=mrpc --data_dir=g", "--init_checkpoint is missing: name the weights"),
         ("--task=mrpc C", "--data_dir=FOLDER or by --tfds=glue/mrpc: give"),
         ("--task=mrpc --tfds=glue/rte C", "rte contradicts --task=mrpc: expected --tfds=glue/mrpc"),
-        ("MRPC --train_file=a", r"nothing to --task=mrpc: leave it out \(it is for swag, codah"),
+        ("MRPC --train_file=a", r"nothing to --task=mrpc: leave it out \(it is for swag, ner"),
         ("TEXTS --doc_stride=3", r"to --task=classification: leave it out \(it is for squad\)"),
         ("TEXTS --metric=acuracy", r"of --task=classification \(did you mean accuracy\?\)"),
         ("TEXTS --metric=micro_f1", "no score of .*: expected one of accuracy, .*, recall_CLASS"),
@@ -138,7 +135,7 @@ def test_wrong_flags(flags, sentence):
 @pytest.mark.parametrize(
     ("begins", "others", "sentence"),
     [
-        ("MRPC", "dev_file=a test_file=a test_has_labels dev_fraction=0.2 text_columns=a "
+        ("MRPC", "dev_file=a test_file=a dev_fraction=0.2 text_columns=a "
          "label_column=a id_column=a delimiter=; encoding=latin-1 feature_based=last",
          "--{} means nothing to --task=mrpc: leave it"),
         ("NER", "data_dir=g long_text=windows",

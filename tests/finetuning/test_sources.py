@@ -22,7 +22,7 @@ def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
 def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     unlabelled, _ = read_task(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
     assert (unlabelled.dev_sets, unlabelled.test_sets) == (("dev",), ("test",))
-    flags = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
+    flags = {"test_file": inputs / "dev.tsv"}
     labelled, _ = read_task(settings(inputs, tmp_path, **flags))
     assert (labelled.dev_sets, labelled.test_sets) == (("dev", "test"), ())
     assert labelled.deciding_set == "dev"
@@ -49,13 +49,11 @@ def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
         read_task(settings(inputs, tmp_path, dev_file=dev))
 
 
-@pytest.mark.parametrize("flag", ["train_file", "dev_file", "test_file"])
+@pytest.mark.parametrize("flag", ["train_file", "dev_file"])
 def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tmp_path):
     lacking = tmp_path / "a.tsv"
     lacking.write_text("text\tclass\ngood\tpos\n")
-    flags = {flag: lacking, "test_has_labels": flag == "test_file"}
-    if flag != "test_file":
-        flags["test_file"] = inputs / "dev.tsv"
+    flags = {flag: lacking, "test_file": inputs / "dev.tsv"}
     new = tmp_path / "new"
     with pytest.raises(ValueError, match=r"a\.tsv, line 1: expected one column 'label', got none"):
         check_tables(settings(inputs, new, **flags))
@@ -171,15 +169,13 @@ def test_choices(tmp_path):
     task, _, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
     assert task.dev_sets == ("dev",)
     assert (named["context_column"], named["choice_columns"]) == ("c", ["e"])
-    codah = tmp_path / "codah.tsv"
-    codah.write_text("".join(f"x\tprompt {n}\ta\tb\tc\td\t{n % 4}\n" for n in range(5)))
-    assert source_of("codah", codah)[0].dev_sets == ("dev",)
     swag = tmp_path / "swag.csv"
     swag.write_text(
         "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
         + "".join(f"It {n}.,She,a,b,c,d,{n % 4}\n" for n in range(5))
     )
-    assert source_of("swag", swag)[0].dev_sets == ("dev",)
+    task, _, _ = source_of("swag", swag, f"--test_file={swag}")
+    assert (task.dev_sets, task.test_sets) == (("dev", "test"), ())
 
 
 def questions(version, impossible):
@@ -216,9 +212,7 @@ def test_squads_files_and_tables(tmp_path):
         (True, None, None, True),
         (False, True, None, True),
         (False, False, None, False),
-        (True, None, "--version_2_with_negative=false", "and 1 of the labelled questions have no"),
         (False, None, "--null_score_diff_threshold=0", "threshold=0, and every labelled question"),
-        (False, None, "--null_score_diff_threshold=0 --version_2_with_negative", True),
     ],
 )
 def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, flag, found):

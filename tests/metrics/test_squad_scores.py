@@ -188,8 +188,8 @@ def test_one_kind_of_question_alone():
 
 
 @pytest.fixture(scope="module")
-def published_references(data_dir):
-    items = read_squad(str(data_dir / "squad" / "dev-v1.1.json.zip")).items
+def published_references(unpacked):
+    items = read_squad(str(unpacked("squad/dev-v1.1.json.zip") / "dev-v1.1.json")).items
     return SquadReferences({i.id: tuple(a.text for a in i.answers) for i in items}, "1.1")
 
 

@@ -330,11 +330,6 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     (tmp_path / "a.conll").write_text("good O\n")
     with pytest.raises(ValueError, match="--keep_columns is for tables .*, and .*a.conll is none"):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
-    task = TaskFile("multiple_choice", "codah", 16)
-    write_model(tmp_path / "choices", "BertMultipleChoice", task=task)
-    (tmp_path / "a.tsv").write_text("i\tso\tw\tx\ty\tz\t2\n")
-    with pytest.raises(ValueError, match="--keep_columns is for tables with names of columns"):
-        predict(tmp_path / "choices", tmp_path / "a.tsv", tmp_path / "o.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
     with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):
         predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bert_tf.readers.choices import read_choices, read_codah, read_swag
+from bert_tf.readers.choices import read_choices, read_swag
 from bert_tf.readers.conll import read_conll
 from bert_tf.readers.glue import read_glue
 from bert_tf.readers.own_data import (
@@ -57,7 +57,6 @@ FORMS = {
         "a.jsonl", ({"text": "Ann", "entities": [SPAN]},),
     ),
     "SWAG": Form(read_swag, "a.csv", (f"{SWAG},label", f"{SWAG_ROW},3")),
-    "CODAH": Form(read_codah, "a.tsv", ("o\tI\ta.\tb.\tc.\td.\t3",)),
     "choices": Form(
         functools.partial(
             read_choices, context_column="q", choice_columns=["c"], label_column="y"
@@ -140,9 +139,6 @@ ROWS = {
         ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
         ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
-    ],
-    "CODAH": [
-        ("o\tI\ta.\tb.\t\td.\t3", "expected text in choice 2, got ''"),
     ],
     "choices": [
         (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),

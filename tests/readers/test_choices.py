@@ -1,11 +1,10 @@
-"""SWAG's csv, CODAH's tsv, and one's own tables of choices."""
+"""SWAG's csv, and one's own tables of choices."""
 
-import collections
 import re
 
 import pytest
 
-from bert_tf.readers.choices import read_choices, read_codah, read_swag
+from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample
 
 from .test_bad_rows import SWAG
@@ -25,20 +24,14 @@ def test_swag(write):
         ChoiceExample("1", "A man runs.", ("a.", "b.", "c.", "d."), 0),
     ]
     assert (examples.labels, examples.skipped) == ((), [])
+    assert swag_has_labels(path)
     path = write("test.csv", [SWAG, *SWAG_ROWS])
+    assert not swag_has_labels(path)
     unlabelled = read_swag(path, labelled=False).items
     assert [item.label for item in unlabelled] == [None, None]
     assert [item.choices for item in unlabelled] == [item.choices for item in examples.items]
     with pytest.raises(ValueError, match="line 1: expected one column 'label', got none"):
         read_swag(path)
-
-
-def test_codah(write):
-    path = write("a.tsv", ['o\tI "am\ta.\tb.\tc.\td.\t3', "q\tHe\te.\tf.\tg.\th.\t0"])
-    assert read_codah(path).items == [
-        ChoiceExample("0", 'I "am', ("a.", "b.", "c.", "d."), 3),
-        ChoiceExample("1", "He", ("e.", "f.", "g.", "h."), 0),
-    ]
 
 
 def test_own_columns(write):
@@ -63,15 +56,3 @@ def test_own_lists(write):
         ChoiceExample("0", "Why?", ("A", "B", "C"), 2),
         ChoiceExample("1", "How?", ("D", "E"), 0),
     ]
-
-
-def test_real_codah(data_dir):
-    examples = read_codah(str(data_dir / "multiple_choice/codah.tsv"))
-    assert len(examples.items) == 2776
-    assert examples.items[2] == ChoiceExample(
-        "2", "My brother is very good at math. He",
-        ("has a watermelon in his shirt.", "is flying out the window.",
-         "looks like Billy Bob Buddle.", "won a math competition when he was 5."), 3,
-    )  # fmt: skip
-    labels = collections.Counter(item.label for item in examples.items)
-    assert set(labels) == {0, 1, 2, 3} and min(labels.values()) > 600

@@ -165,8 +165,8 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_files(data_dir, name):
-    examples = read_conll(f"{data_dir}/ner/conll2002.zip/conll2002/{name}")
+def test_real_files(unpacked, name):
+    examples = read_conll(str(unpacked("ner/conll2002.zip") / "conll2002" / name))
     words = sum(len(item.words) for item in examples.items)
     assert (len(examples.items), words, examples.items[-1].document + 1) == REAL[name]
     assert examples.skipped == []

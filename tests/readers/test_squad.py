@@ -125,10 +125,11 @@ def test_bad_questions(write_questions, bad, message):
 
 @pytest.mark.parametrize(
     ("name", "questions", "articles", "impossible"),
-    [("dev-v1.1.json.zip", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
+    [("dev-v1.1.json", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
 )
-def test_real_files(data_dir, name, questions, articles, impossible):
-    examples = read_squad(str(data_dir / "squad" / name))
+def test_real_files(data_dir, unpacked, name, questions, articles, impossible):
+    folder = data_dir / "squad" if name.endswith(".gz") else unpacked(f"squad/{name}.zip")
+    examples = read_squad(str(folder / name))
     assert len(examples.items) == questions
     assert len({item.title for item in examples.items}) == articles
     assert sum(item.is_impossible for item in examples.items) == impossible
