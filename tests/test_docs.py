@@ -25,7 +25,7 @@ BEAM = {
 OTHERS = {
     *("all", "dir", "enable_batching", "enable_per_model_batching_parameters", "gpus", "help"),
     *("logdir", "model_base_path", "model_name", "no", "nodes", "ntasks", "old", "port"),
-    *("rest_api_port", "strict", "tag_set"),
+    *("rest_api_port", "signal", "strict", "tag_set"),
 }
 
 
