@@ -94,17 +94,16 @@ class Records:
                     )
 
 
-def open_records(files: str | Sequence[str], cache_dir: str | None = None, *also: str) -> Records:
+def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Records:
     """Finds the records of TFRecord files.
 
     Only what is not known of a file is read. With ``cache_dir`` that is kept there, in one file of
     some bytes for a thousand records, which every process that sees the folder may use; without, in
-    this process. What folders in ``also`` hold is used, too, and nothing is written there.
+    this process.
 
     Args:
         files: globs, in a list or separated by commas, on any file system of TensorFlow.
         cache_dir: the folder; None for none.
-        also: more folders to look into.
 
     Returns:
         The files' records.
@@ -115,22 +114,19 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None, *also
     """
     patterns = tuple(files.split(",") if isinstance(files, str) else files)
     described = tuple(in_threads(describe_file, match_files(patterns)))
-    return _open(described, patterns, cache_dir, also)
+    return _open(described, patterns, cache_dir)
 
 
 # What is known without a cache folder, of the sets of files that were opened last.
 @functools.lru_cache(maxsize=16)
 def _open(
-    files: tuple[SourceFile, ...],
-    patterns: tuple[str, ...],
-    cache_dir: str | None,
-    also: tuple[str, ...],
+    files: tuple[SourceFile, ...], patterns: tuple[str, ...], cache_dir: str | None
 ) -> Records:
     look = kept_files.Look(files, samples_of=1 << 30)  # the least of each
     name = f"index-{corpus_cache.digest('records', _VERSION, _RECORDS_PER_BLOCK, patterns)}.npz"
     known: dict[int, _Found] = {}
-    for folder in (*also, *([] if cache_dir is None else [cache_dir])):
-        known |= _load(os.path.join(folder, name), look)
+    if cache_dir is not None:
+        known = _load(os.path.join(cache_dir, name), look)
     missing = [number for number in range(len(files)) if number not in known]
     saved = time.monotonic()
 

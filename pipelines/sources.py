@@ -27,7 +27,6 @@ __all__ = [
     "from_documents",
     "join",
     "load_part",
-    "open_copy",
     "open_corpus",
     "open_tfds",
     "save_part",
@@ -201,7 +200,8 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     if not isinstance(corpus.blocks, FileBlocks):
         return corpus
     index_path, path = _copy_paths(corpus.fingerprint, cache_dir)
-    if corpus_index.load_index(index_path) is None:
+    known = corpus_index.load_index(index_path)
+    if known is None:
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
         blocks = tf.data.Dataset.range(corpus.num_blocks)
@@ -226,20 +226,10 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             corpus.table.num_bytes[corpus.kept],
             corpus.table.fingerprints[corpus.kept],
         )
-        corpus_index.save_index(index_path, Index(formats, blocks, table))
-    return open_copy(corpus.fingerprint, cache_dir) or corpus
-
-
-def open_copy(fingerprint: str, cache_dir: str) -> Corpus | None:
-    """Opens what ``copy_documents`` wrote of a corpus with this fingerprint; None where it did not.
-
-    Nothing is written, and nothing else is read.
-    """
-    known = corpus_index.load_index(_copy_paths(fingerprint, cache_dir)[0])
-    if known is None:
-        return None
+        known = Index(formats, blocks, table)
+        corpus_index.save_index(index_path, known)
     copy = _corpus(", ".join(known.formats), len(known.blocks.files), known.blocks, known.table)
-    return copy if copy.fingerprint == fingerprint else None
+    return copy if copy.fingerprint == corpus.fingerprint else corpus
 
 
 def _copy_paths(fingerprint: str, cache_dir: str) -> tuple[str, str]:

@@ -14,6 +14,14 @@ from unittest import mock
 from absl import flags
 
 
+def split_cpu(count):
+    """Splits the CPU into logical devices, before TensorFlow has started any."""
+    import tensorflow as tf
+
+    parts = [tf.config.LogicalDeviceConfiguration()] * count
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+
+
 def run_anew(command, *arguments, options=(), cwd=None):
     """Runs ``python -m bert_tf.COMMAND``; ``options`` are Python's."""
     line = [sys.executable, *options, "-m", f"bert_tf.{command}", *map(str, arguments)]

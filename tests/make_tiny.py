@@ -68,7 +68,8 @@ def main(run: str) -> None:
                 "--model_dir=runs/hour",
                 "sh",
             ),
-            f"The recipe is `{recipe}`. The weights are rounded to bfloat16.",
+            f"The recipe is `--recipe=hour`, which is `{recipe}`. "
+            "The weights are rounded to bfloat16.",
         ),
         model_card.section(
             "Held-out documents",

@@ -21,8 +21,8 @@ from tests.two_devices import CASES, MORE_CASES
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = """
 import sys
-from bert_tf.training.distribution import choose_strategy
-choose_strategy("mirrored", logical_cpus=2)
+from tests.anew import split_cpu
+split_cpu(2)
 from tests import two_devices
 then, folder, *cases = sys.argv[1:]
 two_devices.compare(folder, *cases)

@@ -1,9 +1,10 @@
 """From settings to data: corpora, vocabulary, and the batches of training and evaluation."""
 
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from bert_tf.pipelines.record_files import Records, open_records
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
+from bert_tf.training.input_pipelines import MakeBatches
+from bert_tf.training.pretraining import EvaluationResult
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
@@ -191,6 +194,8 @@ def load_or_learn_vocabulary(
 
 
 _EVALUATION_SEED_OFFSET = 1_000_000_007
+# Of evaluation batches that are kept in memory.
+_MOST_BYTES = 1 << 26
 
 # English text has 0.85 to 0.98.
 _LOW_SHARE = 0.7
@@ -312,6 +317,66 @@ def evaluation_batches(
         num_epochs=1,
         pad_final_batch=True,
     )
+
+
+class HeldOut:
+    """The batches that a run evaluates on, and what a model makes of them."""
+
+    def __init__(
+        self,
+        settings: PretrainingSettings,
+        data: PretrainingData,
+        tokenizer: BertTokenizer,
+        replicas: int,
+    ) -> None:
+        self._data = data
+
+        # They take seconds to build.
+        @functools.cache
+        def batches(
+            max_seq_length: int, input_pipeline: int, input_pipelines: int
+        ) -> tf.data.Dataset:
+            built = evaluation_batches(settings, data, tokenizer, max_seq_length, replicas)
+            most = settings.max_eval_steps
+            # Those of another host are on that host.
+            return _in_memory(built.take(most), most) if input_pipelines == 1 else built
+
+        self._batches = batches
+
+    def figures(
+        self,
+        evaluate: Callable[[MakeBatches, int], EvaluationResult],
+        max_steps: int,
+        max_seq_length: int,
+    ) -> dict[str, float]:
+        """What ``evaluate`` returns for batches, ``max_steps`` at most; empty without any.
+
+        The figures of the next sentence are 0 where random next segments cannot be drawn.
+        """
+        if not self._data.evaluated:
+            return {}
+
+        def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return self._batches(
+                max_seq_length, context.input_pipeline_id, context.num_input_pipelines
+            )
+
+        figures = evaluate(of_pipeline, max_steps)._asdict()
+        if not self._data.evaluates_next_sentence:
+            figures.update((name, 0) for name in figures if name.startswith("next_sentence"))
+        return figures
+
+
+def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:
+    """At most so many batches, as tensors if they are small: to start a pipeline takes a second."""
+    size = sum(
+        each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
+    )
+    found = list(batches) if most * size <= _MOST_BYTES else []
+    if not found:
+        return batches
+    columns = {key: tf.stack([batch[key] for batch in found]) for key in found[0]}
+    return tf.data.Dataset.from_tensor_slices(columns)
 
 
 def first_sentences(corpus: sources.Corpus, count: int = 30) -> list[str]:

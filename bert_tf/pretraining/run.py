@@ -27,6 +27,7 @@ from bert_tf.training.workers import Workers, find_cluster
 
 from .cost import parameter_count
 from .data import (
+    HeldOut,
     PretrainingData,
     check_hosts_can_read,
     check_records,
@@ -36,7 +37,6 @@ from .data import (
     report_share,
     training_batches,
 )
-from .evaluation import HeldOut, loss_of
 from .model import (
     build_loop,
     fit_vocabulary,
@@ -405,7 +405,7 @@ class _PretrainingRun(Trainer):
         figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
         if figures:
             self.summaries.write("eval", self.loop.step, figures)
-            self.saving.keep_best(loss_of(figures))
+            self.saving.keep_best(_loss_of(figures))
         self._keep_progress(evaluated=self.loop.step)
         return figures
 
@@ -443,4 +443,9 @@ class _PretrainingRun(Trainer):
 
 def _with_loss(figures: dict[str, float]) -> dict[str, float]:
     """As callbacks hear of an evaluation: with the loss by the name that Keras has for it."""
-    return {"loss": loss_of(figures), **figures} if figures else {}
+    return {"loss": _loss_of(figures), **figures} if figures else {}
+
+
+def _loss_of(figures: dict[str, float]) -> float:
+    """The loss that decides which weights are the best: what is trained for."""
+    return figures["masked_lm_loss"] + figures["next_sentence_loss"]

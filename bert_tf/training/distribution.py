@@ -15,7 +15,7 @@ from bert_tf import choices
 from .workers import Cluster, Workers, check_one_worker, connect, within
 
 T = TypeVar("T")
-STRATEGIES = (*choices.STRATEGIES, "multi_worker", "tpu")
+STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # A missing TPU is told within 20 seconds: the name is looked up, and what is at its address greets.
@@ -47,7 +47,6 @@ def choose_strategy(
     strategy: str = "auto",
     *,
     tpu: str | None = None,
-    logical_cpus: int | None = None,
     cluster: Cluster | None = None,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
@@ -59,10 +58,7 @@ def choose_strategy(
 
     Args:
         strategy: one of `STRATEGIES`.
-        tpu: a TPU's name on Google Cloud, ``local`` on a TPU VM, or ``grpc://host:port``. With
-            ``strategy="tpu"`` it defaults to the environment variable ``TPU_NAME``.
-        logical_cpus: for ``mirrored`` without GPUs: how many devices to split the CPU into. It can
-            only be set before TensorFlow has started its devices.
+        tpu: a TPU's name on Google Cloud, ``local`` on a TPU VM, or ``grpc://host:port``.
         cluster: the workers, of which this process is one, from `workers.find_cluster`.
 
     Returns:
@@ -77,10 +73,8 @@ def choose_strategy(
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"Unknown strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}.")
-    if tpu is not None and strategy not in ("auto", "tpu"):
-        raise ValueError(
-            f"A TPU ({tpu!r}) was given with strategy {strategy!r}: expected 'auto' or 'tpu'."
-        )
+    if tpu is not None and strategy != "auto":
+        raise ValueError(f"A TPU ({tpu!r}) was given with strategy {strategy!r}: expected 'auto'.")
     if cluster is not None and (tpu is not None or strategy not in ("auto", "multi_worker")):
         raise ValueError(
             f"{len(cluster.addresses)} workers were named, by --worker_hosts or TF_CONFIG, and "
@@ -92,8 +86,8 @@ def choose_strategy(
             "Strategy 'multi_worker' needs two workers or more: name them by --worker_hosts and "
             "--task_index, or by TF_CONFIG."
         )
-    if strategy == "tpu" or tpu is not None:
-        return _tpu_distribution(tpu or os.environ.get("TPU_NAME", ""))
+    if tpu is not None:
+        return _tpu_distribution(tpu)
     gpus = tf.config.list_physical_devices("GPU")
     if cluster is not None:
         multi_worker = connect(cluster)
@@ -114,7 +108,7 @@ def choose_strategy(
             device_type(),
             "one device: " + ("the first GPU" if gpus else f"the CPU ({os.cpu_count()} cores)"),
         )
-    return _mirrored_distribution(len(gpus), logical_cpus)
+    return _mirrored_distribution(len(gpus))
 
 
 def device_type() -> str:
@@ -137,19 +131,9 @@ def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
     return devices.strategy
 
 
-def _mirrored_distribution(num_gpus: int, logical_cpus: int | None) -> Distribution:
+def _mirrored_distribution(num_gpus: int) -> Distribution:
     if num_gpus:
         return Distribution(_mirrored(), "GPU", f"MirroredStrategy on {num_gpus} GPUs")
-    if logical_cpus is not None:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        parts = [tf.config.LogicalDeviceConfiguration()] * logical_cpus
-        try:
-            tf.config.set_logical_device_configuration(cpu, parts)
-        except RuntimeError as error:
-            raise ValueError(
-                f"The CPU cannot be split into {logical_cpus} logical devices once TensorFlow has "
-                "started: choose the strategy before anything else is computed."
-            ) from error
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     description = f"MirroredStrategy on {len(devices)} logical CPU devices"
     if len(devices) == 1:
@@ -168,9 +152,7 @@ def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
 
 def _tpu_distribution(tpu: str) -> Distribution:
     if not tpu:
-        raise ValueError(
-            "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NAME."
-        )
+        raise ValueError("No TPU was named: give its name, 'local' or grpc://host:port.")
     address = tpu.removeprefix("grpc://")
     if ":" in address:
         _check_address(tpu, address)

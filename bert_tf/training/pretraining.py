@@ -120,79 +120,6 @@ class EvaluationResult(NamedTuple):
     next_sentence_rows: int
 
 
-class Evaluator:
-    """Evaluates a `BertPretrainer` without dropout, under the strategy that it was built under."""
-
-    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-        self._model = model
-        self._strategy = strategy
-        self._step = tf.function(self._evaluate_step, autograph=False)
-
-    def evaluate(
-        self,
-        batches: tf.data.Dataset | MakeBatches,
-        max_steps: int | None = None,
-    ) -> EvaluationResult:
-        """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
-
-        Every input pipeline reads all of them: a dataset, or what a function makes for each, which
-        several hosts need. Its replicas are given their rows alone, so that each row counts once.
-        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
-        """
-
-        def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
-            return dataset.take(-1 if max_steps is None else max_steps)
-
-        totals = np.zeros(len(losses.PretrainingSums._fields))
-        tokens, labels = np.zeros(1), np.zeros(2)
-        shared = distribute(self._strategy, first_batches, reads_all=True)
-        for batch in shared:
-            batch_sums, batch_tokens, batch_labels = self._step(batch)
-            totals = totals + batch_sums.numpy()
-            tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
-        sums = losses.PretrainingSums(*totals)
-        if sums.masked_lm_weight == 0:
-            raise ValueError(
-                "The evaluation data holds no masked position: give documents to evaluate on, or "
-                "hold out a larger fraction."
-            )
-        means = losses.means(sums)
-        has_rows = sums.next_sentence_rows > 0
-        return EvaluationResult(
-            **means,
-            masked_lm_perplexity=math.exp(min(means["masked_lm_loss"], 700.0)),
-            masked_lm_baseline=float(tokens.max() / tokens.sum()),
-            masked_lm_predictions=int(sums.masked_lm_weight),
-            next_sentence_baseline=float(labels.max() / labels.sum()) if has_rows else 0.0,
-            next_sentence_rows=int(sums.next_sentence_rows),
-        )
-
-    def _evaluate_step(self, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        outputs = self._strategy.run(self._replica_step, args=(batch,))
-        return tuple(self._strategy.experimental_local_results(value)[0] for value in outputs)
-
-    def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """The loss sums (7,), and how often each token (V,) and each label (2,) is the answer."""
-        outputs = self._model(model_inputs(batch), training=False)
-        tokens = tf.math.unsorted_segment_sum(
-            tf.reshape(batch[features.MASKED_LM_WEIGHTS], [-1]),
-            tf.reshape(batch[features.MASKED_LM_IDS], [-1]),
-            outputs[features.MASKED_LM_LOGITS].shape[-1],
-        )
-        labels = tf.math.unsorted_segment_sum(
-            losses.row_weights(batch[features.INPUT_MASK]),
-            batch[features.NEXT_SENTENCE_LABELS],
-            2,
-        )
-        sums = tf.stack(losses.batch_sums(outputs, batch))
-        context = tf.distribute.get_replica_context()
-        reduced: list[tf.Tensor] = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [sums, tokens, labels]
-        )
-        return reduced
-
-
 class TrainingResult(NamedTuple):
     """What `PretrainingLoop.train` returns: Python numbers over the updates that it made.
 
@@ -286,7 +213,7 @@ class PretrainingLoop(TrainingLoop):
         super().__init__(
             model, optimizer, strategy, self.objective, jit_compile=jit_compile, **options
         )
-        self._evaluator = Evaluator(model, strategy)
+        self._evaluate_batch = tf.function(self._evaluate_step, autograph=False)
 
     def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:
         """An iterator, for `train`, that hands each replica its share of every batch.
@@ -302,7 +229,65 @@ class PretrainingLoop(TrainingLoop):
         return training_result(self.make(iterator, num_steps))
 
     def evaluate(
-        self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None
+        self,
+        batches: tf.data.Dataset | MakeBatches,
+        max_steps: int | None = None,
     ) -> EvaluationResult:
-        """Losses and accuracies without dropout; see `Evaluator.evaluate`."""
-        return self._evaluator.evaluate(batches, max_steps)
+        """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
+
+        Every input pipeline reads all of them: a dataset, or what a function makes for each, which
+        several hosts need. Its replicas are given their rows alone, so that each row counts once.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
+        """
+
+        def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
+            return dataset.take(-1 if max_steps is None else max_steps)
+
+        totals = np.zeros(len(losses.PretrainingSums._fields))
+        tokens, labels = np.zeros(1), np.zeros(2)
+        shared = distribute(self.strategy, first_batches, reads_all=True)
+        for batch in shared:
+            batch_sums, batch_tokens, batch_labels = self._evaluate_batch(batch)
+            totals = totals + batch_sums.numpy()
+            tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
+        sums = losses.PretrainingSums(*totals)
+        if sums.masked_lm_weight == 0:
+            raise ValueError(
+                "The evaluation data holds no masked position: give documents to evaluate on, or "
+                "hold out a larger fraction."
+            )
+        means = losses.means(sums)
+        has_rows = sums.next_sentence_rows > 0
+        return EvaluationResult(
+            **means,
+            masked_lm_perplexity=math.exp(min(means["masked_lm_loss"], 700.0)),
+            masked_lm_baseline=float(tokens.max() / tokens.sum()),
+            masked_lm_predictions=int(sums.masked_lm_weight),
+            next_sentence_baseline=float(labels.max() / labels.sum()) if has_rows else 0.0,
+            next_sentence_rows=int(sums.next_sentence_rows),
+        )
+
+    def _evaluate_step(self, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        outputs = self.strategy.run(self._evaluate_replica, args=(batch,))
+        return tuple(self.strategy.experimental_local_results(value)[0] for value in outputs)
+
+    def _evaluate_replica(self, batch: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """The loss sums (7,), and how often each token (V,) and each label (2,) is the answer."""
+        outputs = self.model(model_inputs(batch), training=False)
+        tokens = tf.math.unsorted_segment_sum(
+            tf.reshape(batch[features.MASKED_LM_WEIGHTS], [-1]),
+            tf.reshape(batch[features.MASKED_LM_IDS], [-1]),
+            outputs[features.MASKED_LM_LOGITS].shape[-1],
+        )
+        labels = tf.math.unsorted_segment_sum(
+            losses.row_weights(batch[features.INPUT_MASK]),
+            batch[features.NEXT_SENTENCE_LABELS],
+            2,
+        )
+        sums = tf.stack(losses.batch_sums(outputs, batch))
+        context = tf.distribute.get_replica_context()
+        reduced: list[tf.Tensor] = context.all_reduce(
+            tf.distribute.ReduceOp.SUM, [sums, tokens, labels]
+        )
+        return reduced

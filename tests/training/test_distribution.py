@@ -45,20 +45,12 @@ def test_mirrored_without_a_gpu_is_told(capsys):
     assert "Devices: MirroredStrategy on " in capsys.readouterr().err
 
 
-def test_a_running_cpu_cannot_be_split():
-    tf.zeros(())
-    message = "The CPU cannot be split into 7 logical devices once TensorFlow has started"
-    with pytest.raises(ValueError, match=message):
-        distribution.choose_strategy("mirrored", logical_cpus=7)
-
-
 @pytest.mark.parametrize(
     ("strategy", "tpu", "message"),
     [
         ("horovod", None, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored"),
         ("mirrored", "local", "A TPU .'local'. was given with strategy 'mirrored'"),
-        ("auto", "", "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NA"),
-        ("tpu", None, "No TPU was named"),
+        ("auto", "", "No TPU was named: give its name, 'local' or grpc://host:port"),
         ("auto", "http://there", "The TPU's address 'http://there' is not of the form grpc://host"),
         ("auto", "grpc://:8470", "The TPU's address 'grpc://:8470' is not of the form grpc://host"),
         ("auto", "grpc://a:b", "The TPU's address 'grpc://a:b' is not of the form grpc://host:por"),
@@ -66,16 +58,9 @@ def test_a_running_cpu_cannot_be_split():
         ("auto", "local", NO_TPU.format("local", "TPUs not found in the cluster")),
     ],
 )
-def test_contradictions_are_refused(strategy, tpu, message, monkeypatch):
-    monkeypatch.delenv("TPU_NAME", raising=False)
+def test_contradictions_are_refused(strategy, tpu, message):
     with pytest.raises(ValueError, match=message):
         distribution.choose_strategy(strategy, tpu=tpu)
-
-
-def test_the_environment_names_the_tpu(monkeypatch):
-    monkeypatch.setenv("TPU_NAME", "local")
-    with pytest.raises(ValueError, match="No TPU was found at 'local'"):
-        distribution.choose_strategy("tpu")
 
 
 @pytest.fixture

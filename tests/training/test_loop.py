@@ -12,7 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.training import attention, checkpoints, losses, optimizers, pretraining
-from bert_tf.training.pretraining import Evaluator, PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .conftest import (
@@ -379,21 +379,21 @@ def _twin(model, rows):
 @pytest.fixture(scope="module")
 def evaluated():
     model = small_model(dropout=0.5)
-    return model, Evaluator(model, tf.distribute.get_strategy())
+    return model, make_loop(model)
 
 
 def test_rows_of_padding_weigh_nothing_and_dropout_is_off(evaluated):
-    model, evaluator = evaluated
+    model, loop = evaluated
     rows = random_batch(7, rows=15)
     padded = {key: np.concatenate([value, value[:1] * 0]) for key, value in rows.items()}
     dataset = tf.data.Dataset.from_tensor_slices(padded).batch(8, drop_remainder=True)
-    result = evaluator.evaluate(dataset)
+    result = loop.evaluate(dataset)
     assert result._asdict() == pytest.approx(_twin(model, rows), rel=1e-5)
 
 
 def test_max_steps_stops_early(evaluated):
-    model, evaluator = evaluated
-    result = evaluator.evaluate(batches_dataset(3), 1)
+    model, loop = evaluated
+    result = loop.evaluate(batches_dataset(3), 1)
     assert result._asdict() == pytest.approx(_twin(model, random_batch(0)), rel=1e-5)
     # What makes the batches is as good as the batches.
-    assert evaluator.evaluate(lambda context: batches_dataset(3), 1) == result
+    assert loop.evaluate(lambda context: batches_dataset(3), 1) == result

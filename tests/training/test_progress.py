@@ -7,8 +7,8 @@ import tensorflow as tf
 from bert_tf.training import progress as progress_module
 from bert_tf.training import summaries
 from bert_tf.training.progress import Progress
-from bert_tf.training.stopping import Interruption
 from bert_tf.training.summaries import Summaries
+from bert_tf.training.trainer import Interruption
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):

@@ -15,6 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.training import attention, checkpoints, distribution, optimizers, schedules
 from bert_tf.training.pretraining import PretrainingLoop
+from tests.anew import split_cpu
 from tests.training.conftest import SEQUENCE, VOCABULARY, batches_dataset, random_batch, small_model
 
 STEPS = 4
@@ -119,7 +120,8 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
     """Makes the named runs, and one of each other comparison of two replicas."""
     # A process has one group of replicas that reduce together.
     replicas = max(RUNS[name][0] for name in names)
-    mirrored = distribution.choose_strategy("mirrored", logical_cpus=replicas).strategy
+    split_cpu(replicas)
+    mirrored = distribution.choose_strategy("mirrored").strategy
     strategies = {1: tf.distribute.get_strategy(), replicas: mirrored}
     results = {f"replicas/{replicas}": np.array(mirrored.num_replicas_in_sync)}
     for name in names:
