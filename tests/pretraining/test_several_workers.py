@@ -37,14 +37,14 @@ def _start(inputs, model_dirs, **changes):
 
 def _end(workers):
     """What each worker printed, its errors and its status."""
-    said = [worker.communicate(timeout=200) for worker in workers]
+    said = [worker.communicate(timeout=400) for worker in workers]
     return [(*both, worker.returncode) for both, worker in zip(said, workers, strict=True)]
 
 
 def _when_saved(model_dir, step):
     """Waits for the checkpoint of a step."""
     manifest = pathlib.Path(model_dir, f"checkpoints/step-{step:08d}/manifest.json")
-    for _ in range(3000):
+    for _ in range(12_000):  # four minutes, on a busy machine
         if manifest.exists():
             return
         time.sleep(0.02)
