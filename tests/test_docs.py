@@ -18,10 +18,6 @@ pytestmark = pytest.mark.skipif(
 API = sorted((ROOT / "docs" / "api").glob("*.md"))
 ALL = [*PAGES, *RECIPES, *API, ROOT / "CONTRIBUTING.md"]
 # Flags of other programs that the pages name.
-BEAM = {
-    *("direct_num_workers", "direct_running_mode", "project", "region", "runner"),
-    *("sdk_container_image", "temp_location"),
-}
 OTHERS = {
     *("all", "dir", "enable_batching", "enable_per_model_batching_parameters", "gpus", "help"),
     *("logdir", "model_base_path", "model_name", "no", "nodes", "ntasks", "old", "port"),
@@ -60,13 +56,11 @@ def test_every_command_in_the_pages_parses(parsed):
         for place, error, left in rows:
             assert error is None, f"{place}: {name}: {error}"
             names = {word[2:].split("=")[0] for word in left if word.startswith("--")}
-            assert names <= (BEAM if name == "create_pretraining_data" else set()), (
-                f"{place}: {name} has no {names}"
-            )
+            assert not names, f"{place}: {name} has no {names}"
 
 
 def test_every_flag_that_the_text_names_is_one(parsed):
-    known = BEAM | OTHERS | set().union(*(flags for _, flags in parsed.values()))
+    known = OTHERS | set().union(*(flags for _, flags in parsed.values()))
     for page in ALL:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         for span in re.findall(r"`([^`\n]+)`", text):
