@@ -48,6 +48,7 @@ SMALL = {
     "max_seq_length": 16,
     "train_batch_size": 8,
     "learning_rate": 1e-3,
+    "num_train_epochs": 3,
     "verbose": False,
 }
 

@@ -79,7 +79,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
-        (7, "data is a int: expected a path, a list of examples,"),
+        (7, "data is a int: expected a path, a list of examples or a frame"),
         (["so", 3], "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad"),
         ([("good", "film")], r"<data>, row 0: expected \(text\), got \('good', 'film'\); correct"),
         ({"text": 3}, r"data\['text'\] is 3: expected a column's values"),
