@@ -8,7 +8,6 @@ The same text and flags give the same vocabulary on every machine. A hundred meg
 than a minute on two cores.
 """
 
-import contextlib
 import dataclasses
 import shlex
 import tempfile
@@ -21,13 +20,15 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.cli.flag_fields import choice, integer, string, switch, words
 from bert_tf.cli.flag_rules import required
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpus import Corpus
 
 _SHOWN_PIECES = 20
+# Of more text, as much is taken evenly from the whole.
+_MOST_BYTES = 500_000_000
 # Enough words for a rate of unknown ones; tokenised in a second.
 _COVERAGE_BYTES = 2_000_000
 _NEEDED = required("vocab needs --input=FILES to learn from and --output=FILE to write")
@@ -49,19 +50,9 @@ class _Options:
         "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
         "document a line, in its 'text'. By default recognised by the suffix and the first lines.",
     )
-    overwrite: bool = switch(False, "Replace --output where it exists.")
     vocab_size: int = integer(30522, "How many pieces to learn.")
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents (uncased).")
     min_frequency: int = integer(2, "How often a pair of pieces must occur to become a piece.")
-    character_coverage: float = number(0.9999, "The share of the text whose characters get pieces.")
-    max_bytes: int = integer(
-        500_000_000,
-        "Learn from at most this much text, taken evenly from the whole; 0 for all of it.",
-        least=0,
-    )
-    cache_dir: str | None = string(
-        None, "Where blocks of JSON lines and large gzip files are kept; by default nowhere."
-    )
 
 
 def define_flags() -> None:
@@ -85,34 +76,21 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
     """
     options = _Options(input=input, output=output, **given)
     # Only now: --help and wrong flags answer without loading TensorFlow.
-    import tensorflow as tf
-
-    from bert_tf.files import check_is_file, replace_whole
+    from bert_tf.files import check_new, replace_whole
     from bert_tf.pipelines import sources, vocabulary
     from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
-    check_is_file(output)
-    if tf.io.gfile.exists(output) and not options.overwrite:
-        raise ValueError(
-            f"{output} exists: name another --output, or pass --overwrite to replace it."
-        )
-    with contextlib.ExitStack() as stack:
-        cache = options.cache_dir or stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="bert_tf-")
-        )
+    check_new(output)
+    with tempfile.TemporaryDirectory(prefix="bert_tf-") as cache:
         corpus = sources.open_corpus(input, input_format=options.input_format, cache_dir=cache)
         print(f"Corpus: {corpus.describe()}.", flush=True)
         print(f"Learning {options.vocab_size:,} pieces.", flush=True)
         began = time.monotonic()
-        text = _Sentences(corpus, options.max_bytes or None)
+        text = _Sentences(corpus)
         # Opened first: a place that cannot be written to is refused before the learning.
         with replace_whole(output) as file:
             vocab = learn_vocabulary(
-                text,
-                options.vocab_size,
-                options.do_lower_case,
-                options.min_frequency,
-                options.character_coverage,
+                text, options.vocab_size, options.do_lower_case, options.min_frequency
             )
             file.write(vocabulary.encode_vocabulary(vocab, output))
         print(
@@ -138,14 +116,13 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
 class _Sentences:
     """A corpus' sentences, as often as they are asked for; counts their characters."""
 
-    def __init__(self, corpus: "Corpus", limit_bytes: int | None) -> None:
+    def __init__(self, corpus: "Corpus") -> None:
         self._corpus = corpus
-        self._limit_bytes = limit_bytes
         self.num_characters = 0
 
     def __iter__(self) -> Iterator[str]:
         self.num_characters = 0
-        for sentence in self._corpus.sentences(self._limit_bytes):
+        for sentence in self._corpus.sentences(_MOST_BYTES):
             self.num_characters += len(sentence)
             yield sentence
 

@@ -9,6 +9,7 @@ import tokenizers
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK_TOKEN, validate_vocabulary
 
 _CODE_POINTS = 0x110000
+_CHARACTER_COVERAGE = 0.9999
 # Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
 # without line ends has lines of a megabyte, which are counted at 13 bytes a character.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
@@ -19,14 +20,14 @@ def learn_vocabulary(
     vocab_size: int = 30522,
     do_lower_case: bool = True,
     min_frequency: int = 2,
-    character_coverage: float = 0.9999,
 ) -> list[str]:
     """Learns a WordPiece vocabulary from text, with Hugging Face's ``tokenizers``.
 
     The text is normalised and split into words as BERT's tokenizer does it. The vocabulary holds
-    the special tokens, then the characters that cover the text, each alone and as ``##c``, then
-    the pieces that merging the most frequent neighbour pairs gives, the most frequent first. The
-    same text gives the same vocabulary, in every process.
+    the special tokens, then the most frequent characters, which together make up 99.99% of the
+    text, each alone and as ``##c``, as long as there is room (words with others become ``[UNK]``),
+    then the pieces that merging the most frequent neighbour pairs gives, the most frequent first.
+    The same text gives the same vocabulary, in every process.
 
     Args:
         lines: the text; read twice, and an iterator (which cannot be read twice) is first
@@ -34,8 +35,6 @@ def learn_vocabulary(
         vocab_size: the most pieces wanted; a small text may give fewer.
         do_lower_case: whether the tokenizer will lower the case and strip accents.
         min_frequency: how often a pair must occur to be merged, a character to be kept.
-        character_coverage: the most frequent characters that together make up this part of the
-            text get a piece, as long as there is room; words with others become ``[UNK]``.
 
     Returns:
         At most ``vocab_size`` pieces, the special tokens in the order of ``SPECIAL_TOKENS`` first.
@@ -55,10 +54,6 @@ def learn_vocabulary(
         )
     if min_frequency < 1:
         raise ValueError(f"min_frequency is {min_frequency}: expected 1 or more.")
-    if not 0 < character_coverage <= 1:
-        raise ValueError(
-            f"character_coverage is {character_coverage}: expected more than 0 and at most 1."
-        )
     if isinstance(lines, Iterator):
         lines = list(lines)
 
@@ -69,7 +64,7 @@ def learn_vocabulary(
     if not characters:
         raise ValueError("There is no text to learn a vocabulary from: every line is empty.")
     alphabet, single_pieces = _choose_alphabet(
-        characters, vocab_size - len(SPECIAL_TOKENS), min_frequency, character_coverage
+        characters, vocab_size - len(SPECIAL_TOKENS), min_frequency
     )
     # The trainer gives ids to the ## characters in the order of a randomly seeded hash map, and
     # breaks ties between pairs by id. Naming every single-character piece as special fixes both.
@@ -120,12 +115,12 @@ def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> 
 
 
 def _choose_alphabet(
-    characters: dict[str, int], room: int, min_frequency: int, coverage: float
+    characters: dict[str, int], room: int, min_frequency: int
 ) -> tuple[list[str], list[str]]:
     """The characters to keep, the most frequent first, and the pieces they need."""
     alphabet: list[str] = []
     pieces: list[str] = []
-    wanted = coverage * sum(characters.values())
+    wanted = _CHARACTER_COVERAGE * sum(characters.values())
     covered = 0
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         forms = [character]

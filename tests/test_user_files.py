@@ -98,10 +98,8 @@ def _extractor(settings):
     return _load_extractor(dataclasses.replace(settings, output=""))
 
 
-def _vocab(overwrite):
-    return lambda world, output: vocab.learn(
-        [str(world / "corpus.txt")], str(output), overwrite=overwrite, vocab_size=60
-    )
+def _vocab(world, output):
+    vocab.learn([str(world / "corpus.txt")], str(output), vocab_size=60)
 
 
 def _create_pretraining_data(world, output):
@@ -120,13 +118,12 @@ DIRECTORIES = {
 }
 FILES = {
     "predict": (_predict, ".tsv"),
-    "vocab": (_vocab(overwrite=False), ".txt"),
-    "vocab --overwrite": (_vocab(overwrite=True), ".txt"),
+    "vocab": (_vocab, ".txt"),
     "create_pretraining_data": (_create_pretraining_data, ".tfrecord"),
 }
 COMMANDS = {**DIRECTORIES, **FILES}
 # The user names a file to be replaced.
-REPLACING = ("predict", "vocab --overwrite")
+REPLACING = ("predict",)
 
 
 # === What may be there already ===
