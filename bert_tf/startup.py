@@ -100,15 +100,16 @@ def load_quietly() -> None:
     What they said is written if they fail. Without a GPU they are silent afterwards, too: they
     report what the machine lacks, and every error that they log is raised in Python as well.
     """
-    if not glob.glob("/dev/nvidia[0-9]*"):
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    level = "TF_CPP_MIN_LOG_LEVEL"
+    if os.environ.get(level) == "1" and not glob.glob("/dev/nvidia[0-9]*"):  # else it is a user's
+        os.environ[level] = "3"
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)
         try:
             importlib.import_module("tensorflow")
-        except BaseException:
+        except Exception:
             said.seek(0)
             os.write(terminal, said.read())
             raise
