@@ -4,6 +4,7 @@ import functools
 import importlib
 import os
 import re
+import zipfile
 from typing import Any
 
 import ml_dtypes
@@ -13,10 +14,9 @@ from bert_tf.untrusted import one_line, quote
 
 from .checkpoint import StoredTensor
 from .safetensors import DTYPES
-from .tensor_files import open_shards
+from .tensor_files import LocalFile, open_shards
 
 _DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}
-_ZIP = b"PK\x03\x04"
 # Before this release a crafted file ran code although only weights were asked for (CVE-2025-32434).
 _FIRST_SAFE_TORCH = (2, 6)
 
@@ -24,9 +24,7 @@ _FIRST_SAFE_TORCH = (2, 6)
 def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     """The tensors that ``torch.save`` wrote to a file, or to several files with an index.
 
-    Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``. A file of torch 1.6
-    or later is mapped anew for each tensor that is read, so that nothing of it stays in memory; an
-    older one is loaded whole and stays for as long as its tensors.
+    Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``.
     """
     if not allow_pickle:
         raise ValueError(
@@ -67,28 +65,20 @@ def _check_torch(path: str) -> None:
 
 
 def _open_file(path: str) -> dict[str, StoredTensor]:
-    if "://" in path:
-        raise ValueError(f"{path}: PyTorch reads local files only: copy it to a local disk first.")
-    try:
-        with open(path, "rb") as file:
-            mapped = file.read(len(_ZIP)) == _ZIP
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
     entries = {}
-    for name, tensor in _load(path, mapped).items():
+    for name, tensor in _load(path).items():
         _check_tensor(path, name, tensor)
-        read = (
-            functools.partial(_map_and_read, path, name)
-            if mapped
-            else functools.partial(_to_numpy, tensor)
-        )
+        read = functools.partial(_to_numpy, tensor)
         entries[name] = StoredTensor((name,), tuple(tensor.shape), _dtype_name(tensor), read)
     return entries
 
 
-def _load(path: str, mapped: bool) -> dict[Any, Any]:
+def _load(path: str) -> dict[Any, Any]:
+    local = LocalFile(path).path
     try:
-        weights = _import_torch().load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        # Mapped, a tensor takes memory when it is read; files of torch before 1.6 are loaded whole.
+        mapped = zipfile.is_zipfile(local)
+        weights = _import_torch().load(local, map_location="cpu", weights_only=True, mmap=mapped)
     # A damaged pickle can fail as anything: KeyError, EOFError, RuntimeError, UnpicklingError...
     except Exception as error:
         raise ValueError(
@@ -134,10 +124,6 @@ def _check_tensor(path: str, name: Any, tensor: Any) -> None:
 
 def _dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _map_and_read(path: str, name: str) -> np.ndarray:
-    return _to_numpy(_load(path, mapped=True)[name])
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:

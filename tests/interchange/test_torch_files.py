@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import sys
-import tracemalloc
 import types
 import zipfile
 
@@ -13,7 +12,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_tf.interchange import torch_files
 from bert_tf.interchange.torch_files import open_pytorch_bin
 
 PARITY = pytest.mark.parity
@@ -52,41 +50,6 @@ def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, torch, senten
         open_pytorch_bin(path, allow_pickle=True)
 
 
-@pytest.fixture
-def pretended(monkeypatch, path):
-    """A torch that gives what the test puts into ``loaded``."""
-    loaded = {}
-    fake = types.SimpleNamespace(__version__="2.10.0", load=lambda *_, **__: loaded["value"])
-    monkeypatch.setitem(sys.modules, "torch", fake)
-    with open(path, "wb") as file:
-        file.write(b"pickle")
-    return loaded
-
-
-def test_a_file_that_is_not_there_or_not_local_is_refused(pretended, tmp_path):
-    for name, sentence in (
-        (str(tmp_path / "none.bin"), r"none\.bin cannot be read: .*No such file"),
-        (str(tmp_path), r"cannot be read: Is a directory\."),
-        ("gs://bucket/pytorch_model.bin", r"local files only: copy it to a local disk first\."),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            open_pytorch_bin(name, allow_pickle=True)
-
-
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        ([1], r"pytorch_model\.bin: expected a dict of tensors by name, got a list\."),
-        ({"epoch": 2}, r"expected 'epoch' to be a tensor, got a int: save the model's state_dict"),
-        ({"state_dict": {}}, r"expected 'state_dict' to be a tensor, got a dict: save the model's"),
-    ],
-)
-def test_what_is_no_state_dict_is_refused(pretended, path, value, sentence):
-    pretended["value"] = value
-    with pytest.raises(ValueError, match=sentence):
-        open_pytorch_bin(path, allow_pickle=True)
-
-
 # === What torch writes ===
 
 
@@ -98,9 +61,7 @@ def _values(torch):
     }
     for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool):
         values[f"a.{dtype}"] = torch.randint(0, 2, (4,), generator=generator).to(dtype)
-    # Every bit pattern of 16, those that are no numbers among them.
     values["all.bf16"] = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.bfloat16)
-    values["all.f16"] = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.float16)
     values["transposed"] = torch.randn((3, 5), generator=generator).T
     values["part"] = torch.arange(10.0)[2:8:3]
     values["negative"] = torch._neg_view(torch.tensor([1.0, -2.0]))
@@ -146,32 +107,6 @@ def test_shards_are_one_checkpoint(torch, tmp_path):
     assert {name: entry.read().tolist() for name, entry in entries.items()} == values
 
 
-@PARITY
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux' /proc is missing")
-def test_one_tensor_at_a_time(torch, path, monkeypatch):
-    size = 4 << 20
-    torch.save({str(n): torch.full((size // 4,), float(n)) for n in range(10)}, path)
-    mapped = []
-    to_numpy = torch_files._to_numpy
-    monkeypatch.setattr(
-        torch_files, "_to_numpy", lambda t: [mapped.append(_mappings(path)), to_numpy(t)][1]
-    )
-    entries = open_pytorch_bin(path, allow_pickle=True)
-    tracemalloc.start()
-    for number, entry in enumerate(entries.values()):
-        assert entry.read()[-1] == number
-        assert _mappings(path) == 0
-    assert size < tracemalloc.get_traced_memory()[1] < 2.5 * size
-    tracemalloc.stop()
-    assert len(mapped) == 10 and min(mapped) > 0
-
-
-def _mappings(path):
-    """How often a file is mapped into this process."""
-    with open("/proc/self/maps") as file:
-        return sum(line.rstrip().endswith(path) for line in file)
-
-
 # === What torch or this library refuses ===
 
 
@@ -210,7 +145,7 @@ def test_a_damaged_file_is_refused_in_one_sentence(torch, path, zipped):
     torch.save({"a": torch.ones(64)}, path, _use_new_zipfile_serialization=zipped)
     with open(path, "rb") as file:
         whole = file.read()
-    for size in (0, 3, 10, len(whole) // 2, len(whole) - 70):
+    for size in (0, 3, len(whole) // 2, len(whole) - 70):
         with open(path, "wb") as file:
             file.write(whole[:size])
         with pytest.raises(ValueError, match=r"was refused by torch\.load \(.+\): exp") as caught:
@@ -219,21 +154,12 @@ def test_a_damaged_file_is_refused_in_one_sentence(torch, path, zipped):
 
 
 @PARITY
-def test_what_torch_says_of_a_file_is_cut(torch, path):
-    torch.save({"a": torch.ones(2)}, path)
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, bytes(1 << 20) if name.endswith("byteorder") else content)
-    with pytest.raises(ValueError, match=r"was refused by torch\.load \(Unknown endian") as caught:
-        open_pytorch_bin(path, allow_pickle=True)
-    assert len(str(caught.value)) < 1000
-
-
-@PARITY
 def test_what_numpy_cannot_hold_is_refused(torch, path):
+    torch.save([1], path)
+    with pytest.raises(ValueError, match="expected a dict of tensors by name, got a list"):
+        open_pytorch_bin(path, allow_pickle=True)
     for tensor, sentence in (
+        ({}, "expected 'a' to be a tensor, got a dict: save the model's state_dict"),
         (torch.zeros(2).to(torch.float8_e4m3fn), r"'a' has the dtype float8_e4m3fn, .*: expected"),
         (torch.zeros(2).to_sparse(), r"'a' has the dtype float32, the layout torch\.sparse_coo"),
         (torch.zeros(2, device="meta"), r"'a' has the dtype float32, .* and the device meta"),
