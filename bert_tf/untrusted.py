@@ -21,8 +21,6 @@ MAX_JSON_BYTES = 32 << 20
 # The most MiB of a line of text, unless this environment variable says another number.
 _LINE_MB = 64
 LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
-# Keras' configs, the deepest files that are read, have about fifteen levels.
-_DEEPEST_JSON = 64
 _LONGEST = 120
 _LISTED = 10
 _LONGEST_REASON = 2000
@@ -37,7 +35,7 @@ _OBEYED = re.compile(
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
     """Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
 
-    A number of thousands of digits and more than 64 levels are refused, and with ``unique_keys`` an
+    A number of thousands of digits and thousands of levels are refused, and with ``unique_keys`` an
     object that has a key twice. NaN and Infinity are read, because Python's own ``json`` writes
     them: who expects a number asks whether it is finite. ``where`` is what errors name.
     """
@@ -50,9 +48,7 @@ def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> A
     except ValueError as error:  # UTF-8's errors are ValueErrors, too
         raise ValueError(f"{where} is not JSON: {one_line(str(error))}.") from error
     except RecursionError as error:
-        raise ValueError(_too_deep(where)) from error
-    if text.count("[") + text.count("{") > _DEEPEST_JSON and _is_deep(value):
-        raise ValueError(_too_deep(where))
+        raise ValueError(f"{where} is not JSON that is read: it is nested too deep.") from error
     return value
 
 
@@ -74,25 +70,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         key.encode()  # JSON can spell half a character, which no file or terminal takes
         result[key] = value
     return result
-
-
-def _too_deep(where: str) -> str:
-    return f"{where} is not JSON that is read: it is nested deeper than {_DEEPEST_JSON} levels."
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_DEEPEST_JSON):
-        level = [
-            item
-            for container in level
-            if isinstance(container, dict | list)
-            for item in (container.values() if isinstance(container, dict) else container)
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def check_line(length: int, path: str, where: str) -> None:

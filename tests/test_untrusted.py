@@ -23,8 +23,6 @@ def test_json_is_read_as_pythons_own_json_does():
         assert parse_json('["ä"]'.encode(encoding), "a") == ["ä"]
     assert parse_json('\ufeff["ä"]', "a") == ["ä"]
     assert parse_json("[Infinity]", "a") == [math.inf]
-    assert parse_json("[" * 64 + "]" * 64, "a") is not None
-    assert parse_json("[" + "[], " * 100_000 + "{}]", "a")[-1] == {}
 
 
 @pytest.mark.parametrize(
@@ -35,12 +33,7 @@ def test_json_is_read_as_pythons_own_json_does():
          "a.json, line 3 is not JSON: 'utf-8' codec can't decode byte 0xff in position 7: "
          "invalid start byte."),
         ('{"a": 1, "a": 2}', "a.json, line 3 is not JSON: 'a' stands twice in it."),
-        ("[" * 100_000,
-         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
-        ("[" * 65 + "]" * 65,
-         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
-        ('{"a": {"b": [1]}, "c":' * 64 + "{}" + "}" * 64,
-         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
+        ("[" * 100_000, "a.json, line 3 is not JSON that is read: it is nested too deep."),
         ("[1]", "a.json, line 3: expected a JSON object, got a list."),
     ],
 )  # fmt: skip

@@ -46,7 +46,7 @@ WHOLE = gzip.compress(os.urandom(500))
         (gzip.compress(b" \n", mtime=0), "FILE is empty: expected a JSON document."),
         (b'{"a": 1,\n "b" 2}',
          "FILE is not JSON: Expecting ':' delimiter: line 2 column 6 (char 14)."),
-        (b"[" * 200_000, "FILE is not JSON that is read: it is nested deeper than 64 levels."),
+        (b"[" * 200_000, "FILE is not JSON that is read: it is nested too deep."),
         ("[1, 'ü']".encode("latin-1"),
          "FILE is not UTF-8 text (0xfc at byte 5): expected a JSON document, plain or gzipped."),
         (WHOLE[:-20],
