@@ -4,15 +4,12 @@ import dataclasses
 import json
 import os
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.interchange import conversion, model_card
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.weights import assign, build_model
 from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     MODELS,
@@ -135,20 +132,6 @@ def test_a_target_that_is_there(tmp_path):
     assert os.listdir(tmp_path / "target") == ["mine"]
 
 
-def test_a_target_that_appears_meanwhile(tmp_path, monkeypatch):
-    source, target = _source(tmp_path), tmp_path / "target"
-
-    def compare(*checkpoints):
-        target.mkdir()
-        (target / "mine").touch()
-        return {}
-
-    monkeypatch.setattr(conversion, "compare", compare)
-    with pytest.raises(ValueError, match=f"target {THERE}"):
-        conversion.convert(source, str(target), "huggingface")
-    assert os.listdir(target) == ["mine"] and sorted(os.listdir(tmp_path)) == ["source", "target"]
-
-
 # === Nothing is left behind ===
 
 
@@ -197,33 +180,6 @@ def test_a_weight_is_missing_or_of_another_shape(tmp_path, changed, sentence):
 # === The comparison ===
 
 
-OUTPUTS = {
-    "encoder": {"sequence_output", "encoder_outputs", "embedding_output", "pooled_output"},
-    "multiple choice": {"logits"},
-}
-
-
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_a_checkpoint_and_itself(name):
-    """Of a narrower dtype, too."""
-    half = make_checkpoint(MODELS[name], SMALL, dtype="float16")
-    tensors = {key: stored(key, array.astype("f")) for key, array in read_all(half).items()}
-    differences = conversion.compare(half, dataclasses.replace(half, tensors=tensors))
-    assert differences == dict.fromkeys(OUTPUTS[name], 0.0)
-
-
-def test_every_weight_is_compared_to_the_last_bit(monkeypatch):
-    def last_bit(array):
-        array.flat[-1] = np.nextafter(array.flat[-1], np.float32(9))
-
-    checkpoint = make_checkpoint(MODELS["pretrainer"])
-    monkeypatch.setattr(conversion, "_run", None)
-    for name in checkpoint.tensors:
-        sentence = rf"^The conversion of memory has other weights: {name}\.$"
-        with pytest.raises(ValueError, match=sentence):
-            conversion.compare(checkpoint, _changed(checkpoint, name, last_bit))
-
-
 def _without(checkpoint, spec, *names):
     tensors = {name: t for name, t in checkpoint.tensors.items() if not name.startswith(names)}
     return dataclasses.replace(checkpoint, model=spec, tensors=tensors)
@@ -237,10 +193,6 @@ def _turned(checkpoint):
     )
 
 
-def _without_numbers(checkpoint):
-    return _changed(checkpoint, "next_sentence/dense/bias", lambda array: array.fill(np.nan))
-
-
 def _configured(checkpoint):
     config = dataclasses.replace(SMALL, layer_norm_eps=0.1)
     return dataclasses.replace(checkpoint, config=config)
@@ -252,42 +204,17 @@ OTHERWISE = (
 
 
 @pytest.mark.parametrize(
-    "before, after, sentence",
+    "after, sentence",
     [
-        (None, _turned, r"has other weights: layer_0/intermediate/kernel\.$"),
-        (lambda whole: _without(whole, MODELS["next sentence"], "masked_lm/"), None,
-         "has other weights: masked_lm/dense/kernel, masked_lm/de"),
-        (None, lambda whole: _without(whole, MODELS["masked lm"], "pooler/", "next_sentence/"),
+        (_turned, r"has other weights: layer_0/intermediate/kernel\.$"),
+        (lambda whole: _without(whole, MODELS["masked lm"], "pooler/", "next_sentence/"),
          "^memory gives masked_lm_logits, next_sentence_logits, and the conversion gives "
          r"masked_lm_logits\.$"),
-        (None, _configured, OTHERWISE),
-        (_without_numbers, _without_numbers, "has other weights: next_sentence/dense/bias"),
+        (_configured, OTHERWISE),
     ],
-    ids=["turned", "a weight more", "other outputs", "epsilon", "no number"],
+    ids=["turned", "other outputs", "epsilon"],
 )  # fmt: skip
-def test_another_model_is_told(before, after, sentence):
+def test_another_model_is_told(after, sentence):
     whole = make_checkpoint(MODELS["pretrainer"], SMALL)
-    first, second = (change(whole) if change else whole for change in (before, after))
     with pytest.raises(ValueError, match=sentence):
-        conversion.compare(first, second)
-
-
-def test_the_input_is_such_that_every_weight_counts():
-    checkpoint = make_checkpoint(MODELS["pretrainer"], SMALL)
-    model = build_model(SMALL, MODELS["pretrainer"])
-    assign(model, checkpoint.tensors)
-    inputs = conversion._random_inputs(model)
-    mask = inputs["input_mask"]
-    assert 0 < (mask == 0).mean() < 0.5 and (mask[..., 0] == 1).all()
-    assert set(inputs["input_type_ids"].flat) == {0, 1, 2}
-    assert len(set(inputs["input_word_ids"].flat)) > 10
-    run = tf.function(model)  # traced once
-    first = keras.tree.flatten(run(inputs))
-    for variable in model.weights:
-        before = np.array(variable)
-        # Not all by the same amount, which a normalisation would take out again.
-        variable.assign(before + 0.1 * np.random.default_rng(2).normal(size=before.shape))
-        second = keras.tree.flatten(run(inputs))
-        changes = [np.max(np.abs(a - b)) for a, b in zip(first, second, strict=True)]
-        assert max(changes) > conversion.TOLERANCE, variable.path
-        variable.assign(before)
+        conversion.compare(whole, after(whole))

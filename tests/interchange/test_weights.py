@@ -91,8 +91,8 @@ def test_a_fused_weight_of_another_width(shape):
         take_weights(CONFIG, MODELS["encoder"], found.get, "file")
 
 
-@pytest.mark.parametrize("chunk", [1, 16, 24, 1 << 20])
-@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16, "float64", "int64"])
+@pytest.mark.parametrize("chunk", [16, 1 << 20])
+@pytest.mark.parametrize("dtype", ["float32", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("shape", [(7, 3), (5,), (2, 3, 4), (), (0, 4), (1, 1)])
 def test_bit_for_bit(monkeypatch, shape, dtype, chunk):
     monkeypatch.setattr(weights, "_CHUNK_BYTES", chunk)
