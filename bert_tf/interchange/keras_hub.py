@@ -22,7 +22,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
 from . import hdf5_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
 from .weights import leaves, merge_heads
 
 CONFIG = marks.CONFIG
@@ -118,11 +118,6 @@ def open_checkpoint(path: str) -> Checkpoint:
             raise ValueError(
                 f"{path}: {tensors[name].names[0]} and {stored_name} are both {name}: expected one."
             )
-        if "float" not in entry.dtype:
-            raise ValueError(
-                f"{path}: {stored_name} is {entry.dtype}, expected a floating-point type: "
-                "quantised presets are not read."
-            )
         tensor = dataclasses.replace(entry, names=(stored_name,))
         tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
     tokenization, tokenizer_notes = _read_tokenization(path)
@@ -171,17 +166,13 @@ def _read_task(
     if task not in _CLASSIFIERS:
         return encoder, {}, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
     values = _serialized(source, task)
-    classes = values.get("num_classes")
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise ValueError(f"{source}: num_classes is {quote(classes)}, expected a positive integer.")
     dropout = values.get("dropout", config.hidden_dropout_prob)
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ValueError(f"{source}: dropout is {quote(dropout)}, expected a number in [0, 1).")
+    arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
+    model = check_model(BertClassifier.__name__, arguments, source)
     activation = values.get("activation", "linear")
     note = f"{source} applies {quote(activation)} to the logits; BertClassifier does not."
-    arguments = {"num_classes": classes, "dropout": float(dropout)}
     notes = () if activation == "linear" else (note,)
-    return ModelSpec(BertClassifier, arguments), _CLASSIFIER_MODULES, notes
+    return model, _CLASSIFIER_MODULES, notes
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:

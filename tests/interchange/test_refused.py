@@ -200,7 +200,7 @@ REFUSED = [
     ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name is 'RobertaBackbone', exp"),
     ("hub", CONFIG, {"config/num_heads": 4}, r"says that attention has 4 heads, but model\.w"),
     ("hub", "model.weights.h5", hdf5(KERNEL, np.zeros((8, 8), "int8")),
-     f"{KERNEL} is int8, expected a floating-poi"),
+     f"{KERNEL} is stored as int8, expected one of float32"),
     ("hub", "task.weights.h5", hdf5(KERNEL, np.zeros((8, 4), "float32")),
      rf"task\.weights\.h5/{KERNEL} is \(8, 4\), expected \(8, 3\)"),
     ("hub", "model.weights.h5", twice, r"are both layer_0/attention/key/kernel: expected one\."),
