@@ -261,8 +261,6 @@ def _run_header(
     ]
     return {
         "base_model": start.removeprefix("hf://") if start.startswith("hf://") else "",
-        "datasets": list(dict.fromkeys(files[each] for each in ("train", *scores))),
-        "metrics": list(dict.fromkeys(key for own in scores.values() for key in own)),
         **known,
         "model-index": [{"name": name, "results": found}] if found else (),
     }
