@@ -4,7 +4,6 @@ import codecs
 import concurrent.futures
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -21,29 +20,22 @@ from .text_bytes import gzip_errors
 T = TypeVar("T")
 R = TypeVar("R")
 
-_NSEC = 10**9
 _NUM_THREADS = 16
 _MOST_CALLS = 1024
-
-# A file's sample is so many pieces, spread evenly over it; all files' together are this long, so
-# that those of a small corpus are read whole.
-_SAMPLE_PIECES = 16
-_SAMPLE_BYTES = 64 << 20
-_SMALLEST_SAMPLE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
     """A file that the user named: its path, its bytes on the disk, and when it was last changed.
 
-    ``changed_nsec`` is when anything of a local file was changed, else 0. Names of indexes hold the
-    ``repr``, which leaves it out.
+    ``changed_nsec`` is when anything of a local file was changed, which nobody can set back, else
+    0. Names of indexes hold the ``repr``.
     """
 
     path: str
     size: int
     mtime_nsec: int
-    changed_nsec: int = dataclasses.field(default=0, repr=False)
+    changed_nsec: int = 0
 
 
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
@@ -95,30 +87,7 @@ def describe_file(path: str) -> SourceFile:
         return SourceFile(path, found.length, found.mtime_nsec)
     paths.check_readable(path)
     status = os.stat(local)
-    # In whole seconds, as TensorFlow has it.
-    seconds = status.st_mtime_ns // _NSEC * _NSEC
-    return SourceFile(path, status.st_size, seconds, status.st_ctime_ns)
-
-
-def sample_piece(count: int) -> int:
-    """How many bytes a piece of a file's sample has, where there are so many files."""
-    # Their number up to a power of two: a file more seldom changes the samples of the others.
-    share = _SAMPLE_BYTES >> max(0, count - 1).bit_length()
-    return max(_SMALLEST_SAMPLE, share) // _SAMPLE_PIECES
-
-
-def sample_file(path: str, piece: int) -> str:
-    """Hashes a sample of a local file, in pieces of so many bytes."""
-    local = local_path(path)
-    if local is None:
-        return ""
-    digest = hashlib.sha256()
-    with open(local, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for number in range(_SAMPLE_PIECES):
-            file.seek(max(number * piece, (size - piece) * number // (_SAMPLE_PIECES - 1)))
-            digest.update(file.read(piece))
-    return digest.hexdigest()[:16]
+    return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _glob(pattern: str) -> list[str]:

@@ -5,26 +5,22 @@ in parallel. Both are threads: what takes time (reading, inflating, NumPy's and 
 a block) does not hold Python's lock, while processes would each load TensorFlow, and must not be
 forked from one that has.
 
-With a cache folder the index of the files that are done is saved once a minute, so that a run that
-is killed loses little, and then the whole corpus', which is all that a later opening reads; where
-the corpus has changed since, only what is new is read, see ``kept_files``. Blocks of JSON lines and
-of large gzip files, which nothing can read from the middle, are saved there too, each compressed on
-its own: the copy is about as long as a gzip file, or two fifths of JSON lines. An index' name holds
-a key of the files, by path, size and time, and of all that decides how their text is parsed.
-Every file appears under its name only when it is whole, and any number of processes
+With a cache folder the index is saved there, and is all that a later opening reads. Blocks of JSON
+lines and of large gzip files, which nothing can read from the middle, are saved there too, each
+compressed on its own: the copy is about as long as a gzip file, or two fifths of JSON lines. An
+index' name holds a key of the files, by path, size and times, and of all that decides how their
+text is parsed. Every file appears under its name only when it is whole, and any number of processes
 can make or read the same index at once.
 """
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import gzip
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -44,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 # Files read at the same time: remote file systems answer slowly.
 _NUM_READERS = 16
-# Indexes that are held one by one before they are joined.
+# Indexes that are held one by one before they are joined: they take much memory.
 _MOST_SMALL = 1024
 _CHUNK = 1 << 22
 # Lines of text enough to tell its format.
@@ -80,30 +76,16 @@ def open_index(
     reading: Reading,
     cache_dir: str | None,
     progress: Progress | None = None,
-    inputs: Sequence[str] = (),
 ) -> Index:
-    """Loads the index of files, or makes it, and saves it where there is a cache folder.
-
-    Of files that were named by the same ``inputs`` before, what has not changed is not read again.
-    """
-    look = kept_files.Look(sources)
+    """Loads the index of files, or makes it, and saves it where there is a cache folder."""
     if cache_dir is None:
-        return _make(look, reading, None, None, progress)
-    path, before = _path(cache_dir, sources, reading), None
-    known = load_index(path, look)
+        return _make(sources, reading, None, progress)
+    path = index_path(cache_dir, list(sources), *_parts(reading))
+    known = load_index(path, sources)
     if known is None:
-        if len(sources) > 1:
-            before = index_path(cache_dir, "inputs", list(inputs), *_parts(reading))
-        known = _make(look, reading, cache_dir, before, progress)
-        save_index(path, known, look)
-    elif look.knows_more:  # the folder may be for reading only
-        with contextlib.suppress(OSError, tf.errors.OpError):
-            save_index(path, known, look)
+        known = _make(sources, reading, cache_dir, progress)
+        save_index(path, known)
     return known
-
-
-def _path(cache_dir: str, sources: Sequence[SourceFile], reading: Reading) -> str:
-    return index_path(cache_dir, list(sources), *_parts(reading))
 
 
 def _parts(reading: Reading) -> tuple[object, ...]:
@@ -139,93 +121,42 @@ class _Kind:
     is_gzip: bool
 
 
-class _Made:
-    """The files that are done, in any order, and their index; saved at ``path`` now and then."""
-
-    def __init__(self, look: kept_files.Look, path: str | None) -> None:
-        self.numbers: list[int] = []
-        self._look, self._path = look, path
-        self._parts: list[Index] = []
-        self._small: list[Index] = []
-        self._lock = threading.Lock()
-        self._saved = time.monotonic()
-        if path is not None and (known := _load_known(path, look)) is not None:
-            index, self.numbers = known
-            self._parts.append(index)
-
-    def add(self, number: int, index: Index) -> None:
-        """Takes a file's index, from any thread."""
-        with self._lock:
-            self.numbers.append(number)
-            self._small.append(index)
-            is_due = time.monotonic() - self._saved >= kept_files.SAVE_SECONDS
-            if self._path is not None and is_due:
-                save_index(self._path, self._joined(), self._look, self.numbers)
-                self._saved = time.monotonic()
-            elif len(self._small) >= _MOST_SMALL:  # they take much memory one by one
-                self._parts.append(join(self._small))
-                self._small.clear()
-
-    def _joined(self) -> Index:
-        self._parts = [join(self._parts + self._small)]
-        self._small.clear()
-        return self._parts[0]
-
-    def finish(self) -> Index:
-        """The index of all files, in their order."""
-        index = _of_files(self._joined(), np.argsort(self.numbers))
-        if self._path is not None:
-            save_index(self._path, index, self._look)
-        return index
-
-
 def _make(
-    look: kept_files.Look,
+    sources: Sequence[SourceFile],
     reading: Reading,
     cache_dir: str | None,
-    before: str | None,
     progress: Progress | None,
 ) -> Index:
-    """Makes the index of each file that is not in the one before, several at a time."""
-    total = sum(file.size for file in look.files)
-    report = _Report(total, progress)
-    made = _Made(look, before)
-    known = set(made.numbers)
-    missing = [number for number in range(len(look.files)) if number not in known]
-    files = [look.files[number] for number in missing]
-    report.add(total - sum(file.size for file in files))
-    kinds = list(in_threads(lambda file: _kind(file, reading.input_format), files))
-    _check_packing(files, kinds, reading, cache_dir)
-    waiting = iter(zip(missing, kinds, strict=True))
-    lock = threading.Lock()
+    """Makes the index of each file, several at a time, and joins them."""
+    report = _Report(sum(file.size for file in sources), progress)
+    kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
+    _check_packing(sources, kinds, reading, cache_dir)
     cores = os.cpu_count() or 1
+    made = []
     with (
         concurrent.futures.ThreadPoolExecutor(cores) as workers,
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
     ):
         making = _Making(reading, cache_dir, report, workers, threading.Semaphore(2 * cores))
-
-        def read() -> None:
-            while not making.stop.is_set():
-                with lock:
-                    task = next(waiting, None)
-                if task is None:
-                    return
-                number, kind = task
-                made.add(number, making.index_of(look.files[number], kind))
-
-        running = [readers.submit(read) for _ in range(min(_NUM_READERS, len(missing)))]
-        try:
-            # One that fails is told at once, whatever is read before it.
-            ended, _ = concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_EXCEPTION
-            )
-            for future in ended:
-                future.result()
-        except BaseException:
-            making.stop.set()
-            raise
-    return made.finish()
+        for first in range(0, len(sources), _MOST_SMALL):
+            some = slice(first, first + _MOST_SMALL)
+            running = [
+                readers.submit(making.index_of, *each)
+                for each in zip(sources[some], kinds[some], strict=True)
+            ]
+            try:
+                # One that fails is told at once, whatever is read before it.
+                ended, _ = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_EXCEPTION
+                )
+                for future in ended:
+                    future.result()
+            except BaseException:
+                making.stop.set()
+                readers.shutdown(cancel_futures=True)
+                raise
+            made.append(join([future.result() for future in running]))
+    return join(made)
 
 
 @functools.cache  # of a million files few differ
@@ -326,7 +257,8 @@ class _Making:
         return _index(path, text_format, parsed_as, True, found)
 
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
-        index = os.path.basename(_path(cache_dir, [source], self._reading))
+        # Not by when its mode was changed: another name would leave this copy behind.
+        index = index_path("", dataclasses.replace(source, changed_nsec=0), *_parts(self._reading))
         name = os.path.basename(source.path).removesuffix(".gz")
         return os.path.join(cache_dir, f"{name}-{os.path.splitext(index)[0]}.gz")
 
@@ -435,53 +367,10 @@ def join(indexes: Sequence[Index]) -> Index:
     )
 
 
-def part_of(index: Index, first: int, last: int) -> Index:
-    """The index of the blocks from ``first`` to before ``last`` alone, with only their files."""
-    return _pick(index, np.unique(index.blocks.block_files[first:last]), np.arange(first, last))
-
-
-def _of_files(index: Index, files: np.ndarray) -> Index:
-    """The index of files of these numbers alone, in this order."""
-    if np.array_equal(files, np.arange(len(index.blocks.files))):
-        return index
-    places = np.full(len(index.blocks.files), len(files))
-    places[files] = np.arange(len(files))
-    of_blocks = places[index.blocks.block_files]
-    order = np.argsort(of_blocks, kind="stable")
-    return _pick(index, files, order[: np.count_nonzero(of_blocks < len(files))])
-
-
-def _pick(index: Index, files: np.ndarray, picked: np.ndarray) -> Index:
-    """The index of some blocks of some files, both in the order given."""
-    blocks, table = index.blocks, index.table
-    places = np.zeros(len(blocks.files), np.int64)
-    places[files] = np.arange(len(files))
-    first, counts = table.block_splits[picked], np.diff(table.block_splits)[picked]
-    splits = np.concatenate([[0], np.cumsum(counts)])
-    documents = np.repeat(first - splits[:-1], counts) + np.arange(splits[-1])
-    parsed_as = {blocks.file_formats[file] for file in files}
-    if corpus_formats.PARAGRAPHS in parsed_as:
-        parsed_as.add(corpus_formats.JSONL)
-    return Index(
-        tuple(name for name in index.formats if name in parsed_as),
-        FileBlocks(
-            files=tuple(blocks.files[file] for file in files),
-            file_sizes=blocks.file_sizes[files],
-            file_is_gzip=blocks.file_is_gzip[files],
-            file_formats=tuple(blocks.file_formats[file] for file in files),
-            block_files=places[blocks.block_files[picked]],
-            offsets=blocks.offsets[picked],
-            stored=blocks.stored[picked],
-            lengths=blocks.lengths[picked],
-        ),
-        DocumentTable(splits, table.num_bytes[documents], table.fingerprints[documents]),
-    )
-
-
 # === Saving ===
 
 # To be raised when blocks or counts come out differently for another reason than the patterns.
-_VERSION = 2
+_VERSION = 3
 
 
 def index_path(cache_dir: str, *parts: object) -> str:
@@ -490,50 +379,30 @@ def index_path(cache_dir: str, *parts: object) -> str:
     return os.path.join(cache_dir, f"index-{key}.npz")
 
 
-def save_index(
-    path: str,
-    index: Index,
-    look: kept_files.Look | None = None,
-    numbers: Sequence[int] | None = None,
-) -> None:
-    """Writes an index, and how its files were; ``numbers`` are those of its files, None for all."""
+def save_index(path: str, index: Index) -> None:
+    """Writes an index."""
     arrays = {
         f"{part}/{field.name}": np.asarray(getattr(values, field.name))
         for part, values in (("blocks", index.blocks), ("table", index.table))
         for field in dataclasses.fields(values)
         if field.name != "files"
     }
-    if look is not None:
-        arrays |= look.state(range(len(look.files)) if numbers is None else numbers)
     files, formats = kept_files.pack_names(index.blocks.files), np.asarray(", ".join(index.formats))
     kept_files.save_arrays(path, {**arrays, "blocks/files": files, "formats": formats})
 
 
-def load_index(path: str, look: kept_files.Look | None = None) -> Index | None:
-    """Reads an index that ``save_index`` wrote; None where there is none that still holds."""
+def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Index | None:
+    """Reads an index that ``save_index`` wrote; None where there is none that still holds.
+
+    ``sources`` are files that have been looked at already.
+    """
     arrays = kept_files.load_arrays(path)
     if arrays is None:
         return None
     try:
-        if look is not None and not look.is_same(arrays, range(len(look.files))).all():
-            return None
-        return _located(_parsed(arrays), path, look.files if look is not None else ())
+        return _located(_parsed(arrays), path, {file.path: file.size for file in sources})
     except kept_files.ERRORS:
         return None  # another version's: it is made anew
-
-
-def _load_known(path: str, look: kept_files.Look) -> tuple[Index, list[int]] | None:
-    """What an index holds of files that are as they were, and the numbers of these."""
-    arrays = kept_files.load_arrays(path)
-    if arrays is None:
-        return None
-    try:
-        numbers, places = look.known(arrays)
-        index = _of_files(_parsed(arrays), np.array(places, np.int64))
-        found = _located(index, path, [look.files[number] for number in numbers])
-    except kept_files.ERRORS:
-        return None
-    return None if found is None or not numbers else (found, numbers)
 
 
 def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
@@ -549,18 +418,13 @@ def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
     return Index(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
 
 
-def _located(index: Index, path: str, files: Sequence[SourceFile]) -> Index | None:
+def _located(index: Index, path: str, known: Mapping[str, int]) -> Index | None:
     """The index, with its files where they are now; None where one is gone or has another size.
 
-    ``files`` are the first, looked at already. What is packed may have moved, with the index.
+    ``known`` are sizes of some of them. What is packed may have moved, with the index.
     """
     names, sizes = list(index.blocks.files), index.blocks.file_sizes.tolist()
-    unknown = []
-    for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
-        if number < len(files) and (files[number].path, files[number].size) == (name, size):
-            names[number] = files[number].path
-        else:
-            unknown.append(number)
+    unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 
     def find(name: str) -> tuple[str, int]:
         for place in (name, os.path.join(os.path.dirname(path), os.path.basename(name))):

@@ -1,15 +1,13 @@
 """TFRecord files: where their records begin, found once and kept.
 
 A file has no table of its records: to find one means to follow their lengths from the first on, and
-so to read the file. What was found is kept in one file of a cache folder, and holds of each record
-file for as long as that stays as it is, see ``kept_files``.
+so to read the file. What was found is kept in one file of a cache folder, see ``kept_files``.
 """
 
 import dataclasses
 import functools
 import os
 import struct
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -97,9 +95,8 @@ class Records:
 def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Records:
     """Finds the records of TFRecord files.
 
-    Only what is not known of a file is read. With ``cache_dir`` that is kept there, in one file of
-    some bytes for a thousand records, which every process that sees the folder may use; without, in
-    this process.
+    With ``cache_dir`` what is found is kept there, in one file of some bytes for a thousand
+    records, which every process that sees the folder may use; without, in this process.
 
     Args:
         files: globs, in a list or separated by commas, on any file system of TensorFlow.
@@ -112,40 +109,24 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Re
         ValueError: no file matches, a file is cut short or its first record is no pre-training
             example, or there is no record.
     """
-    patterns = tuple(files.split(",") if isinstance(files, str) else files)
-    described = tuple(in_threads(describe_file, match_files(patterns)))
-    return _open(described, patterns, cache_dir)
+    patterns = files.split(",") if isinstance(files, str) else files
+    return _open(tuple(in_threads(describe_file, match_files(patterns))), cache_dir)
 
 
 # What is known without a cache folder, of the sets of files that were opened last.
 @functools.lru_cache(maxsize=16)
-def _open(
-    files: tuple[SourceFile, ...], patterns: tuple[str, ...], cache_dir: str | None
-) -> Records:
-    look = kept_files.Look(files, samples_of=1 << 30)  # the least of each
-    name = f"index-{corpus_cache.digest('records', _VERSION, _RECORDS_PER_BLOCK, patterns)}.npz"
-    known: dict[int, _Found] = {}
-    if cache_dir is not None:
-        known = _load(os.path.join(cache_dir, name), look)
-    missing = [number for number in range(len(files)) if number not in known]
-    saved = time.monotonic()
-
-    def save() -> None:
-        if cache_dir is not None and known:
-            _save(os.path.join(cache_dir, name), dict(sorted(known.items())), look)
-
-    found = in_threads(lambda number: _find(files[number]), missing)
-    for number, of_file in zip(missing, found, strict=True):
-        known[number] = of_file
-        if time.monotonic() - saved >= kept_files.SAVE_SECONDS:
-            save()
-            saved = time.monotonic()
-    if missing or look.knows_more:
-        save()
-    if not any(each.count for each in known.values()):
+def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
+    name = f"index-{corpus_cache.digest('records', _VERSION, _RECORDS_PER_BLOCK, files)}.npz"
+    path = None if cache_dir is None else os.path.join(cache_dir, name)
+    found = None if path is None else _load(path, files)
+    if found is None:
+        found = list(in_threads(_find, files))
+        if path is not None:
+            _save(path, found)
+    if not any(each.count for each in found):
         names = ", ".join(file.path for file in files)
         raise ValueError(f"No record in {names}: expected pre-training examples.")
-    return Records(files, tuple(known[number] for number in range(len(files))))
+    return Records(files, tuple(found))
 
 
 def match_files(patterns: Sequence[str]) -> list[str]:
@@ -219,32 +200,31 @@ def _stored_as(kind: features.Feature) -> str:
 # === Keeping ===
 
 
-def _save(path: str, known: Mapping[int, _Found], look: kept_files.Look) -> None:
-    found = known.values()
+def _save(path: str, found: Sequence[_Found]) -> None:
     arrays = {
         "counts": np.array([each.count for each in found], np.int64),
         "values": np.array([each.values for each in found], np.int64),
         "offsets": np.concatenate([each.offsets for each in found]),
     }
-    kept_files.save_arrays(path, {**arrays, **look.state(list(known))})
+    kept_files.save_arrays(path, arrays)
 
 
-def _load(path: str, look: kept_files.Look) -> dict[int, _Found]:
-    """What was kept of the files, by their numbers, where it still holds."""
+def _load(path: str, files: Sequence[SourceFile]) -> list[_Found] | None:
+    """What was kept of the files; None where nothing was, or something that cannot be of them."""
     kept = kept_files.load_arrays(path)
     if kept is None:
-        return {}
+        return None
     try:
         counts, values, offsets = (kept[name] for name in ("counts", "values", "offsets"))
         blocks = -(-counts // _RECORDS_PER_BLOCK)
         if not 0 <= blocks.min() <= blocks.max() <= len(offsets) == blocks.sum():
-            return {}
+            return None
         of_files = np.split(offsets, np.cumsum(blocks)[:-1])
-        found = {
-            number: _Found(int(counts[place]), tuple(values[place].tolist()), of_files[place])
-            for number, place in zip(*look.known(kept), strict=True)
-        }
+        found = [
+            _Found(int(count), tuple(each.tolist()), its)
+            for count, each, its in zip(counts, values, of_files, strict=True)
+        ]
+        fit = all(each.fits(file.size) for each, file in zip(found, files, strict=True))
     except kept_files.ERRORS:
-        return {}
-    is_whole = all(each.fits(look.files[number].size) for number, each in found.items())
-    return found if is_whole else {}
+        return None
+    return found if fit else None

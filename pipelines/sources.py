@@ -3,7 +3,7 @@
 A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one of them
 in-graph, so that a pipeline can take blocks in any order, by any number of threads, and start
 anywhere. Opening a corpus reads it once, to check it and to count its documents; with a cache
-folder the counts are kept, and opening it again reads only what has changed.
+folder the counts are kept, and opening it again reads them alone.
 """
 
 import os
@@ -26,10 +26,8 @@ __all__ = [
     "copy_documents",
     "from_documents",
     "join",
-    "load_part",
     "open_corpus",
     "open_tfds",
-    "save_part",
 ]
 
 #: How large a block is where the text does not decide it.
@@ -52,9 +50,8 @@ def open_corpus(
     which each block is compressed on its own: about as much as a gzip file, or two fifths of JSON
     lines. A document of more than a megabyte becomes several.
 
-    With ``cache_dir`` a call that is killed has kept the files that were done, and the next one
-    goes on from there. Any number of processes can share the folder. Only the first call reads the
-    text: let one host make it, and the others call after it.
+    Any number of processes can share ``cache_dir``. Only the first call reads the text: let one
+    host make it, and the others call after it.
 
     Args:
         input: paths or globs of plain or gzip files, in a list or separated by commas, on any
@@ -94,7 +91,7 @@ def open_corpus(
         check_outside("cache_dir", cache_dir, inputs)
     reading = Reading(input_format, text_key, block_bytes)
     files = corpus_files.find_files(inputs)
-    return _open_files(files, reading, cache_dir, progress, inputs=inputs)
+    return _open_files(files, reading, cache_dir, progress)
 
 
 def open_tfds(
@@ -171,14 +168,14 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
     """
     if len(corpora) == 1:
         return corpora[0]
-    whole = corpus_index.join([_whole_index(corpus, "joined") for corpus in corpora])
+    whole = corpus_index.join([_whole_index(corpus) for corpus in corpora])
     num_files = sum(corpus.num_files for corpus in corpora)
     return _corpus(", ".join(whole.formats), num_files, whole.blocks, whole.table)
 
 
-def _whole_index(corpus: Corpus, done: str) -> Index:
+def _whole_index(corpus: Corpus) -> Index:
     if not isinstance(corpus.blocks, FileBlocks) or not corpus.kept.all():
-        raise ValueError(f"Only whole corpora of files can be {done}.")
+        raise ValueError("Only whole corpora of files can be joined.")
     return Index(tuple(corpus.input_format.split(", ")), corpus.blocks, corpus.table)
 
 
@@ -199,18 +196,19 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     """
     if not isinstance(corpus.blocks, FileBlocks):
         return corpus
-    index_path, path = _copy_paths(corpus.fingerprint, cache_dir)
+    name = f"held-out-{corpus.fingerprint}"
+    index_path = corpus_index.index_path(cache_dir, name)
     known = corpus_index.load_index(index_path)
     if known is None:
+        path = os.path.join(cache_dir, f"{name}.txt")
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
         blocks = tf.data.Dataset.range(corpus.num_blocks)
         read = blocks.map(
             tf.autograph.experimental.do_not_convert(corpus.read_documents), tf.data.AUTOTUNE
         )
-        lengths = corpus_cache.write_documents(path, iter(read))
-        sizes = np.array(lengths, np.int64)
-        blocks = FileBlocks(
+        sizes = np.array(corpus_cache.write_documents(path, iter(read)), np.int64)
+        written = FileBlocks(
             files=(path,),
             file_sizes=np.array([sizes.sum()]),
             file_is_gzip=np.array([False]),
@@ -220,46 +218,14 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             stored=sizes,
             lengths=sizes,
         )
-        formats = tuple(corpus.input_format.split(", "))
         table = DocumentTable(
             np.concatenate([[0], np.cumsum(corpus.documents_per_block, dtype=np.int64)]),
             corpus.table.num_bytes[corpus.kept],
             corpus.table.fingerprints[corpus.kept],
         )
-        known = Index(formats, blocks, table)
+        known = Index(tuple(corpus.input_format.split(", ")), written, table)
         corpus_index.save_index(index_path, known)
-    copy = _corpus(", ".join(known.formats), len(known.blocks.files), known.blocks, known.table)
-    return copy if copy.fingerprint == corpus.fingerprint else corpus
-
-
-def _copy_paths(fingerprint: str, cache_dir: str) -> tuple[str, str]:
-    """Where the index of a corpus' copy is, and the copy."""
-    name = f"held-out-{fingerprint}"
-    return corpus_index.index_path(cache_dir, name), os.path.join(cache_dir, f"{name}.txt")
-
-
-def save_part(corpus: Corpus, first: int, last: int, path: str) -> None:
-    """Writes a file that says where some blocks of a corpus of files are, for ``load_part``.
-
-    The blocks are those from ``first`` to before ``last``. The file holds none of their text, and
-    is small: another process, on any machine that sees the corpus' files, reads only these blocks.
-    """
-    part = corpus_index.part_of(_whole_index(corpus, "saved"), first, last)
-    corpus_index.save_index(path, part)
-
-
-def load_part(path: str) -> Corpus:
-    """Opens the blocks that ``save_part`` wrote down, as a corpus of their own.
-
-    A ``ValueError`` says that one of their files is gone or has another size.
-    """
-    index = corpus_index.load_index(path)
-    if index is None:
-        raise ValueError(
-            f"A file of the corpus is gone or was changed since {path} was written: start again "
-            "with files that stay as they are."
-        )
-    return _corpus(", ".join(index.formats), len(index.blocks.files), index.blocks, index.table)
+    return _corpus(", ".join(known.formats), len(known.blocks.files), known.blocks, known.table)
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:
@@ -313,10 +279,9 @@ def _open_files(
     cache_dir: str | None,
     progress: Progress | None,
     label: str | None = None,
-    inputs: Sequence[str] = (),
 ) -> Corpus:
     """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
-    index = corpus_index.open_index(files, reading, cache_dir, progress, inputs)
+    index = corpus_index.open_index(files, reading, cache_dir, progress)
     shown = label or ", ".join(index.formats)
     if not len(index.table.num_bytes):
         names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")

@@ -47,39 +47,6 @@ def test_links_that_lead_round_are_walked_once(folder):
     ]
 
 
-def sample(path, count=1):
-    return corpus_files.sample_file(str(path), corpus_files.sample_piece(count))
-
-
-def test_a_sample_is_of_all_of_a_small_file_and_of_a_large_ones_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "_SAMPLE_BYTES", 64)
-    monkeypatch.setattr(corpus_files, "_SMALLEST_SAMPLE", 32)
-    path = tmp_path / "a"
-
-    def samples(size):
-        """How many bytes make a difference: pieces are of 4 bytes, 16 of them."""
-        digests = set()
-        for changed in range(size):
-            path.write_bytes(b"a" * changed + b"b" + b"a" * (size - changed - 1))
-            digests.add(sample(path))
-        path.write_bytes(b"a" * size)
-        return len(digests - {sample(path)})
-
-    assert [samples(size) for size in (1, 3, 63, 64, 80)] == [1, 3, 63, 64, 64]
-    assert sample("gs://bucket/a") == ""
-
-
-def test_samples_stay_as_files_are_added_up_to_a_power_of_two(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "_SAMPLE_BYTES", 1024)
-    monkeypatch.setattr(corpus_files, "_SMALLEST_SAMPLE", 128)
-    path = tmp_path / "a"
-    path.write_bytes(bytes(range(256)) * 8)
-    samples = [sample(path, count) for count in range(1, 18)]
-    # 1024 bytes of one file, 512 of each of two, 256 of each of four, 128 of each of more.
-    groups = [0, 1, 2, 2] + [3] * 13
-    assert [list(dict.fromkeys(samples)).index(sample) for sample in samples] == groups
-
-
 def test_a_path_with_a_globs_characters_is_a_path(folder):
     (folder / "x[1].txt").write_text("x")
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]

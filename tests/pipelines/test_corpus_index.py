@@ -1,4 +1,4 @@
-"""An index: made of files in parallel, saved file by file, read by later versions and by others."""
+"""An index: made of files in parallel, saved, read by later versions and by others."""
 
 import concurrent.futures
 import gzip
@@ -15,7 +15,6 @@ from bert_tf.pipelines import (
     corpus,
     corpus_files,
     corpus_index,
-    kept_files,
     sources,
     text_bytes,
 )
@@ -115,57 +114,16 @@ def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
     assert order[0] != GOOGLE.encode()[: len(order[0])]
 
 
-def test_a_killed_run_goes_on_with_the_files_that_were_done(folder, tmp_path, monkeypatch):
-    expected = open_index(folder, tmp_path / "other")
-    monkeypatch.setattr(corpus_index, "_NUM_READERS", 1)
-    monkeypatch.setattr(kept_files, "SAVE_SECONDS", 0)
-    index_of = corpus_index._Making.index_of
-    read, resumed = [], []
-
-    def until_the_third(making, source, kind):
-        read.append(os.path.basename(source.path))
-        if len(read) >= 3 and not resumed:
-            raise KeyboardInterrupt
-        return index_of(making, source, kind)
-
-    monkeypatch.setattr(corpus_index._Making, "index_of", until_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        open_index(folder, tmp_path / "cache")
-    assert read[:3] == ["1.txt", "2.txt.gz", "3.txt.gz"]
-    resumed.append(True)
-    read.clear()
-    calls = []
-    index = open_index(folder, tmp_path / "cache", progress=lambda *done: calls.append(done))
-    assert read == ["3.txt.gz", "4.jsonl", "5.jsonl.gz"]
-    np.testing.assert_array_equal(index.table.fingerprints, expected.table.fingerprints)
-    sizes = [path.stat().st_size for path in sorted(folder.iterdir())]
-    assert calls[0] == (sum(sizes[:2]), sum(sizes)) and calls[-1] == (sum(sizes), sum(sizes))
-    # The whole is read as one now, and a new file does not make the others be read.
-    read.clear()
-    assert_equal(open_index(folder, tmp_path / "cache"), index)
-    (folder / "6.txt").write_text("Another.\n")
-    open_index(folder, tmp_path / "cache")
-    assert read == ["6.txt"]
-
-
 @pytest.fixture
 def read(monkeypatch):
-    """The names of the files that are read: samples, first lines and text."""
-    names, sample, open_file = [], kept_files.sample_file, text_bytes.open_bytes
+    """The names of the files that are read."""
+    names, open_file = [], text_bytes.open_bytes
 
     def counted(path):
         if "/cache/" not in path:
             names.append(os.path.basename(path))
         return open_file(path)
 
-    monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)  # what was written just now is settled
-    monkeypatch.setattr(
-        kept_files,
-        "sample_file",
-        lambda path, piece: (
-            names.append(f"sample of {os.path.basename(path)}") or sample(path, piece)
-        ),
-    )
     monkeypatch.setattr(text_bytes, "open_bytes", counted)
     return names
 
@@ -178,24 +136,22 @@ def _behind_its_time(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    "change",
     [
-        (_behind_its_time, {"1.txt", "sample of 1.txt"}),
-        (lambda folder: (folder / "2.txt.gz").unlink(), set()),
-        (lambda folder: (folder / "0.txt").write_text("New.\n"), {"0.txt", "sample of 0.txt"}),
-        (lambda folder: (folder / "1.txt").chmod(0o600), {"sample of 1.txt"}),
+        _behind_its_time,
+        lambda folder: (folder / "2.txt.gz").unlink(),
+        lambda folder: (folder / "0.txt").write_text("New.\n"),
     ],
-    ids=["content", "gone", "new", "mode"],
+    ids=["content", "gone", "new"],
 )
-def test_what_changed_alone_is_read_again(folder, tmp_path, read, change, expected):
-    open_index(folder, tmp_path / "cache")
-    change(folder)
+def test_an_index_is_of_the_files_as_they_are(folder, tmp_path, read, change):
+    first = open_index(folder, tmp_path / "cache")
     read.clear()
-    index = open_index(folder, tmp_path / "cache")
-    assert set(read) == expected
-    read.clear()
-    assert_equal(open_index(folder, tmp_path / "cache"), index)
+    assert_equal(open_index(folder, tmp_path / "cache"), first)
     assert not read
+    change(folder)
+    index = open_index(folder, tmp_path / "cache")
+    assert set(read) == {path.name for path in folder.iterdir()}
     fresh = open_index(folder, tmp_path / "other" / "cache")
     assert_equal(index, fresh, but_for=("files",))
 
@@ -214,7 +170,7 @@ def test_processes_may_make_an_index_at_once(folder, tmp_path):
     for index in made:
         assert_equal(index, made[0])
     names = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert not [name for name in names if name.endswith(".tmp")] and len(names) == 2 + 3
+    assert not [name for name in names if name.endswith(".tmp")] and len(names) == 1 + 3
 
 
 def test_an_error_stops_all_and_leaves_nothing_half(folder, tmp_path):
@@ -263,8 +219,8 @@ def test_fingerprints_stay_the_same_for_ever():
 
 def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
     path, text = tmp_path / "index.npz", tmp_path / "a.txt"
-    look = kept_files.Look(corpus_files.find_files(str(text)))
-    corpus_index.save_index(str(path), index, look)
+    files = corpus_files.find_files(str(text))
+    corpus_index.save_index(str(path), index)
     data = path.read_bytes()
     for damaged in (data[:-30], data[:100], b"", b"nonsense"):
         path.write_bytes(damaged)
@@ -275,7 +231,7 @@ def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
         change()
         assert corpus_index.load_index(str(path)) is None
         # What has just been looked at is not looked at again.
-        assert corpus_index.load_index(str(path), look) is not None
+        assert corpus_index.load_index(str(path), files) is not None
 
 
 def test_what_is_packed_is_found_beside_an_index_that_moved(tmp_path):

@@ -1,4 +1,4 @@
-"""Where records begin is found once, kept, and read again of those files alone that changed."""
+"""Where records begin is found once, kept, and found again where a file has changed."""
 
 import io
 import os
@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_tf.pipelines import kept_files, record_files
+from bert_tf.pipelines import record_files
 from bert_tf.pipelines.record_files import open_records
 from bert_tf.pipelines.tfrecords import write_tfrecords
 from tests.pipelines.test_tfrecords import P, S, _batch, _rows
@@ -18,8 +18,6 @@ from tests.pipelines.test_tfrecords import P, S, _batch, _rows
 def folder(tmp_path, monkeypatch):
     """Files of 7, 7 and 6 rows, in blocks of three."""
     monkeypatch.setattr(record_files, "_RECORDS_PER_BLOCK", 3)
-    # Files that were written just now count as settled.
-    monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)
     folder = tmp_path / "records"
     write_tfrecords([_batch(0, 20)], [str(folder / name) for name in "abc"])
     return folder
@@ -27,19 +25,14 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The names of the files that were read, in their whole or for a sample."""
-    names, find, sample = [], record_files._find, kept_files.sample_file
+    """The names of the files that were read."""
+    names, find = [], record_files._find
 
     def counted(file):
         names.append(os.path.basename(file.path))
         return find(file)
 
-    def counted_sample(path, piece):
-        names.append(f"sample of {os.path.basename(path)}")
-        return sample(path, piece)
-
     monkeypatch.setattr(record_files, "_find", counted)
-    monkeypatch.setattr(kept_files, "sample_file", counted_sample)
     return names
 
 
@@ -66,7 +59,7 @@ def test_blocks(folder):
 
 def test_nothing_is_read_the_second_time(folder, tmp_path, read):
     first = opened(folder, tmp_path / "cache")
-    assert sorted(read) == ["a", "b", "c", "sample of a", "sample of b", "sample of c"]
+    assert sorted(read) == ["a", "b", "c"]
     read.clear()
     assert_equal(opened(folder, tmp_path / "cache"), first)
     assert not read
@@ -87,43 +80,19 @@ def _rewrite(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    "change",
     [
-        (lambda folder: _rewrite(folder / "b"), ["b"]),
-        (lambda folder: write_tfrecords([_batch(50, 9)], str(folder / "bb")), ["bb"]),
-        (lambda folder: (folder / "b").unlink(), []),
-        (lambda folder: (folder / "b").rename(folder / "d"), ["d"]),
+        lambda folder: _rewrite(folder / "b"),
+        lambda folder: write_tfrecords([_batch(50, 9)], str(folder / "bb")),
+        lambda folder: (folder / "b").unlink(),
+        lambda folder: (folder / "b").rename(folder / "d"),
     ],
     ids=["content", "new", "gone", "name"],
 )
-def test_what_changed_alone_is_read_again(folder, tmp_path, read, change, expected):
+def test_what_changed_is_read_again(folder, tmp_path, change):
     opened(folder, tmp_path / "cache")
     change(folder)
-    read.clear()
-    again = opened(folder, tmp_path / "cache")
-    assert [name for name in read if len(name) < 3] == expected
-    assert_equal(again, opened(folder))
-    read.clear()
-    opened(folder, tmp_path / "cache")
-    assert not read
-
-
-def test_a_killed_process_has_kept_what_it_found(folder, tmp_path, read, monkeypatch):
-    monkeypatch.setattr(kept_files, "SAVE_SECONDS", 0)
-    find = record_files._find
-
-    def killed(file):
-        if file.path.endswith("c"):
-            raise KeyboardInterrupt
-        return find(file)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(record_files, "_find", killed)
-        with pytest.raises(KeyboardInterrupt):
-            opened(folder, tmp_path / "cache")
-    read.clear()
-    opened(folder, tmp_path / "cache")
-    assert read == ["c", "sample of c"]
+    assert_equal(opened(folder, tmp_path / "cache"), opened(folder))
 
 
 def _zipped(data, compression=zipfile.ZIP_STORED, **members):
@@ -158,8 +127,6 @@ def _huge():
         lambda data: _zipped(data, counts=_huge()),
         lambda data: _zipped(data, offsets=_array([0] * 7 + [10**9])),
         lambda data: _zipped(data, values=_array([[1, 2]] * 3)),
-        lambda data: _zipped(data, sizes=_array([1])),
-        lambda data: _zipped(data, names=_array([b"a"], "S1")),
     ],
 )
 def test_what_is_damaged_is_made_anew(folder, tmp_path, read, damage):
@@ -168,7 +135,7 @@ def test_what_is_damaged_is_made_anew(folder, tmp_path, read, damage):
     index.write_bytes(damage(index.read_bytes()))
     read.clear()
     assert_equal(opened(folder, tmp_path / "cache"), first)
-    assert read[:3] == ["a", "b", "c"]
+    assert sorted(read) == ["a", "b", "c"]
 
 
 def test_what_is_kept_is_of_the_files_not_of_the_lengths_that_are_asked_for(folder, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pipelines import kept_files, record_files
+from bert_tf.pipelines import record_files
 from bert_tf.pipelines.tfrecords import write_tfrecords
 from bert_tf.pretraining.data import open_data
 from bert_tf.pretraining.run import _open_inputs
@@ -106,7 +106,6 @@ def test_a_recipes_pieces_are_no_more_than_a_config_has_room_for(inputs, tmp_pat
 
 @pytest.mark.parametrize("eval_input", [False, True])
 def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypatch, eval_input):
-    monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "a-2", "b-1")])
     settings = PretrainingSettings(
         model_dir=str(tmp_path / "run"),
@@ -121,7 +120,6 @@ def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypat
     # Another process finds nothing itself.
     record_files._open.cache_clear()
     monkeypatch.setattr(record_files, "_find", None)
-    monkeypatch.setattr(kept_files, "sample_file", None)
     before = sorted(os.listdir(run.corpus))
     worker = open_data(settings, RunDirectory(settings.model_dir, is_chief=False))
     assert worker.fingerprints == chief.fingerprints
