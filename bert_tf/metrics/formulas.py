@@ -1,11 +1,10 @@
-"""Metrics of classes (accuracy, F1, Matthews correlation) and of numbers (correlations, R squared).
+"""Metrics of classes (F1, Matthews correlation) and of numbers (correlations, R squared).
 
 All are computed in NumPy float64 over a whole data set, not averaged over batches. ``labels`` are
-the true class ids or numbers and ``predictions`` the model's, in that order everywhere: ids are
-integers or bools, numbers are finite; both are of one shape, (N,) where nothing else is said, N at
-least 1, or a ``ValueError`` says what they are. Where a definition divides by zero the result is
-0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares as having
-learned nothing, and its result can be written as JSON, which has no NaN.
+the true class ids or numbers and ``predictions`` the model's, in that order everywhere, (N,) each,
+N at least 1; a number that is not finite is refused. Where a definition divides by zero the result
+is 0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares as
+having learned nothing, and its result can be written as JSON, which has no NaN.
 """
 
 import dataclasses
@@ -85,29 +84,19 @@ def total(scores: Iterable[ClassScore]) -> ClassScore:
     return ClassScore(*(sum(column) for column in zip((0, 0, 0), *counts, strict=True)))
 
 
-def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """The share of predictions that are right, 0.0 to 1.0."""
-    true, predicted = _check_ids(labels, predictions)
-    return float(np.mean(true == predicted))
-
-
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """F1 of class 1 against class 0, as MRPC and QQP report it: 2 TP / (2 TP + FP + FN).
 
-    0.0 where class 1 is neither true nor predicted anywhere; ids other than 0 and 1 are refused.
+    0.0 where class 1 is neither true nor predicted anywhere.
     """
-    true, predicted = _check_ids(labels, predictions)
-    for name, values in (("labels", true), ("predictions", predicted)):
-        others = values[(values != 0) & (values != 1)]
-        if others.size:
-            raise ValueError(f"F1 expects 0 and 1 in {name}, got {others[0]}.")
+    true, predicted = _ids(labels, predictions)
     positives = int(true.sum() + predicted.sum())  # 2 TP + FP + FN
     return float(2 * (true & predicted).sum() / max(positives, 1))
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The mean F1 of the classes that are true or predicted somewhere."""
-    true, predicted = _check_ids(labels, predictions)
+    true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     # 2 TP + FP + FN of each class, which is never 0: there may be too many for a column each.
     positives = np.bincount(ids)
@@ -122,7 +111,7 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     correlation coefficient", 2004), which equals Matthews' for two. 0.0 where all labels or all
     predictions are of one class.
     """
-    true, predicted = _check_ids(labels, predictions)
+    true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     counts = confusion_matrix(ids[: true.size], ids[true.size :], classes.size).astype(np.float64)
     rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
@@ -135,33 +124,13 @@ def confusion_matrix(
     labels: ArrayLike, predictions: ArrayLike, num_classes: int
 ) -> NDArray[np.int64]:
     """Counts, (num_classes, num_classes) int64: row i, column j is how many of i are called j."""
-    true, predicted = _check_ids(labels, predictions)
-    for name, ids in (("labels", true), ("predictions", predicted)):
-        if ids.min() < 0 or ids.max() >= num_classes:
-            raise ValueError(
-                f"{name} are class ids from 0 to {num_classes - 1}, got {ids.min()} to {ids.max()}."
-            )
+    true, predicted = _ids(labels, predictions)
     pairs = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
     return pairs.reshape(num_classes, num_classes).astype(np.int64)
 
 
-def _check_ids(
-    labels: ArrayLike, predictions: ArrayLike
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    true, predicted = np.asarray(labels), np.asarray(predictions)
-    _check_shapes(true, predicted)
-    for name, values in (("labels", true), ("predictions", predicted)):
-        if values.dtype.kind not in "iub":
-            raise ValueError(f"{name} are integers, got {values.dtype}.")
-    return true.astype(np.int64), predicted.astype(np.int64)
-
-
-def _check_shapes(true: NDArray[Any], predicted: NDArray[Any]) -> None:
-    if true.shape != predicted.shape or true.ndim != 1 or not true.size:
-        raise ValueError(
-            f"labels and predictions are of one shape (N,) with at least one entry, got "
-            f"{true.shape} and {predicted.shape}."
-        )
+def _ids(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.int64]]:
+    return [np.asarray(ids).astype(np.int64) for ids in (labels, predictions)]
 
 
 # === Numbers ===
@@ -214,7 +183,6 @@ def _check_numbers(
     labels: ArrayLike, predictions: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
-    _check_shapes(true, predicted)
     for name, values in (("labels", true), ("predictions", predicted)):
         wrong: NDArray[Any] = np.flatnonzero(~np.isfinite(values))
         if wrong.size:

@@ -162,13 +162,8 @@ def _must_end(tag: str, scheme: Scheme) -> str:
     return f"in {scheme} an entity ends with {_LAST[scheme]}-{kind} or is {_SINGLE[scheme]}-{kind}"
 
 
-def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Writes the entities of one sequence as tags of a scheme, whichever they were in."""
-    return convert_all([tags], scheme)[0]
-
-
 def convert_all(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
-    """Writes the entities of each sequence, as ``convert_tags`` does of one."""
+    """Writes the entities of each sequence as tags of a scheme, whichever they were in."""
     entities = find_all(sequences)
     return [_spell(len(tags), e, scheme) for tags, e in zip(sequences, entities, strict=True)]
 

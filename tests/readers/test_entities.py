@@ -8,7 +8,6 @@ from bert_tf.readers.entities import (
     SCHEMES,
     Entity,
     convert_all,
-    convert_tags,
     find_all,
     find_entities,
     find_fault,
@@ -144,7 +143,7 @@ def test_every_scheme_spells_the_same_entities():
         assert convert_all(converted, "IOB2") == true
         for tags in converted:
             assert find_fault(tags, scheme) is None
-    written = convert_tags(["B-X", "I-X", "I-X", "O", "B-X"], "BILOU")
+    written = convert_all([["B-X", "I-X", "I-X", "O", "B-X"]], "BILOU")[0]
     assert written == ["B-X", "I-X", "L-X", "O", "U-X"]
 
 
@@ -174,8 +173,8 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
     seqeval = pytest.importorskip("seqeval.scheme")
     metrics = pytest.importorskip("seqeval.metrics")
     scheme = {"BIOES": seqeval.IOBES, "BILOU": seqeval.BILOU}[form]
-    true = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed)]
-    other = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed + 9)]
+    true = convert_all([_written(parts, "IOB2") for parts in _random_entities(seed)], form)
+    other = convert_all([_written(parts, "IOB2") for parts in _random_entities(seed + 9)], form)
     predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
     valid = convert_all(predicted, form)
     ours = entity_scores(true, valid).overall
