@@ -29,12 +29,6 @@ def is_checkpoint(path: str) -> bool:
     return _version(path) is not None
 
 
-def is_foreign(path: str) -> bool:
-    """Whether a path is a SavedModel that another program wrote."""
-    is_own = is_file(os.path.join(path, _DESCRIBED, DESCRIPTION))
-    return is_file(os.path.join(path, _GRAPH)) and not is_own
-
-
 def _version(path: str) -> str | None:
     """The directory of the newest version."""
     if not tf.io.gfile.isdir(path):

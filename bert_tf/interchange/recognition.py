@@ -37,10 +37,10 @@ _MAY_BE_PICKLED = (hugging_face, sentence_transformers)
 def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) -> Checkpoint:
     """Opens a checkpoint of any format that this library reads, no further than names and shapes.
 
-    The path and ``allow_pickle`` are ``bert_tf.load``'s; it may also be an HDF5 file, an object
-    checkpoint or a SavedModel of Keras 2 that holds a BERT of transformers', with the
-    ``config.json`` beside it. Reading a tensor raises ``ValueError`` where the file is damaged, or
-    a value is infinite or no number: no model computes with such a weight.
+    The path and ``allow_pickle`` are ``bert_tf.load``'s; it may also be an HDF5 file of Keras 2
+    that holds a BERT of transformers', with the ``config.json`` beside it. Reading a tensor
+    raises ``ValueError`` where the file is damaged, or a value is infinite or no number: no model
+    computes with such a weight.
     """
     if not isinstance(path, str | os.PathLike):
         raise ValueError(

@@ -41,9 +41,19 @@ class Inference:
         return found
 
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
-        """``batch_outputs`` of every example, as many at once as there are rows in a batch."""
-        size = max(self.batch_size // examples.rows_each, 1)
-        return batch_outputs(self.model, examples, size)
+        """Runs the model without dropout on every example, the longest first.
+
+        The model is traced once, for batches of any size and length and for later calls; one batch
+        is in memory at a time. Yields a batch's features, ``example_index`` among them, and what
+        was found for it, where 0 stands for what is not finite: a diverged model is evaluated like
+        others.
+        """
+        batches, spec = _batches(examples, max(self.batch_size // examples.rows_each, 1))
+        step = traced_step(self.model, _rows_and_outputs, spec)
+        for batch in batches:
+            rows, outputs = step(batch)
+            numbers = np.nan_to_num(outputs.numpy())
+            yield {key: value.numpy() for key, value in rows.items()}, numbers
 
     def in_order(
         self, examples: Examples, update: Callable[[int], None] = lambda done: None
@@ -56,28 +66,6 @@ class Inference:
             done += len(outputs)
             update(done)
         return np.concatenate(found)[np.argsort(np.concatenate(places))]
-
-
-def batch_outputs(
-    model: Any,
-    examples: Examples,
-    batch_size: int,
-    read: Callable[[Any, Any], tf.Tensor] | None = None,
-) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
-    """Runs a model without dropout on every example, the longest first.
-
-    ``read`` takes the model and a batch's features, and gives one tensor with a row for each of the
-    batch's; by default it is ``outputs_of``. The model is traced once, for batches of any size and
-    length and for later calls; one batch is in memory at a time. Yields a batch's features,
-    ``example_index`` among them, and what was read for it, where 0 stands for what is not finite: a
-    diverged model is evaluated like others.
-    """
-    batches, spec = _batches(examples, batch_size)
-    step = traced_step(model, _rows_and_output, spec, read or _predicted)
-    for batch in batches:
-        rows, outputs = step(batch)
-        numbers = np.nan_to_num(outputs.numpy())
-        yield {key: value.numpy() for key, value in rows.items()}, numbers
 
 
 def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
@@ -98,12 +86,8 @@ def _spec(part: tf.Tensor, width: int) -> tf.TensorSpec:
     return tf.TensorSpec([None, *sizes], part.dtype)
 
 
-def _rows_and_output(model: Any, rows: Any, read: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    return rows, read(model, rows)
-
-
-def _predicted(model: BertModel, rows: Any) -> Any:
-    return outputs_of(model, rows, training=False)
+def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
+    return rows, outputs_of(model, rows, training=False)
 
 
 def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:

@@ -1,7 +1,4 @@
-"""``pipeline``: texts in, answers out, in the form of transformers' records.
-
-The model is run as ``bert_tf.Predictor`` runs it (``tasks.inference``), and ``heads.classes`` makes
-probabilities of its logits. What is here is what transformers (4.46, ``pipelines/``) says of them.
+"""``pipeline``: texts in, answers out, in the form of transformers' (4.46) records.
 
 Letters: B batch, S sequence, C classes, M masks of a row, V vocabulary, H hidden.
 """
@@ -10,49 +7,38 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import features
 from bert_tf.heads import classes
-from bert_tf.heads.entities import Labels, join_words
 from bert_tf.interchange import hugging_face
-from bert_tf.pipelines.columns import row_examples
-from bert_tf.tasks.inference import batch_outputs
 
 from . import auto
 from .encoding import BatchEncoding
-from .inputs import TENSORS
 
 _LOGGER = logging.getLogger("bert_tf")
-Answer = dict[str, Any]
+# A text's rows, and what makes its answer of the numbers that the model has for each.
+Asked = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
 _TEXTS_AT_ONCE = 256
-# The column of the tokens to guess.
-_IS_MASK = "is_mask"
-
-
-class Asked(NamedTuple):
-    """A text's rows, and what makes its answer of the numbers that the model has for each."""
-
-    rows: BatchEncoding
-    answer: Callable[[list[np.ndarray]], Any]
+# What says on which machine, and with which library, a model runs.
+_WITHOUT_MEANING = (
+    *("framework", "device", "device_map", "torch_dtype", "num_workers"),
+    *("use_fast", "feature_extractor", "model_kwargs", "token", "trust_remote_code"),
+)
 
 
 class Pipeline:
     """A model and its tokenizer, called on texts; options of a call win over those given here.
 
-    Of all pipelines ``batch_size`` is an option: so many rows are computed at once.
+    ``batch_size`` rows are computed at once; options without a name are the tokenizer's.
     """
 
-    #: The class of ``auto`` that loads a model by its name.
     auto_class = "TFAutoModel"
     #: The model of the hub that answers where none is given, as there; "": there is none.
     default_model = "distilbert/distilbert-base-cased"
-    #: The option that says how long a row may be.
     length_option = "max_length"
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
@@ -62,83 +48,65 @@ class Pipeline:
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
-        one = _is_one(inputs)
+        one = isinstance(inputs, str | Mapping) or not hasattr(inputs, "__iter__")
         found = self.answers([inputs] if one else inputs, **{**self.options, **options})
         return found[0] if one else found
 
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
         """The answers to texts, in order."""
-        asked, found = (self._asked(text, options) for text in texts), []
-        while part := list(itertools.islice(asked, _TEXTS_AT_ONCE)):
-            numbers = iter(self._numbers([one.rows for one in part], batch_size))
-            found += [one.answer([next(numbers) for _ in one.rows["input_ids"]]) for one in part]
+        texts, found = iter(texts), []
+        while part := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
+            asked = [self.ask(text, **options) for text in part]
+            numbers = iter(self._numbers([rows for rows, _ in asked], batch_size))
+            found += [answer([next(numbers) for _ in rows["input_ids"]]) for rows, answer in asked]
         return found
 
     def ask(self, text: Any, **options: Any) -> Asked:
-        """What the model is to be run on for a text; options without a name are the tokenizer's."""
+        """What the model is to be run on for a text."""
         raise NotImplementedError
 
-    def _asked(self, text: Any, options: Mapping[str, Any]) -> Asked:
-        """What ``ask`` gives, whose rows are no longer than the model has positions."""
-        asked = self.ask(text, **options)
-        longest, most = max(map(len, asked.rows["input_ids"])), self._positions
-        if longest > most:
-            raise ValueError(
-                f"The text {text!r:.60} is {longest} tokens, and the model has {most} positions: "
-                f"give {self.length_option}={most}, which cuts it."
-            )
-        return asked
-
-    @property
-    def _positions(self) -> int:
-        positions: int = self.model.config.max_position_embeddings
-        return positions
-
-    @staticmethod
-    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+    def read(self, rows: Mapping[str, Any]) -> Any:
         """What is read of the model for a batch of rows: its logits."""
-        return _outputs(model, rows).logits
+        return self.model(rows).logits
 
     def _numbers(self, rows: Sequence[BatchEncoding], batch_size: int) -> list[np.ndarray]:
         """What is read of the model for each row, with what is read of its padding behind it."""
-
-        def column(name: str) -> np.ndarray:
-            return np.concatenate([ids for some in rows for ids in some[name]]).astype(np.int32)
-
         names = self.tokenizer.model_input_names
-        columns = {name: (column(name), 0) for name in names}
-        ids, _ = columns["input_ids"]
-        lengths = np.array([len(ids) for some in rows for ids in some["input_ids"]], np.int32)
-        columns |= {
-            "input_ids": (ids, self.tokenizer.pad_token_id),
-            _IS_MASK: ((ids == self.tokenizer.mask_token_id).astype(np.int32), 0),
-        }
-        examples = row_examples(lengths, columns, int(lengths.max()))
+        each = [
+            dict(zip(names, row, strict=True))
+            for some in rows
+            for row in zip(*(some[name] for name in names), strict=True)
+        ]
+        longest_first = sorted(range(len(each)), key=lambda at: -len(each[at]["input_ids"]))
+        longest = len(each[longest_first[0]]["input_ids"])
+        if longest > (most := self.model.config.max_position_embeddings):
+            raise ValueError(
+                f"A text is {longest} tokens, and the model has {most} positions: give "
+                f"{self.length_option}={most}, which cuts it."
+            )
         found: dict[int, np.ndarray] = {}
-        for batch, numbers in batch_outputs(self.model, examples, batch_size, self.read):
-            found.update(zip(batch[features.EXAMPLE_INDEX].tolist(), numbers, strict=True))
-        return [found[place] for place in range(len(lengths))]
+        for begin in range(0, len(each), batch_size):
+            places = longest_first[begin : begin + batch_size]
+            batch = self.tokenizer.pad([each[at] for at in places], return_tensors="tf")
+            found.update(zip(places, self.read(dict(batch)).numpy(), strict=True))
+        return [found[at] for at in range(len(each))]
 
 
-def _is_one(inputs: Any) -> bool:
-    """Whether it is one text or example; what is no list of them is one that ``ask`` refuses."""
-    goes_over = hasattr(inputs, "__iter__") or hasattr(inputs, "__getitem__")
-    return isinstance(inputs, str | Mapping) or not goes_over
-
-
-def _with_texts(example: Any, *names: str) -> Any:
-    """An example that is a dict with texts by these names."""
-    texts = example if isinstance(example, Mapping) else {}
-    if any(not isinstance(texts.get(name), str) for name in names):
+def _texts(example: Any, *names: str) -> list[str]:
+    """The texts of an example that is a dict with these names."""
+    found = [example.get(name) if isinstance(example, Mapping) else None for name in names]
+    if not all(isinstance(text, str) for text in found):
         raise ValueError(
             f"The pipeline was given {example!r:.100}: expected a dict whose texts are named "
             f"{' and '.join(map(repr, names))}."
         )
-    return example
+    return [str(text) for text in found]
 
 
-def _outputs(model: Any, rows: Mapping[str, Any]) -> Any:
-    return model({name: rows[name] for name in TENSORS if name in rows})
+def _one_of(name: str, value: str, known: Iterable[str]) -> str:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}.")
+    return value
 
 
 class TextClassificationPipeline(Pipeline):
@@ -153,53 +121,35 @@ class TextClassificationPipeline(Pipeline):
         return [found] if isinstance(inputs, str) and "top_k" not in options else found
 
     def ask(
-        self,
-        text: Any,
-        top_k: Any = "best",
-        return_all_scores: bool = False,
-        function_to_apply: str | None = None,
-        **options: Any,
+        self, text: Any, top_k: Any = "best", function_to_apply: str = "", **options: Any
     ) -> Asked:
         """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all."""
-        texts = [[text]]
-        if isinstance(text, Mapping):
-            pair = _with_texts(text, "text").get("text_pair")
-            texts = [[text["text"]]] if pair is None else [[text["text"]], [pair]]
-        if function_to_apply not in (None, *_FUNCTIONS):
-            raise ValueError(
-                f"function_to_apply is {function_to_apply!r}: expected one of "
-                f"{', '.join(_FUNCTIONS)}."
-            )
+        pair = text.get("text_pair") if isinstance(text, Mapping) else None
+        text = _texts(text, "text")[0] if isinstance(text, Mapping) else text
         config = self.model.config
+        function = function_to_apply or "softmax"
+        if not function_to_apply and config.problem_type == hugging_face.REGRESSION:
+            function = "none"
+        elif not function_to_apply and (
+            config.problem_type == hugging_face.SEVERAL_CLASSES or config.num_labels == 1
+        ):
+            function = "sigmoid"
+        apply = _FUNCTIONS[_one_of("function_to_apply", function, _FUNCTIONS)]
 
         def answer(rows: list[np.ndarray]) -> Any:
-            (logits,) = rows
-            function = function_to_apply or _function(config.problem_type, len(logits))
-            found = [
-                {"label": config.id2label[at], "score": float(score)}
-                for at, score in enumerate(np.asarray(_FUNCTIONS[function](logits)))
-            ]
-            if return_all_scores:
-                return found
+            scores = enumerate(np.asarray(apply(rows[0])))
+            found = [{"label": config.id2label[at], "score": float(it)} for at, it in scores]
             found.sort(key=lambda answer: answer["score"], reverse=True)
             return found[0] if top_k == "best" else found[:top_k]
 
-        return Asked(self.tokenizer(*texts, **options), answer)
+        return self.tokenizer([text], None if pair is None else [pair], **options), answer
 
 
-def _function(problem: str | None, count: int) -> str:
-    if problem == hugging_face.REGRESSION:
-        return "none"
-    return "sigmoid" if problem == hugging_face.SEVERAL_CLASSES or count == 1 else "softmax"
-
-
-_FUNCTIONS: Mapping[str, Callable[[np.ndarray], Any]] = MappingProxyType(
-    {
-        "none": lambda logits: logits,
-        "sigmoid": classes.probabilities_of_several,
-        "softmax": classes.probabilities,
-    }
-)
+_FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
+    "none": lambda logits: logits,
+    "sigmoid": classes.probabilities_of_several,
+    "softmax": classes.probabilities,
+}
 
 
 class TokenClassificationPipeline(Pipeline):
@@ -211,64 +161,47 @@ class TokenClassificationPipeline(Pipeline):
     def ask(
         self,
         text: str,
-        aggregation_strategy: str | None = None,
-        grouped_entities: bool = False,
+        aggregation_strategy: str = "none",
         ignore_labels: Sequence[str] = ("O",),
-        ignore_subwords: bool = False,
-        stride: int | None = None,
         **options: Any,
     ) -> Asked:
-        """Answers a dict for each entity.
+        """Answers a dict for each entity: of a token ``entity`` and ``index``, else its group.
 
-        Of a token ("none"): ``entity``, ``score``, ``index``, ``word``, ``start``, ``end``; of
-        tokens put together: ``entity_group``, ``score``, ``word``, ``start``, ``end``.
+        Both have ``score``, ``word``, ``start`` and ``end``.
         """
-        grouped = ("first" if ignore_subwords else "simple") if grouped_entities else "none"
-        strategy = aggregation_strategy or grouped
-        if stride is not None:
-            raise ValueError(
-                "The pipeline reads no text in windows, which stride would be of: cut texts that "
-                f"are longer than {self.tokenizer.model_max_length} tokens before."
-            )
-        if strategy not in _OF_WORD:
-            raise ValueError(
-                f"aggregation_strategy is {strategy!r}: expected one of {', '.join(_OF_WORD)}."
-            )
+        if options.get("stride"):
+            raise ValueError("No text is read in windows, as stride asks: cut long texts before.")
+        of_word = _OF_WORD[_one_of("aggregation_strategy", aggregation_strategy, _OF_WORD)]
         has_length = self.tokenizer.model_max_length < 10**6
         rows = self.tokenizer([text], truncation=has_length or None, **options)
 
-        def answer(logits: list[np.ndarray]) -> list[Answer]:
+        def answer(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = classes.probabilities(logits[0]).numpy()
-            words = self._words(row, strategy)
-            if not words:
-                return []
-            scores = np.array([_OF_WORD[strategy](probabilities[word]) for word in words])
-            best, shares = scores.argmax(-1), scores.max(-1, initial=0.0)
-            if strategy == "none":
-                found = [
-                    {"entity": names[int(label)], "score": share, "index": word[0]}
-                    for label, share, word in zip(best, shares, words, strict=True)
-                ]
-                places = words
-            else:
-                labels = _labels([names[at] for at in range(probabilities.shape[-1])])
-                groups = join_words(best, np.zeros_like(best), shares, labels)
-                spans = zip(groups.first.numpy(), groups.last.numpy(), strict=True)
-                places = [list(itertools.chain(*words[a : b + 1])) for a, b in spans]
-                found = [
-                    {"entity_group": kind.decode(), "score": score}
-                    for kind, score in zip(groups.types.numpy(), groups.scores.numpy(), strict=True)
-                ]
-            return [
-                {**one, **self._place(text, row, tokens)}
-                for one, tokens in zip(found, places, strict=True)
-                if next(iter(one.values())) not in ignore_labels
-            ]
+            groups: list[tuple[str, list[Any], list[int]]] = []  # label, probabilities, tokens
+            for word in self._words(row, whole=aggregation_strategy not in ("none", "simple")):
+                scores = of_word(probabilities[word])
+                label, share = names[int(scores.argmax())], scores.max()
+                is_more = bool(groups) and aggregation_strategy != "none"
+                if is_more and not label.startswith("B-") and _kind(label) == _kind(groups[-1][0]):
+                    groups[-1][1].append(share)
+                    groups[-1][2].extend(word)
+                else:
+                    groups.append((label, [share], word))
+            found = []
+            for label, shares, tokens in groups:
+                named: dict[str, Any] = {"entity": label, "index": tokens[0]}
+                if aggregation_strategy != "none":
+                    named = {"entity_group": label.split("-", 1)[-1]}
+                if next(iter(named.values())) not in ignore_labels:
+                    found.append(
+                        {**named, "score": np.mean(shares), **self._place(text, row, tokens)}
+                    )
+            return found
 
-        return Asked(rows, answer)
+        return rows, answer
 
-    def _words(self, row: Any, strategy: str) -> list[list[int]]:
+    def _words(self, row: Any, whole: bool) -> list[list[int]]:
         """The places of each word's tokens, or of each token alone."""
         words: list[list[int]] = []
         for at, token in enumerate(row.tokens):
@@ -276,46 +209,37 @@ class TokenClassificationPipeline(Pipeline):
                 continue
             start, end = row.offsets[at]
             is_piece = len(token) != end - start and row.ids[at] != self.tokenizer.unk_token_id
-            if is_piece and words and strategy not in ("none", "simple"):
+            if is_piece and words and whole:
                 words[-1].append(at)
             else:
                 words.append([at])
         return words
 
-    def _place(self, text: str, row: Any, tokens: list[int]) -> Answer:
+    def _place(self, text: str, row: Any, tokens: list[int]) -> dict[str, Any]:
         """The text of tokens, with its own for one that is [UNK], and where it is."""
-        offsets = [row.offsets[at] for at in tokens]
+        (start, _), (_, end) = row.offsets[tokens[0]], row.offsets[tokens[-1]]
         unknown = self.tokenizer.unk_token_id
         words = [
-            text[start:end] if row.ids[at] == unknown else row.tokens[at]
-            for at, (start, end) in zip(tokens, offsets, strict=True)
+            text[slice(*row.offsets[at])] if row.ids[at] == unknown else row.tokens[at]
+            for at in tokens
         ]
         word = self.tokenizer.convert_tokens_to_string(words)
-        return {"word": word, "start": offsets[0][0], "end": offsets[-1][1]}
+        return {"word": word, "start": start, "end": end}
 
 
 NerPipeline = TokenClassificationPipeline
 
 
+def _kind(label: str) -> str:
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
 # Of the probabilities of a word's tokens, (T, C), those of the word.
-_OF_WORD: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {
-        **dict.fromkeys(("none", "simple", "first"), lambda tokens: tokens[0]),
-        "max": lambda tokens: tokens[tokens.max(1).argmax()],
-        "average": lambda tokens: tokens.mean(0),
-    }
-)
-
-
-def _labels(names: Sequence[str]) -> Labels:
-    """What labels mean there: ``B-`` begins an entity, and every label has a type, O among them."""
-    kinds = [name[2:] if name.startswith(("B-", "I-")) else name for name in names]
-    return Labels(
-        [name.split("-", 1)[-1] for name in names],
-        [kinds.index(kind) for kind in kinds],
-        [name.startswith("B-") for name in names],
-        [False] * len(names),
-    )
+_OF_WORD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    **dict.fromkeys(("none", "simple", "first"), lambda tokens: tokens[0]),
+    "max": lambda tokens: tokens[tokens.max(1).argmax()],
+    "average": lambda tokens: tokens.mean(0),
+}
 
 
 class FillMaskPipeline(Pipeline):
@@ -329,55 +253,44 @@ class FillMaskPipeline(Pipeline):
         found = super().__call__(inputs, **options)
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
-    @staticmethod
-    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+    def read(self, rows: Mapping[str, Any]) -> Any:
         """The logits of the masks, (B, M, V), those of each row first."""
-        states = _outputs(model.base_model, rows).last_hidden_state
+        states = self.model.base_model(rows).last_hidden_state
         columns = tf.broadcast_to(tf.range(tf.shape(states)[1]), tf.shape(states)[:2])
-        masks = tf.ragged.boolean_mask(columns, rows[_IS_MASK] > 0).to_tensor()
-        return model.mlm(states, masks, training=False)
+        is_mask = rows["input_ids"] == self.tokenizer.mask_token_id
+        masks = tf.ragged.boolean_mask(columns, is_mask).to_tensor()
+        return self.model.mlm(states, masks, training=False)
 
     def ask(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Asked:
         """Answers ``score``, ``token``, ``token_str``, ``sequence``; of several masks, lists."""
-        rows = self.tokenizer([text], **options)
+        tokenizer = self.tokenizer
+        rows = tokenizer([text], **options)
         ids = np.array(rows["input_ids"][0])
-        masks = np.flatnonzero(ids == self.tokenizer.mask_token_id)
-        if not len(masks):
-            raise ValueError(
-                f"No {self.tokenizer.mask_token} in {text!r}: expected one or more to fill."
-            )
-        wanted = [targets] if isinstance(targets, str) else targets
-        if wanted is not None:
-            words, parts = self.tokenizer.get_vocab(), self.tokenizer.tokenize
-            # Of a word that is no token, the first one of its tokens.
-            wanted = [it for w in wanted for it in ([w] if w in words else parts(w)[:1])]
-        if wanted is not None and not len(wanted):
-            raise ValueError("targets is empty: expected one or more tokens, or None for all.")
-        one = len(masks) == 1
+        masks = np.flatnonzero(ids == tokenizer.mask_token_id).tolist()
+        if not masks:
+            raise ValueError(f"No {tokenizer.mask_token} in {text!r}: expected one or more.")
+        words, parts = tokenizer.get_vocab(), tokenizer.tokenize
+        targets = [targets] if isinstance(targets, str) else targets or words
+        # Of a word that is no token, the first one of its tokens.
+        wanted = [it for word in targets for it in ([word] if word in words else parts(word)[:1])]
+        chosen = np.unique(tokenizer.convert_tokens_to_ids(wanted))
+
+        def filled(place: int, token: int, score: np.floating) -> dict[str, Any]:
+            whole = ids.copy()
+            whole[place] = token
+            kept = [int(at) for at in whole if at != tokenizer.pad_token_id]
+            sequence = tokenizer.decode(kept, skip_special_tokens=len(masks) == 1)
+            said = {"token_str": tokenizer.decode([token]), "sequence": sequence}
+            return {"score": float(score), "token": token, **said}
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
-            scores = classes.probabilities(logits[0][: len(masks)]).numpy()
-            chosen = np.arange(scores.shape[-1])
-            if wanted is not None:
-                chosen = np.unique(self.tokenizer.convert_tokens_to_ids(wanted))
             found = []
-            for place, row in zip(masks.tolist(), scores, strict=True):
+            for place, row in zip(masks, classes.probabilities(logits[0]).numpy(), strict=False):
                 best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]].tolist()
-                found.append([self._filled(ids, place, it, float(row[it]), one) for it in best])
-            return found[0] if one else found
+                found.append([filled(place, token, row[token]) for token in best])
+            return found[0] if len(masks) == 1 else found
 
-        return Asked(rows, answer)
-
-    def _filled(self, ids: np.ndarray, place: int, token: int, score: float, one: bool) -> Answer:
-        filled = ids.copy()
-        filled[place] = token
-        kept = [int(at) for at in filled if at != self.tokenizer.pad_token_id]
-        return {
-            "score": score,
-            "token": token,
-            "token_str": self.tokenizer.decode([token]),
-            "sequence": self.tokenizer.decode(kept, skip_special_tokens=one),
-        }
+        return rows, answer
 
 
 class QuestionAnsweringPipeline(Pipeline):
@@ -390,28 +303,15 @@ class QuestionAnsweringPipeline(Pipeline):
     def __call__(
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
     ) -> Any:
-        """Answers of ``question`` and ``context``, texts or lists, or of dicts of both."""
-        if isinstance(inputs, str) and isinstance(question, str) and context is None:
-            inputs, question, context = None, inputs, question  # by place
+        """Answers of ``question`` and ``context``, or of dicts of both."""
         if question is not None or context is not None:
-            questions = [question] if _is_one(question) else list(question)
-            contexts = [context] * len(questions) if _is_one(context) else list(context)
-            if len(questions) != len(contexts):
-                raise ValueError(
-                    f"The pipeline was given {len(questions)} questions and {len(contexts)} "
-                    "contexts: expected as many, or one context."
-                )
-            inputs = [
-                {"question": q, "context": c} for q, c in zip(questions, contexts, strict=True)
-            ]
-        examples = [inputs] if _is_one(inputs) else inputs
-        found = self.answers(examples, **{**self.options, **options})
-        return found[0] if len(found) == 1 else found
+            inputs = {"question": question, "context": context}
+        found = super().__call__(inputs, **options)
+        return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
-    @staticmethod
-    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+    def read(self, rows: Mapping[str, Any]) -> Any:
         """The logits of starts and of ends, (B, 2, S)."""
-        outputs = _outputs(model, rows)
+        outputs = self.model(rows)
         return tf.stack([outputs.start_logits, outputs.end_logits], 1)
 
     def ask(
@@ -422,9 +322,6 @@ class QuestionAnsweringPipeline(Pipeline):
         max_answer_len: int = 15,
         max_seq_len: int | None = None,
         handle_impossible_answer: bool = False,
-        align_to_words: bool = True,
-        topk: int | None = None,
-        **options: Any,
     ) -> Asked:
         """Answers ``score``, ``start``, ``end``, ``answer``; a list where ``top_k`` is above 1.
 
@@ -432,13 +329,12 @@ class QuestionAnsweringPipeline(Pipeline):
         any window that holds it has it; ``pipelines.answers`` sums logits, and asks the window that
         gives a token the most context.
         """
-        top_k = topk or top_k  # the older name
-        if not _with_texts(text, "question", "context")["question"]:
-            raise ValueError(f"The question on {text['context']!r:.60} is empty: expected a text.")
-        most = max_seq_len or min(self.tokenizer.model_max_length, self._positions, 384)
+        question, context = _texts(text, "question", "context")
+        positions = self.model.config.max_position_embeddings
+        most = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
         windows = self.tokenizer(
-            [text["question"]],
-            [text["context"]],
+            [question],
+            [context],
             truncation="only_second",
             max_length=most,
             stride=min(most // 2, 128) if doc_stride is None else doc_stride,
@@ -446,7 +342,7 @@ class QuestionAnsweringPipeline(Pipeline):
         )
 
         def answer(logits: list[np.ndarray]) -> Any:
-            found: list[Answer] = []
+            found: list[dict[str, Any]] = []
             null = 1e6
             for row, numbers in zip(windows.encodings, logits, strict=True):
                 # [CLS], which stands for no answer, and the context
@@ -458,63 +354,43 @@ class QuestionAnsweringPipeline(Pipeline):
                 starts[0] = ends[0] = 0.0
                 spans = np.tril(np.triu(np.outer(starts, ends)), max_answer_len - 1)
                 for place in np.argsort(-spans, axis=None, kind="stable")[:top_k]:
-                    first, last = np.unravel_index(place, spans.shape)
-                    if not (counts[first] and counts[last]):
+                    first, last = map(int, np.unravel_index(place, spans.shape))
+                    if row.sequence_ids[first] != 1 or row.sequence_ids[last] != 1:
                         continue
-                    start, end = _characters(row, int(first), int(last), align_to_words)
-                    score, words = float(spans[first, last]), text["context"][start:end]
-                    found.append({"score": score, "start": start, "end": end, "answer": words})
+                    start, _ = row.word_to_chars(row.word_ids[first], 1)  # whole words
+                    _, end = row.word_to_chars(row.word_ids[last], 1)
+                    said = {"start": start, "end": end, "answer": context[start:end]}
+                    found.append({"score": float(spans[first, last]), **said})
             if handle_impossible_answer:
                 found.append({"score": null, "start": 0, "end": 0, "answer": ""})
             found.sort(key=lambda one: one["score"], reverse=True)
             return found[0] if len(found[:top_k]) == 1 else found[:top_k]
 
-        return Asked(windows, answer)
-
-
-def _characters(row: Any, first: int, last: int, whole_words: bool) -> tuple[int, int]:
-    start, end = row.offsets[first][0], row.offsets[last][1]
-    if whole_words and row.sequence_ids[first] == 1 == row.sequence_ids[last]:
-        start = row.word_to_chars(row.word_ids[first], 1)[0]
-        end = row.word_to_chars(row.word_ids[last], 1)[1]
-    return int(start), int(end)
+        return windows, answer
 
 
 class FeatureExtractionPipeline(Pipeline):
-    """The last states of a text's tokens, as lists."""
+    """The last states of a text's tokens, (1, S, H) lists."""
 
-    @staticmethod
-    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+    def read(self, rows: Mapping[str, Any]) -> Any:
         """The states, (B, S, H)."""
-        return _outputs(model, rows)[0]
+        return self.model(rows)[0]
 
-    def ask(self, text: str, return_tensors: bool = False, **options: Any) -> Asked:
+    def ask(self, text: str, **options: Any) -> Asked:
         """Answers (1, S, H) numbers."""
         rows = self.tokenizer([text], **options)
-
-        def answer(states: list[np.ndarray]) -> Any:
-            found = states[0][None, : len(rows["input_ids"][0])]
-            return tf.constant(found) if return_tensors else found.tolist()
-
-        return Asked(rows, answer)
+        return rows, lambda states: states[0][None, : len(rows["input_ids"][0])].tolist()
 
 
-PIPELINES: Mapping[str, type[Pipeline]] = MappingProxyType(
-    {
-        "text-classification": TextClassificationPipeline,
-        "sentiment-analysis": TextClassificationPipeline,
-        "token-classification": TokenClassificationPipeline,
-        "ner": TokenClassificationPipeline,
-        "fill-mask": FillMaskPipeline,
-        "question-answering": QuestionAnsweringPipeline,
-        "feature-extraction": FeatureExtractionPipeline,
-    }
-)
-# What says on which machine, and with which library, a model runs.
-_WITHOUT_MEANING = (
-    *("framework", "device", "device_map", "torch_dtype", "num_workers"),
-    *("use_fast", "feature_extractor", "model_kwargs", "token", "trust_remote_code"),
-)
+PIPELINES: dict[str, type[Pipeline]] = {
+    "text-classification": TextClassificationPipeline,
+    "sentiment-analysis": TextClassificationPipeline,
+    "token-classification": TokenClassificationPipeline,
+    "ner": TokenClassificationPipeline,
+    "fill-mask": FillMaskPipeline,
+    "question-answering": QuestionAnsweringPipeline,
+    "feature-extraction": FeatureExtractionPipeline,
+}
 
 
 def pipeline(
@@ -528,27 +404,17 @@ def pipeline(
     """A pipeline of a task: a model, or the name or directory of one, and its tokenizer.
 
     Args:
-        task: one of ``text-classification`` (``sentiment-analysis``), ``token-classification``
-            (``ner``), ``fill-mask``, ``question-answering``, ``feature-extraction``.
+        task: a key of ``PIPELINES``.
         model: a model, its directory or its name on the hub; by default the task's on the hub.
         config: of the model, where that is a name.
         tokenizer: a tokenizer or its directory; by default the model's.
         revision: of a name on the hub.
         **options: of the pipeline's calls.
-
-    Raises:
-        ValueError: the task has no pipeline here, or no model is given.
     """
-    if task is None or task not in PIPELINES:
-        raise ValueError(f"task is {task!r}: expected one of {', '.join(PIPELINES)}.")
-    kind = PIPELINES[task]
+    kind = PIPELINES[_one_of("task", str(task), PIPELINES)]
     if model is None and kind.default_model:
         model = kind.default_model
         _LOGGER.warning("pipeline(%r) was given no model, and takes %s.", task, model)
-    if model is None:
-        raise ValueError(
-            f"pipeline({task!r}) was given no model: expected one, its directory or its name."
-        )
     by_name = isinstance(model, str | os.PathLike)
     if not by_name and not hasattr(model, "config"):
         raise ValueError(

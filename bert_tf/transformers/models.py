@@ -14,7 +14,6 @@ from keras import ops
 
 from bert_tf.interchange.recognition import open_checkpoint, open_for
 from bert_tf.modeling import keras_hooks
-from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, losses, names, weight_files
 from .collators import as_dataset
@@ -132,7 +131,6 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             self.config.vocab_size = new_num_tokens
             # What was traced has the old table.
             self.train_function = self.test_function = self.predict_function = None
-            forget_steps(self)
         return self.get_input_embeddings()
 
     def prepare_tf_dataset(self, dataset: Any, *arguments: Any, **options: Any) -> Any:

@@ -154,14 +154,9 @@ def make_functional(folder: pathlib.Path) -> None:
     answer = tf.keras.layers.Dense(3, activation="softmax", name="answer")(hidden)
     model = tf.keras.Model(inputs, answer)
     randomise(model, 2)
-    optimizer = tf.keras.optimizers.Adam(1e-3)
-    model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy")
+    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3), loss="sparse_categorical_crossentropy")
     model.train_on_batch(batch(), np.array([0, 1, 2]))
-    # Without the functions of each layer, which are most of its size.
-    model.save(folder / "saved_model", save_traces=False)
-    tf.train.Checkpoint(model=model, optimizer=optimizer).save(str(folder / "checkpoint" / "ckpt"))
     model.save_weights(folder / "weights.h5")
-    model.save_weights(folder / "tf_weights" / "weights")
     states = bert(batch())
     write_outputs(
         folder,

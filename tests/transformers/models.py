@@ -72,7 +72,6 @@ FOLDERS = {
     "bert-news": Folder(
         263, _CLASSIFIER, _dense("classifier", 4), _labels("World Sports Business Science")
     ),
-    "bert-pairs": Folder(184, _CLASSIFIER, _dense("classifier", 2), {}),
     "bert-similarity": Folder(5, _CLASSIFIER, _dense("classifier", 1), _labels("LABEL_0")),
     "bert-tags": Folder(
         26,

@@ -4,7 +4,7 @@ To be run by hand from the repository's root, in an environment of its own (Pyth
 transformers 5 has no TensorFlow any more:
 
     pip install transformers==4.46.3 'tensorflow==2.18.*' tf-keras==2.18.0 'numpy<2.1' \
-        'tensorflow-text==2.18.*' scikit-learn 'datasets<5' 'huggingface_hub<1' safetensors h5py
+        'tensorflow-text==2.18.*' 'datasets<5' 'huggingface_hub<1' safetensors h5py
     python -m tests.transformers.record [NAME ...]
     python -m tests.transformers.record --check    # runs all again; prints the largest differences
 

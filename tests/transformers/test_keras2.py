@@ -10,7 +10,6 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 import bert_tf.transformers as successor
@@ -25,10 +24,6 @@ SIZES = {
 ENCODER = ("TFBertModel", ("last_hidden_state", "pooler_output"))
 READ = {
     "functional/weights.h5": ENCODER,
-    "functional/checkpoint/ckpt-1": ENCODER,
-    "functional/checkpoint": ENCODER,
-    "functional/tf_weights/weights": ENCODER,
-    "functional/saved_model": ENCODER,
     "main_layer/model.h5": ENCODER,
     "subclassed/ranker.h5": ENCODER,
     "classifier/tf_model.h5": ("TFBertForSequenceClassification", ("logits",)),
@@ -92,33 +87,14 @@ def test_the_main_layer_in_a_model_of_one_s_own_reads_it_too():
     np.testing.assert_allclose(found, arrays["pooler_output"], rtol=0, atol=1e-5)
 
 
-def beside(file, folder):
-    """A copy of a file in an empty folder."""
-    source, target = FILES / file, folder / file
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_file():
-        shutil.copyfile(source, target)
-    elif source.is_dir():
-        shutil.copytree(source, target)
-    else:
-        for part in source.parent.glob(f"{source.name}.*"):
-            shutil.copyfile(part, target.parent / part.name)
-    return target
-
-
-@pytest.mark.parametrize(
-    ("file", "place", "name"),
-    [
-        ("functional/weights.h5", "functional", "config.json"),
-        ("functional/checkpoint/ckpt-1", "functional/checkpoint", "bert_config.json"),
-        ("functional/saved_model", "functional/saved_model", "config.json"),
-        ("functional/saved_model", "functional", "config.json"),
-    ],
-)
-def test_load_takes_the_sizes_from_the_config_beside_it(tmp_path, file, place, name):
-    path = beside(file, tmp_path)
-    (tmp_path / place / name).write_text(config().to_json_string())
-    shutil.copyfile(FILES / "classifier" / "vocab.txt", tmp_path / place / "vocab.txt")
+@pytest.mark.parametrize("name", ["config.json", "bert_config.json"])
+def test_load_takes_the_sizes_from_the_config_beside_it(tmp_path, name):
+    file = "functional/weights.h5"
+    path = shutil.copyfile(FILES / file, tmp_path / "weights.h5")
+    with pytest.raises(ValueError, match=f"says its sizes: expected config.json .* in {tmp_path};"):
+        bert_tf.load(path, bert_tf.BertEncoder)
+    (tmp_path / name).write_text(config().to_json_string())
+    shutil.copyfile(FILES / "classifier" / "vocab.txt", tmp_path / "vocab.txt")
     encoder = bert_tf.load(path)
     assert isinstance(encoder, bert_tf.BertEncoder) and encoder.preprocessor is not None
     arrays = recorded(file)
@@ -156,36 +132,12 @@ def rewrite(path, change):
     return path
 
 
-def write_object_checkpoint(folder):
-    """The same model's variables, with an optimizer's that is held as ``opt``."""
-    arrays = arrays_of("main_layer/model.h5")
-    named = {path.split("/", 2)[2].removesuffix(":0"): array for path, array in arrays.items()}
-    net = [tf.Variable(array, name=name) for name, array in named.items()]
-    slots = [tf.Variable(0 * array, name=f"Adam/m/{name}") for name, array in named.items()]
-    return tf.train.Checkpoint(net=net, opt=slots).save(str(folder / "ckpt"))
-
-
-def save_model(folder):
-    tf.saved_model.save(tf.Module(), str(folder / "saved"))
-    return folder / "saved"
-
-
 SLOTS = "optimizer_weights/Adam/m/bert/embeddings/word_embeddings/weight:0"
 QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0"
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda folder: rewrite(
-            folder / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")}
-        ),
-        write_object_checkpoint,
-    ],
-    ids=["HDF5", "object checkpoint"],
-)
-def test_an_optimizer_s_copies_are_no_weights(tmp_path, write):
-    path = write(tmp_path)
+def test_an_optimizer_s_copies_are_no_weights(tmp_path):
+    path = rewrite(tmp_path / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")})
     model = make()
     model.load_weights(path)
     arrays = recorded("main_layer")
@@ -201,13 +153,6 @@ REFUSALS = {
         "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
         "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel; docs/weights.md says "
         "where released weights are.",
-    ),
-    "no BERT in the SavedModel": (
-        save_model,
-        {},
-        "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-        "NAME/embeddings/word_embeddings/weight among none; docs/weights.md says where "
-        "released weights are.",
     ),
     "two BERTs": (
         lambda folder: write_datasets(
@@ -225,13 +170,13 @@ REFUSALS = {
         "kernel:0 is (8, 12), expected (8, 16);",
     ),
     "fewer layers": (
-        lambda folder: FILES / "functional" / "checkpoint" / "ckpt-1",
+        lambda folder: FILES / "functional" / "weights.h5",
         {"num_hidden_layers": 1},
         "{path} holds a BERT of 2 layers, expected 1 as the config says: it belongs to another "
         "model.",
     ),
     "more layers": (
-        lambda folder: FILES / "functional" / "saved_model",
+        lambda folder: FILES / "functional" / "weights.h5",
         {"num_hidden_layers": 3},
         "{path} lacks layer_2/attention/query/kernel, ",
     ),
@@ -267,16 +212,3 @@ def test_refusals(tmp_path, case):
         make(**changed).load_weights(path)
     assert str(refusal.value).startswith(sentence.format(path=path))
     assert "pass " not in str(refusal.value)  # load_weights has no option for it
-
-
-def test_load_without_a_config_says_where_it_looked(tmp_path):
-    path = beside("functional/saved_model", tmp_path)
-    with pytest.raises(ValueError) as refusal:
-        bert_tf.load(path, bert_tf.BertEncoder)
-    assert str(refusal.value) == (
-        f"{path} holds a BERT of transformers' TensorFlow classes, and nothing that says its "
-        f"sizes: expected config.json or bert_config.json in {path} or {path.parent} or "
-        f"{tmp_path}; "
-        "put the model's there, or read the weights into a model of the same sizes: "
-        f"bert_tf.transformers.TFBertModel(config).load_weights({str(path)!r})."
-    )

@@ -196,19 +196,8 @@ REFUSED = {
         *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
         r"is 20 tokens, and the model has 16 positions: give max_seq_len=16",
     ),
-    "no targets": ("fill-mask", "so [MASK]", {"targets": []}, "^targets is empty: expected one"),
     "no context": ("question-answering", None, {"question": "so"}, _OF_BOTH),
-    "no question": ("question-answering", None, {"context": "so"}, _OF_BOTH),
-    "neither": ("question-answering", None, {}, rf"given None: {_OF_BOTH}"),
     "texts without names": ("question-answering", "so", {}, rf"given 'so': {_OF_BOTH}"),
-    "contexts": (
-        *("question-answering", None, {"question": ["so", "no"], "context": ["so"]}),
-        r"2 questions and 1 contexts: expected as many, or one context\.$",
-    ),
-    "an empty question": (
-        *("question-answering", None, {"question": "", "context": "so"}),
-        r"^The question on 'so' is empty: expected a text\.$",
-    ),
 }
 
 

@@ -11,7 +11,7 @@ from tests.transformers import models, running
 
 #: What takes a second or two at most; the others are slow.
 QUICK = {
-    *("05_regression", "07_question_answering", "08_masked_words", "09_features_for_sklearn"),
+    *("05_regression", "07_question_answering", "08_masked_words"),
     *("15_pipelines", "17_hidden_states_and_attentions"),
 }
 #: What trains for a few steps, without graphs: those are most of its time, and others have them.
@@ -27,7 +27,7 @@ TOLERANCES = {
 #: float() of a tensor with one number, which NumPy 2.4 ended.
 FLOAT_OF_ONE = {"08_masked_words"}
 #: Scripts that import what only the parity extra installs.
-PEERS = {"09_features_for_sklearn": "sklearn", "18_prepare_tf_dataset": "datasets"}
+PEERS = {"18_prepare_tf_dataset": "datasets"}
 
 
 def _marks(name):
