@@ -166,7 +166,7 @@ def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
     )
     successor.pipeline("ner", tokenizer=tokenizer, framework="tf")
     assert asked == ["dbmdz/bert-large-cased-finetuned-conll03-english"]
-    with pytest.raises(ValueError, match="was given no model"):
+    with pytest.raises(ValueError, match="was given NoneType as its model"):
         successor.pipeline("fill-mask", tokenizer=tokenizer)
 
 
