@@ -7,10 +7,9 @@ import h5py
 import numpy as np
 import pytest
 
-import bert_tf
 from bert_tf.interchange import safetensors
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertClassifier, BertEncoder
+from bert_tf.modeling import BertClassifier
 from tests.interchange.small_checkpoints import (
     MODELS,
     SMALL,
@@ -151,12 +150,3 @@ def test_what_hugging_face_has_no_class_for(tmp_path):
         checkpoint = make_checkpoint(MODELS[name], DISTILLED)
         with pytest.raises(ValueError, match=r"holds a DistilBERT that would be Hugging Face's"):
             write(checkpoint, "huggingface", tmp_path, name.replace(" ", "_"))
-
-
-def test_it_is_saved_and_loaded_as_every_model(tmp_path):
-    model = BertEncoder(DISTILLED, pooler=False)
-    bert_tf.save(model, tmp_path / "saved")
-    again = bert_tf.load(tmp_path / "saved")
-    assert again.config == DISTILLED and again.config.is_distilbert
-    for one, other in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())

@@ -169,14 +169,6 @@ def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
         assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
 
 
-def test_another_name_says_nothing(tmp_path):
-    path = _write(tmp_path / "model", MODELS["encoder"])
-    assert google.is_checkpoint(f"{path}/bert_model.ckpt")  # the prefix is a path, too
-    checkpoint = google.open_checkpoint(f"{path}/bert_model.ckpt")
-    assert checkpoint.tokenization.do_lower_case is False
-    assert "its vocabulary has capital letters" in checkpoint.notes[0]
-
-
 # === Refused ===
 
 

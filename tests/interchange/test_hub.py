@@ -280,19 +280,6 @@ def test_a_pickle_is_fetched_only_when_it_is_asked_for(server, monkeypatch):
     assert "pytorch_model.bin" in fetched(server)
 
 
-@pytest.mark.parity
-def test_a_cached_pickle_gives_way_to_safetensors(server, cache, tmp_path, monkeypatch):
-    pickled = shutil.copytree(server.root, tmp_path / "pickled")
-    os.rename(pickled / "model.safetensors", pickled / "pytorch_model.bin")
-    lay_out(cache, pickled)
-    assert open_checkpoint(f"hf://{NAME}").tensors
-    shutil.rmtree(cache)
-    lay_out(cache, pickled)
-    set_endpoint(monkeypatch, "http://127.0.0.1:9")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, which can run code"):
-        open_checkpoint(f"hf://{NAME}")
-
-
 def add_modules(root):
     for name, value in {
         "modules.json": [

@@ -23,7 +23,6 @@ from tests.interchange.hugging_face_files import (
     MASKED_LM,
     NEXT_SENTENCE,
     POOLER,
-    V,
     classifier,
     random_tensors,
     span,
@@ -122,14 +121,6 @@ def test_copies_of_the_tied_matrix_and_bias(directory):
     assert_bit_equal(read_all(checkpoint), expected)
 
 
-def test_a_leftover_decoder_without_a_masked_lm_head_is_unused(directory):
-    tensors = random_tensors({**ENCODER, **span()})
-    tensors["cls.predictions.decoder.bias"] = np.zeros(V, np.float32)
-    checkpoint = hugging_face.open_checkpoint(directory(tensors))
-    assert checkpoint.unused == ("cls.predictions.decoder.bias",)
-    assert "masked_lm/output_bias" not in checkpoint.tensors
-
-
 # === Writing ===
 
 
@@ -180,18 +171,6 @@ def test_a_classifier_of_an_unknown_architecture(named, shapes, expected, taken)
     assert spec.class_name == expected and spec.arguments["num_classes"] == 2
     assert "config.json names the architecture " in note
     assert note.endswith(f"classifies: it is taken as BertFor{taken}Classification's.")
-
-
-def test_several_numbers_are_said_to_be_no_classes():
-    values = SEQUENCES | {"problem_type": "regression"}
-    spec, (note,) = model_spec(values, {**WITH_POOLER, **classifier(2)}, "config.json")
-    assert spec == TWO and note.startswith("config.json says that its 2 outputs are numbers")
-
-
-@pytest.mark.parametrize("shape", [(), (0, 8)])
-def test_a_classifier_without_classes(shape):
-    with pytest.raises(ValueError, match=r"BertClassifier cannot be made with num_classes=0"):
-        model_spec(SEQUENCES, {**WITH_POOLER, "classifier.weight": shape}, "config.json")
 
 
 TWO = ModelSpec(BertClassifier, {"num_classes": 2})

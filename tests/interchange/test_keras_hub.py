@@ -148,15 +148,3 @@ def test_of_an_unknown_task_the_encoder_is_taken(preset):
     assert checkpoint.model == ENCODER
     assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
     assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")
-
-
-def test_a_head_without_weights_is_absent(preset):
-    (preset / "task.weights.h5").unlink()
-    checkpoint = keras_hub.open_checkpoint(str(preset))
-    missing = set(expected_shapes(CONFIG, checkpoint.model)) - set(checkpoint.tensors)
-    assert missing == {"classifier/kernel", "classifier/bias"}
-
-
-def test_accents_that_are_kept_there_are_noted():
-    (note,) = keras_hub.open_checkpoint(str(PRESETS / "masked_lm")).notes
-    assert "keeps its accents; here they are stripped, too" in note

@@ -93,12 +93,6 @@ def test_nothing_there(tmp_path):
             open_checkpoint(name)
 
 
-def test_a_run_without_a_model(tmp_path):
-    (tmp_path / "flags.json").write_text("{}")
-    with pytest.raises(ValueError, match=" is of a run that has kept no model yet: give the run's"):
-        open_checkpoint(tmp_path)
-
-
 @pytest.mark.parametrize(
     "files, there",
     [

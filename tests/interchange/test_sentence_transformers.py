@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.load import load_with_report, make_preprocessor
+from bert_tf.interchange.load import make_preprocessor
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
+from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions, precision
 from bert_tf.saved_models.signatures import model_signatures
@@ -149,16 +148,6 @@ def test_a_head_that_no_pooling_reads_is_left_out(tmp_path, name):
     np.testing.assert_allclose(embed(model, TEXTS), twin(model, "mean", True), atol=1e-5)
 
 
-def test_a_head_that_another_module_reads_is_there_for_who_asks_for_it(tmp_path):
-    """As SPLADE's, whose vectors are made of the masked-LM head's logits."""
-    kinds = ("Transformer", "SpladePooling")
-    path = write_directory(tmp_path / "m", kinds=kinds, model="masked lm")
-    with pytest.raises(ValueError, match="and no SpladePooling is computed"):
-        bert_tf.load(path)
-    _, report = load_with_report(path, BertPretrainer)
-    assert (report.new, report.unused) == ((), ())
-
-
 # === What is made of it ===
 
 
@@ -226,19 +215,6 @@ def test_prompts_are_prefixes(tmp_path):
         assert len(found.notes) == (note is not None) and all(note in n for n in found.notes)
 
 
-def test_vectors_that_are_compared_otherwise_than_by_cosines(tmp_path):
-    plain = ("Transformer", "Pooling")
-    for number, (how, kinds, is_said) in enumerate(
-        [("dot", plain, True), ("dot", (*plain, "Normalize"), False), ("cosine", plain, False)]
-    ):
-        values = {"similarity_fn_name": how}
-        path = write_directory(
-            tmp_path / str(number), kinds=kinds, config_sentence_transformers=values
-        )
-        notes = open_checkpoint(path).notes
-        assert ["compares vectors by 'dot': here" in note for note in notes] == [True] * is_said
-
-
 def test_an_export_has_the_layer_and_the_prefixes():
     model = bert_tf.load(whole_checkpoint())
     served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
@@ -284,13 +260,6 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))
     assert encoder.sentence_embedding is None
-
-
-def test_a_dense_layer_that_adds_its_input_is_not_computed(tmp_path):
-    path = write(whole_checkpoint(), "huggingface", tmp_path)
-    (config,) = pathlib.Path(path).glob("*_Dense/config.json")
-    write_json(config, {**json.loads(config.read_text()), "use_residual": True})
-    assert "has a Dense layer that adds its input" in open_checkpoint(path).not_computed
 
 
 @pytest.mark.parity

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.interchange import hugging_face
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.weights import expected_shapes
@@ -21,7 +21,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
 )
 
-from .make_tf_model_data import CLASSES, CONFIG, PIECES
+from .make_tf_model_data import CLASSES
 from .recorded import DATA, assert_every_tensor_is_as_described
 
 MODELS = DATA / "tf_model"
@@ -88,22 +88,6 @@ def test_a_model_gives_what_transformers_gave(name):
     if "hidden_states" in recorded:
         states = found["encoder_outputs"]
         np.testing.assert_allclose(states, recorded["hidden_states"][1:], atol=2e-5)
-
-
-def test_config_vocabulary_and_labels():
-    checkpoint = open_checkpoint(MODELS / "sequence_classification")
-    assert checkpoint.format == "huggingface"
-    assert checkpoint.labels == ("bad", "fine", "good")
-    assert checkpoint.tokenization == Tokenization(tuple(PIECES), True)
-    for key, value in {**CONFIG, "num_hidden_layers": 1}.items():
-        assert getattr(checkpoint.config, key) == value
-
-
-def test_the_tied_matrix_is_stored_twice():
-    tensors = open_checkpoint(MODELS / "pre_training").tensors
-    words = "bert/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weight:0"
-    copy = words.replace("bert/", "mlm___cls/", 1)
-    assert tensors["embeddings/word_embeddings"].names == (words, copy)
 
 
 def test_safetensors_go_before_it_and_a_pickle_after(directory, tmp_path):

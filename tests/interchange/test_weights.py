@@ -1,7 +1,6 @@
 """The weights that a model has, by name, are those of the model that is built; other layouts."""
 
 import dataclasses
-import inspect
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +11,6 @@ from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import (
     assign,
     build_model,
-    expected_shapes,
     heads,
     take_weights,
 )
@@ -55,24 +53,6 @@ def test_defaults_are_the_constructors(spec):
     assert shapes == {name: array.shape for name, array in variables_of(model).items()}
     assert spec.has_pooler == any(name.startswith("pooler/") for name in shapes)
     assert {name.split("/")[0] for name in shapes} >= set(heads(model.config, spec))
-
-
-def test_a_feature_taggers_defaults_are_the_papers():
-    config = dataclasses.replace(CONFIG, num_hidden_layers=4)
-    shapes = expected_shapes(config, ModelSpec(BertFeatureTagger, {"num_classes": 2}))
-    assert shapes["bilstm_0/forward_lstm/lstm_cell/kernel"] == (4 * 8, 4 * 768)
-    assert shapes["tags/kernel"] == (2 * 768, 2)
-    parameters = inspect.signature(BertFeatureTagger).parameters
-    defaults = [parameters[name].default for name in ("variant", "lstm_units", "dropout")]
-    assert defaults == ["concat_last_four", 768, None]
-
-
-def test_a_variable_without_a_tensor_keeps_its_value():
-    model = build_model(CONFIG, MODELS["classifier"])
-    before = variables_of(model)
-    head = stored("b", np.float32([1, 2, 3]))
-    assign(model, {"classifier/bias": head})
-    assert_bit_equal(variables_of(model), {**before, "classifier/bias": head.read()})
 
 
 def test_other_dtypes_are_cast():
