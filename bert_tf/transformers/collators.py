@@ -173,3 +173,26 @@ def as_dataset(
         collate_fn_args=collate_fn_args or {},
         prefetch=prefetch,
     )
+
+
+# === In which scripts keep texts and their ids ===
+
+
+@dataclasses.dataclass
+class InputExample:
+    """A text or a pair of texts, and its label."""
+
+    guid: str | None
+    text_a: str
+    text_b: str | None = None
+    label: Any = None
+
+
+@dataclasses.dataclass
+class InputFeatures:
+    """The ids of an example, its masks, and its label."""
+
+    input_ids: list[int]
+    attention_mask: list[int] | None = None
+    token_type_ids: list[int] | None = None
+    label: Any = None

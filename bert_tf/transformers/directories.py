@@ -3,14 +3,18 @@
 import dataclasses
 import logging
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.files import read_json_object, write_json
-from bert_tf.interchange import hugging_face
+from bert_tf.interchange import hugging_face, keras2_files
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
 from bert_tf.interchange.load import select
+from bert_tf.interchange.recognition import open_for
 from bert_tf.interchange.saving import checkpoint_of, spec_of
 from bert_tf.interchange.weights import assign, expected_shapes
 from bert_tf.modeling.base import BertModel
@@ -20,6 +24,7 @@ from .heads import LAYERS, Head
 from .layers import TFBertMainLayer
 
 _LOGGER = logging.getLogger("bert_tf")
+_SUFFIX = ".weights.h5"
 # These heads have one name in their files.
 _CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
 
@@ -153,3 +158,35 @@ def write_saved_model(model: Any, directory: str) -> None:
     archive.variables_of_model = [variable.value for variable in model.variables]
     archive.serving = serving
     tf.saved_model.save(archive, directory, signatures={"serving_default": serving})
+
+
+# === Files of any name, as Keras 2 had them: Keras 3 takes only those that end in .weights.h5 ===
+
+
+def save_weights(keras_save: Callable[..., None], path: str, options: dict[str, Any]) -> None:
+    """Writes the file of that name; ``options`` of Keras 2's formats mean nothing."""
+    options = {key: value for key, value in options.items() if key == "overwrite"}
+    if path.endswith(_SUFFIX):
+        keras_save(path, **options)
+        return
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = os.path.join(scratch, f"model{_SUFFIX}")
+        keras_save(made)
+        os.replace(made, path)
+
+
+def load_weights(
+    model: Any, keras_load: Callable[..., Any], path: str, options: dict[str, Any]
+) -> None:
+    """Reads the file of that name: what ``save`` wrote, or weights of their classes in Keras 2."""
+    if not keras2_files.is_keras_3(path):
+        read_weights(model, open_for(path, model.config.to_dict()), ignores_sizes=None)
+    elif path.endswith(_SUFFIX):
+        keras_load(path)
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            link = os.path.join(scratch, f"model{_SUFFIX}")
+            shutil.copyfile(path, link)
+            keras_load(link)

@@ -4,18 +4,22 @@ Each is ``TFPreTrainedModel`` with a row of ``heads.HEADS``; a class of one's ow
 one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_tf.interchange.recognition import open_checkpoint, open_for
 from bert_tf.modeling import keras_hooks
+from bert_tf.modeling.base import BertModel, new_initializer
+from bert_tf.pipelines.replicas import forget_steps
 
-from . import directories, losses, names, weight_files
+from . import directories, losses, names
 from .collators import as_dataset
 from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedConfig
 from .fitting import LabelledModel
@@ -24,7 +28,6 @@ from .hub_names import path_of
 from .inputs import CalledAsTheirs
 from .layers import TFBertMainLayer, TFDistilBertMainLayer
 from .outputs import OUTPUTS, ModelOutput
-from .resizing import resize_embeddings
 
 #: By ``model_type``: the main layer's class, and its name in a model.
 _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
@@ -127,7 +130,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     def resize_token_embeddings(self, new_num_tokens: int | None = None) -> Any:
         """Gives the vocabulary another size: rows are kept, and new ones start anew."""
         if new_num_tokens is not None and self.native is not None:
-            resize_embeddings(self.native, new_num_tokens)
+            _resize_embeddings(self.native, new_num_tokens)
             self.config.vocab_size = new_num_tokens
             # What was traced has the old table.
             self.train_function = self.test_function = self.predict_function = None
@@ -205,11 +208,11 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Keras' own, into a file of any name."""
-        weight_files.save(super().save_weights, os.fspath(filepath), options)
+        directories.save_weights(super().save_weights, os.fspath(filepath), options)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """What ``save_weights`` wrote, here or, of their classes, in Keras 2."""
-        weight_files.load(self, super().load_weights, os.fspath(filepath), options)
+        directories.load_weights(self, super().load_weights, os.fspath(filepath), options)
 
     def get_config(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
@@ -240,6 +243,36 @@ def _as_rows(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
             value = ops.reshape(value, (-1, *ops.shape(value)[2:]))
         rows[key] = value
     return rows, leading
+
+
+def _resize_embeddings(model: BertModel, size: int) -> None:
+    """Gives a model's word embeddings, and the bias of its masked-LM head, ``size`` rows.
+
+    Rows are kept as far as there is room, and new ones start as BERT's do, the bias at 0.
+    """
+    if size < 1:
+        raise ValueError(f"The vocabulary is to have {size} pieces: expected 1 or more.")
+    encoder: Any = model.encoder
+    embeddings, head = encoder.embeddings, model.masked_lm
+    table = _replace_variable(embeddings, "word_embeddings", size, new_initializer(model.config))
+    if head is not None:
+        head.embedding_table = lambda: table
+        _replace_variable(head, "output_bias", size, keras.initializers.Zeros())
+    config = dataclasses.replace(model.config, vocab_size=size)
+    for part in (model, encoder, embeddings, *([] if head is None else [head])):
+        part.config = config
+    forget_steps(model)
+
+
+def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:
+    """A variable of another length in place of one of a built layer's, with the old rows."""
+    old = getattr(layer, name)
+    kept = ops.convert_to_numpy(old)[:size]
+    new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)
+    values = np.array(ops.convert_to_numpy(new))
+    values[: len(kept)] = kept
+    new.assign(values)
+    return new
 
 
 class TFBertPreTrainedModel(TFPreTrainedModel):

@@ -31,10 +31,10 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "collators": (
             *("DataCollatorForLanguageModeling", "DataCollatorForTokenClassification"),
             *("DataCollatorWithPadding", "DefaultDataCollator", "default_data_collator"),
+            *("InputExample", "InputFeatures"),
         ),
         "configuration": ("AutoConfig", "BertConfig", "DistilBertConfig", "PretrainedConfig"),
         "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
-        "examples": ("InputExample", "InputFeatures"),
         "graph_tokenizer": ("TFBertTokenizer",),
         "keras_callbacks": ("KerasMetricCallback",),
         "layers": (
@@ -45,8 +45,10 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *(f"TFBert{head}" for head in HEADS),
             *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
         ),
-        "optimization": ("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
-        "reproducible": ("enable_full_determinism", "set_seed"),
+        "optimization": (
+            *("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
+            *("enable_full_determinism", "set_seed"),
+        ),
         "tokenization": (
             *("AddedToken", "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer"),
             *("DistilBertTokenizerFast", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),

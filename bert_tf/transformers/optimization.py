@@ -197,3 +197,18 @@ class GradientAccumulator:
             if total is not None and gradient is not None:
                 total.assign_add(tf.convert_to_tensor(gradient))
         self._step.assign_add(1)
+
+
+# === Seeds ===
+
+
+def set_seed(seed: int, deterministic: bool = False) -> None:
+    """Seeds Python's, NumPy's and TensorFlow's random numbers."""
+    keras.utils.set_random_seed(seed)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
+    """As ``set_seed``, with operations that repeat bit for bit."""
+    set_seed(seed, deterministic=True)

@@ -13,7 +13,6 @@ RECORDED = HERE / "recorded"
 FOLDERS = {
     "01_sentence_classification": "bert-reviews",
     "02_loss_of_the_model": "bert-news",
-    "04_new_tokens": "bert-reviews",
     "05_regression": "bert-similarity",
     "06_entities": "bert-entities",
     "07_question_answering": "bert-questions",
