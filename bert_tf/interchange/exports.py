@@ -18,7 +18,7 @@ from .model_directory import DESCRIPTION, read_description, with_description
 from .weights import take_weights
 
 _GRAPH = marks.GRAPH
-VARIABLES = "variables/variables"
+_VARIABLES = "variables/variables"
 _DESCRIBED = "assets.extra"
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
 _BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -52,7 +52,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             "made from."
         )
     config, described = read_description(described_in)
-    bundle = Bundle(os.path.join(folder, VARIABLES))
+    bundle = Bundle(os.path.join(folder, _VARIABLES))
     stored = {
         name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/"): name
         for name in bundle.shapes
