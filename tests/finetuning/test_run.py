@@ -33,7 +33,15 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
     described = "vocab.txt bert_config.json model.json task.json flags.json inputs.json"
     results = "checkpoints last logs dev test README.md results.json"
     assert names == {*described.split(), *results.split()}
-    files = json.loads((finished / "results.json").read_text())["files"]
+    results, task = (
+        json.loads((finished / name).read_text()) for name in ("results.json", "task.json")
+    )
+    scored = "task headline scores calibration classes rows thresholds collapsed undertrained"
+    trained = "best steps evaluations seconds examples_per_second files export"
+    assert results.keys() == {*scored.split(), *trained.split()}
+    kept = "format_version kind name max_seq_length columns options"
+    assert task.keys() == set(kept.split())
+    files = results["files"]
     assert files.keys() == {"dev", "test"}
     written = {str(path) for folder in ("dev", "test") for path in (finished / folder).iterdir()}
     assert {path for paths in files.values() for path in paths} == written

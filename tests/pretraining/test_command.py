@@ -26,6 +26,8 @@ def test_what_a_run_leaves(finished):
     ]
     results = json.loads((model_dir / "results.json").read_text())
     evaluation = results["evaluation"]
+    kept = "step objective parameters trained_tokens held_out evaluation best filled_masks export"
+    assert results.keys() == set(kept.split())
     assert results["step"] == 12
     assert 0 < evaluation["masked_lm_baseline"] < 1
     assert f"{evaluation['masked_lm_accuracy']:6.1%}" in printed
