@@ -128,12 +128,7 @@ def _copy_models(folder):
     """What transformers' TFBert classes left, by the names in docs/from_transformers.md."""
     names = {
         "model": "tf_bert",
-        "masked_lm": "tf_masked_lm",
-        "next_sentence": "tf_next_sentence",
         "sequence_classification": "tf_classifier",
-        "token_classification": "tf_tagger",
-        "question_answering": "tf_answers",
-        "multiple_choice": "tf_choice",
     }
     for name, target in names.items():
         shutil.copytree(DATA / "tf_model" / name, folder / target)
