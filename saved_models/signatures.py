@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,7 +20,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import limits, samples, transformers_signature
+from . import limits, samples
 from .classification import (
     choose,
     classify,
@@ -138,14 +139,72 @@ def _task_on_ids(
     return _on_ids(function, "the model's outputs.", contract)
 
 
-def _theirs(served: Served) -> _Head:
-    return _Head(
-        transformers_signature.answer,
-        transformers_signature.inputs(served),
-        transformers_signature.requests,
-        transformers_signature.SUMMARY,
-    )
+# === What SavedModels of transformers' TFBert classes had: their clients go on ===
 
+
+_THEIR_NAMES = {
+    features.INPUT_WORD_IDS: "input_ids",
+    features.INPUT_MASK: "attention_mask",
+    features.INPUT_TYPE_IDS: "token_type_ids",
+}
+_THEIR_STATES = {
+    features.SEQUENCE_OUTPUT: "last_hidden_state",
+    features.POOLED_OUTPUT: "pooler_output",
+}
+
+
+def _their_inputs(served: Served) -> dict[str, tf.TensorSpec]:
+    """(B, S) int32 each, of choices (B, K, S); a DistilBERT has no ``token_type_ids``."""
+    shape = [None] * (3 if isinstance(served.model, BertMultipleChoice) else 2)
+    names = [*_THEIR_NAMES.values()][: 2 if served.model.config.is_distilbert else 3]
+    return {name: tf.TensorSpec(shape, tf.int32) for name in names}
+
+
+def _their_answer(served: Served, **given: tf.Tensor) -> Outputs:
+    """Runs the model on ids, (B, S) or (B, K, S): float32 outputs by transformers' names."""
+    ids = given["input_ids"]
+    rows = {key: given.get(name, tf.zeros_like(ids)) for key, name in _THEIR_NAMES.items()}
+    model = served.model
+    if isinstance(model, BertPretrainer) and model.mlm:
+        places = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+        rows[features.MASKED_LM_POSITIONS] = places
+    outputs = served.call(rows)
+    if isinstance(model, BertPretrainer):
+        both = ("prediction_logits", "seq_relationship_logits")
+        names = dict(
+            zip((features.MASKED_LM_LOGITS, features.NEXT_SENTENCE_LOGITS), both, strict=True)
+        )
+        found = {names[key] if len(outputs) > 1 else "logits": v for key, v in outputs.items()}
+    elif isinstance(outputs, Mapping):
+        known = {**_THEIR_STATES, **dict.fromkeys((features.START_LOGITS, features.END_LOGITS))}
+        found = {known[key] or key: outputs[key] for key in known if key in outputs}
+    else:
+        found = {"logits": outputs[:, None] if isinstance(model, BertRegressor) else outputs}
+    return {name: tf.cast(value, tf.float32) for name, value in found.items()}
+
+
+def _their_requests(served: Served) -> samples.Requests:
+    """Requests of ids, by their names."""
+    choices = isinstance(served.model, BertMultipleChoice)
+    contract = features.CHOICE_FEATURES if choices else features.ENCODER_FEATURES
+    names = _their_inputs(served)
+
+    def by_their_names(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            _THEIR_NAMES[key]: rows for key, rows in request.items() if _THEIR_NAMES[key] in names
+        }
+
+    return tuple(map(by_their_names, samples.requests_of_ids(served, contract)))
+
+
+def _theirs(served: Served) -> _Head:
+    summary = (
+        "Takes the ids of a BERT tokenizer, and returns what transformers' TFBert classes did."
+    )
+    return _Head(_their_answer, _their_inputs(served), _their_requests, summary)
+
+
+# === The library's own ===
 
 _TEXT = {"text": _STRINGS}
 _STATES = _on_ids(encode_tokens, "the encoder's hidden states.")
