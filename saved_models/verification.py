@@ -196,6 +196,8 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     expected = {"format_version": _FORMAT_VERSION, "files": files}
     if not is_whole or values != expected or not isinstance(files, dict):
         raise ValueError(f"{path} is damaged, or of another version of this library.")
+    if any(os.path.isabs(name) or ".." in name.split("/") or "://" in name for name in files):
+        raise ValueError(f"{path} names a file outside of the export.")
     try:
         check_fingerprints(files)
     except ValueError as error:

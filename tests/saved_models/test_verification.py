@@ -260,6 +260,13 @@ def test_an_interpreter_that_cannot(interpreter, tmp_path, body, message):
         verification.verify("exports/1", python=python)
 
 
+def test_what_an_export_says_obeys_no_terminal(interpreter):
+    row = {**ROW, "name": "a\x1b[2J", "problems": ["\x9b" * 10**5]}
+    found = verification.verify("exports/1", python=interpreter(reporting(signatures=[row])))
+    assert found.signatures[0].name == "a\\x1b[2J" and len(found.signatures[0].problems[0]) <= 500
+    assert "\x9b" not in found.problems[0]
+
+
 def test_a_library_that_loading_loads_is_reported(sound, monkeypatch):
     def load_more(directory, tolerance):
         for name in ("bert_tf", "keras"):
@@ -314,6 +321,15 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
         damage()
         with pytest.raises(ValueError, match=r"/1 has no saved_model\.pb, which was exported: fet"):
             verification.check_hashes(str(hashed))
+
+
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "/etc/hosts", "file:///a"])
+def test_hashes_of_files_elsewhere_are_refused(hashed, name):
+    values = {"format_version": 1, "files": {name: {"bytes": 1, "sha256": "0"}}}
+    path = hashed / "assets.extra" / "sha256.json"
+    path.write_text(json.dumps(values, indent=2) + "\n")
+    with pytest.raises(ValueError, match=r"sha256\.json names a file outside of the export\."):
+        verification.check_hashes(str(hashed))
 
 
 def test_an_export_without_hashes(folder, interpreter):
