@@ -121,9 +121,17 @@ class TextClassificationPipeline(Pipeline):
         return [found] if isinstance(inputs, str) and "top_k" not in options else found
 
     def ask(
-        self, text: Any, top_k: Any = "best", function_to_apply: str = "", **options: Any
+        self,
+        text: Any,
+        top_k: Any = "best",
+        return_all_scores: bool = False,
+        function_to_apply: str = "",
+        **options: Any,
     ) -> Asked:
-        """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all."""
+        """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all.
+
+        The older ``return_all_scores`` has them in the order of the classes.
+        """
         pair = text.get("text_pair") if isinstance(text, Mapping) else None
         text = _texts(text, "text")[0] if isinstance(text, Mapping) else text
         config = self.model.config
@@ -139,6 +147,8 @@ class TextClassificationPipeline(Pipeline):
         def answer(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))
             found = [{"label": config.id2label[at], "score": float(it)} for at, it in scores]
+            if return_all_scores:
+                return found
             found.sort(key=lambda answer: answer["score"], reverse=True)
             return found[0] if top_k == "best" else found[:top_k]
 
@@ -163,6 +173,8 @@ class TokenClassificationPipeline(Pipeline):
         text: str,
         aggregation_strategy: str = "none",
         ignore_labels: Sequence[str] = ("O",),
+        grouped_entities: bool = False,  # the older name of a strategy, with the next one
+        ignore_subwords: bool = False,
         **options: Any,
     ) -> Asked:
         """Answers a dict for each entity: of a token ``entity`` and ``index``, else its group.
@@ -171,6 +183,8 @@ class TokenClassificationPipeline(Pipeline):
         """
         if options.get("stride"):
             raise ValueError("No text is read in windows, as stride asks: cut long texts before.")
+        if grouped_entities and aggregation_strategy == "none":
+            aggregation_strategy = "first" if ignore_subwords else "simple"
         of_word = _OF_WORD[_one_of("aggregation_strategy", aggregation_strategy, _OF_WORD)]
         has_length = self.tokenizer.model_max_length < 10**6
         rows = self.tokenizer([text], truncation=has_length or None, **options)
@@ -322,6 +336,7 @@ class QuestionAnsweringPipeline(Pipeline):
         max_answer_len: int = 15,
         max_seq_len: int | None = None,
         handle_impossible_answer: bool = False,
+        topk: int | None = None,  # the older name
     ) -> Asked:
         """Answers ``score``, ``start``, ``end``, ``answer``; a list where ``top_k`` is above 1.
 
@@ -332,6 +347,7 @@ class QuestionAnsweringPipeline(Pipeline):
         question, context = _texts(text, "question", "context")
         positions = self.model.config.max_position_embeddings
         most = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
+        top_k = topk or top_k
         windows = self.tokenizer(
             [question],
             [context],

@@ -154,6 +154,8 @@ def test_a_text_without_words_has_no_entities_beside_one_that_has(small, tmp_pat
         blank, words = tag(["  ", "so"], aggregation_strategy=way)
         assert blank == [] and len(words) == 1
     assert tag("") == []
+    for older, way in ({}, "simple"), ({"ignore_subwords": True}, "first"):
+        assert tag("so", grouped_entities=True, **older) == tag("so", aggregation_strategy=way)
 
 
 def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
@@ -166,7 +168,7 @@ def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
 def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
     config, tokenizer = small
     model = TFBertForQuestionAnswering(config)
-    answer = pipeline("question-answering", model, tokenizer=tokenizer, top_k=9)
+    answer = pipeline("question-answering", model, tokenizer=tokenizer, topk=9)
     found = answer(question="so", context="no so", handle_impossible_answer=True)
     # [CLS] so [SEP] no so [SEP]
     logits = model(**tokenizer(["so"], ["no so"])).to_tuple()

@@ -344,6 +344,8 @@ def test_pipelines_shapes_are_theirs(file):
     assert "label" in classify({"text": "so", "text_pair": "no"})
     classify.options = {"top_k": None}
     assert len(classify("so")[0]) == 2
+    classify.options = {"return_all_scores": True}
+    assert [one["label"] for one in classify("so")[0]] == ["LABEL_0", "LABEL_1"]
     unmask = successor.pipeline(
         "fill-mask", successor.TFBertForMaskedLM(CONFIG), tokenizer=tokenizer
     )
