@@ -339,7 +339,7 @@ def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, 
 @pytest.mark.slow
 def test_a_model_in_memory_is_started_from_and_exported(tuned, tmp_path):
     found, _ = tuned
-    more = api.fine_tune(sentences(16), init=found.model, num_train_epochs=1, **SMALL)
+    more = api.fine_tune(sentences(16), init=found.model, **{**SMALL, "num_train_epochs": 1})
     assert more.model.labels == found.model.labels
     exported = found.export(tmp_path / "exports" / "1", verbose=False)
     answer = tf.saved_model.load(exported.path).signatures["serving_default"](

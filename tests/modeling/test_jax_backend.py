@@ -54,6 +54,7 @@ np.savez(sys.argv[3], **{key: np.asarray(value) for key, value in outputs.items(
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parity
 def test_equals_tensorflow(tmp_path):

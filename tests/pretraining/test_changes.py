@@ -113,6 +113,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     assert rate == pytest.approx(1e-2 * (1 - 19 / 20))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
     with pytest.raises(BadStepError, match=r"no checkpoint was saved .* --learning_rate=1e\+29\."):

@@ -114,6 +114,7 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
     assert_bit_equal(weights(model_dir, 12), weights(tmp_path / "whole", 12))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
     """The last checkpoint's evaluation would have been the best; the process ends before it."""

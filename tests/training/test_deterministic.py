@@ -66,6 +66,7 @@ def test_the_steps_operations_repeat_on_a_gpu():
     assert found["WAITED"] == ["False"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_on_a_cpu_the_weights_are_those_of_a_run_without():
     with_it, without = _run("CPU", True), _run("CPU", False)
