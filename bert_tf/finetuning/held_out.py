@@ -21,7 +21,7 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
 
     What belongs together stays together: questions of one article (or, without titles, of one
     paragraph), sentences of one document where there are enough documents, choices for one context,
-    pairs without scores of one first text, equal texts and pairs. Which groups are held out depends
+    pairs without scores that share a text, equal texts and pairs. Which groups are held out depends
     on their contents and the seed, not on their order. Every class of texts gives its share.
     Returns what is left (at least one group), what is held out (likewise), each in the order of
     ``items``, and what the groups are.
@@ -119,5 +119,31 @@ def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Ha
     if isinstance(first, SimilarityExample):
         if first.label is not None:
             return (lambda item: tuple(sorted(item.texts))), "drawn by the seed"
-        return (lambda item: item.texts[0]), "drawn by the seed"
+        groups = _sharing(items)
+        return (lambda item: groups[item.texts[1]]), "drawn by the seed"
     return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"
+
+
+def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
+    """By the second text of a pair, the least one of the pair's group, which shares texts.
+
+    A question's other answers, and an answer's other questions, are known once one was trained on.
+
+    >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
+    >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
+    {'b': 'a', 'a': 'a', 'c': 'c'}
+    """
+    least: dict[str, str] = {}
+    seen: dict[str, str] = {}  # by text, the second text of a pair that has it
+
+    def group(own: str) -> str:
+        while least.setdefault(own, own) != own:
+            least[own] = own = least[least[own]]
+        return own
+
+    for item in items:
+        for text in item.texts[:2]:
+            own = item.texts[1]
+            first, second = sorted((group(own), group(seen.setdefault(text, own))))
+            least[second] = first
+    return {own: group(own) for own in least}

@@ -70,18 +70,13 @@ def of_articles(n):
             "context",
             "drawn by the seed",
         ),
-        (
-            lambda n: SimilarityExample(str(n), (f"question {n % 7}", f"answer {n}"), None),
-            "texts",
-            "drawn by the seed",
-        ),
     ],
 )
 def test_what_belongs_together_stays_together(make, field, what):
     kept, held_out, told = hold_out([make(n) for n in range(70)], 0.3, seed=3)
     assert told == what
     assert len(held_out) == 20 and len(kept) == 50
-    key = operator.attrgetter(field) if field != "texts" else lambda item: item.texts[0]
+    key = operator.attrgetter(field)
     assert not set(map(key, kept)) & set(map(key, held_out))
 
 
@@ -133,3 +128,20 @@ def test_one_of_a_few_is_held_out_and_never_all():
 def test_nothing_can_be_held_out(items, what):
     with pytest.raises(ValueError, match=f"^Nothing can be held out of {what}: give more of them"):
         hold_out(items, 0.1, seed=1)
+
+
+@pytest.mark.parametrize(
+    "texts_of",
+    [
+        lambda n: (f"question {n % 7}", f"answer {n}"),
+        lambda n: (f"question {n}", f"answer {n % 7}", "wrong"),
+        lambda n: (f"text {n}", f"text {n + 7}"),  # of each seven the next is known by the last
+    ],
+)
+def test_pairs_that_share_a_text_stay_together(texts_of):
+    items = [SimilarityExample(str(n), texts_of(n), None) for n in range(70)]
+    kept, held_out, _ = hold_out(items, 0.3, seed=3)
+    assert (len(kept), len(held_out)) == (50, 20)
+    assert not {int(item.id) % 7 for item in kept} & {int(item.id) % 7 for item in held_out}
+    backwards = hold_out(items[::-1], 0.3, seed=3)[1]
+    assert backwards[::-1] == held_out
