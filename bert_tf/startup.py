@@ -9,6 +9,7 @@ import glob
 import importlib
 import os
 import select
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -116,3 +117,10 @@ def load_quietly() -> None:
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+
+
+def begin_worker() -> None:
+    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves Ctrl-C to others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the process that began the pool
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
+    load_quietly()

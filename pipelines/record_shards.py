@@ -11,13 +11,13 @@ import functools
 import multiprocessing
 import os
 import re
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.files import check_new, move_new, scratch_directory
+from bert_tf.startup import begin_worker
 from bert_tf.untrusted import listed
 
 from . import pretraining, tfrecords
@@ -88,7 +88,7 @@ def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) 
         return sum(map(work, range(len(paths))))
     # A process must not be forked from one that has loaded TensorFlow.
     context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(count, context, _begin_worker)
+    pool = concurrent.futures.ProcessPoolExecutor(count, context, begin_worker)
     try:
         return sum(pool.map(work, range(len(paths))))
     except BaseException:
@@ -97,11 +97,6 @@ def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) 
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began it
-    tf.config.set_visible_devices([], "GPU")  # each would take all of its memory
 
 
 def write_on_beam(

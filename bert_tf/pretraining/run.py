@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -81,6 +82,10 @@ def run(
                 contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
             )
         stack.enter_context(workers.connected())
+        own = ("model_dir", "cache_dir", "worker_hosts", "task_index")
+        flags = {name: value for name, value in settings.to_dict().items() if name not in own}
+        # One that differs would wait for another step.
+        workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
         directory = RunDirectory(settings.model_dir, is_chief=workers.is_chief)
         directory.is_temporary = is_temporary
         if not workers.is_chief:
