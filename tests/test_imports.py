@@ -129,7 +129,7 @@ def test_every_folder_is_packaged():
 
 
 # What only some uses need, and ask for in a sentence.
-OPTIONAL = {"apache_beam", "jax", "pyarrow"}
+OPTIONAL = {"apache_beam", "pyarrow"}
 DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
 
 

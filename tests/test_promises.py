@@ -4,7 +4,6 @@ import importlib
 
 import pytest
 
-import bert_tf
 from tests.documents import parse
 
 FLAGS = {
@@ -111,10 +110,3 @@ def test_every_command_has_its_flags():
 @pytest.mark.parametrize("module", NAMES)
 def test_a_module_has_its_names(module):
     assert set(NAMES[module].split()) == set(importlib.import_module(module).__all__)
-
-
-def test_the_commands_as_functions():
-    api = importlib.import_module("bert_tf.api")
-    public = ("fine_tune", "predict", "export", "pretrain")
-    assert all(callable(getattr(api, name)) for name in public)
-    assert bert_tf.__version__

@@ -53,8 +53,8 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             print(help_text())
             sys.exit(0)
         named = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
-        if said := left_out.instead([name[1] for name in named if name], flags.FLAGS):
-            sys.exit(f"Error: this command has no {'; and no '.join(said)}.")
+        if left := left_out.instead([name[1] for name in named if name], flags.FLAGS):
+            sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)

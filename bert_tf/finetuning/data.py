@@ -124,7 +124,7 @@ def _has_labels(settings: FineTuningSettings, path: str) -> bool:
     if form is not None and not columns:
         return bool(form.is_labelled(path))
     rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
-    return next(filter(None, rows), {}).get(settings.label_column) is not None
+    return next(filter(None, rows), {}).get(settings.label_column or "") is not None
 
 
 def _reader(settings: FineTuningSettings) -> _Reader:

@@ -20,8 +20,6 @@ FOLDERS = {
     "12_gradient_tape": "bert-tags",
     "13_multiple_choice": "bert-choices",
     "15_pipelines": ".",
-    "16_saving_and_loading": "bert-reviews",
-    "17_hidden_states_and_attentions": "bert-encoder",
     "18_prepare_tf_dataset": "bert-news",
     "19_tokenizer_in_the_graph": "bert-reviews",
     "20_pretraining_heads": "bert-uncased",

@@ -11,8 +11,7 @@ from tests.transformers import models, running
 
 #: What takes a second or two at most; the others are slow.
 QUICK = {
-    *("05_regression", "07_question_answering", "08_masked_words"),
-    *("15_pipelines", "17_hidden_states_and_attentions"),
+    *("05_regression", "07_question_answering", "08_masked_words", "15_pipelines"),
 }
 #: What trains for a few steps, without graphs: those are most of its time, and others have them.
 EAGER = {"05_regression"}
