@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from . import marks
-from .untrusted import near_name
+from .untrusted import listed, near_name
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"
@@ -94,8 +94,11 @@ def file(path: str, what: str) -> str:
 
 def checkpoint(path: str) -> str:
     """The sentence where no weights are."""
+    local = local_path(path)
+    prefixes = [] if local is None else marks.prefixes(os.path.dirname(local))
+    there = f", and its folder has the prefixes {listed(prefixes)}" if prefixes else ""
     return (
-        f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
+        f"There is no checkpoint at {path}{there}: expected a directory, the prefix of a TensorFlow "
         "checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face "
         f"hub{_guess(path)}, or tiny, which bert_tf ships; docs/weights.md says where released "
         "weights are."

@@ -66,6 +66,8 @@ def test_what_is_left_to_who_reads_it(tmp_path):
             *("hf://owner/name", "gs://bucket/run", None, "", f"{tmp_path}/bert_model.ckpt"),
         ],
     )
+    with pytest.raises(ValueError, match=r"its folder has the prefixes bert_model\.ckpt: expected"):
+        check_inputs(checkpoints=[f"file://{tmp_path}/biobert_model.ckpt"])
     with pytest.raises(ValueError, match=r"did you mean hf://google-bert/bert-base-uncased\?"):
         check_inputs(checkpoints=["bert-base-uncased"])
     # A finished run is shown again although what it read is gone.
