@@ -10,7 +10,6 @@ import tensorflow as tf
 from bert_tf.files import encode_json, replace_whole
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.metrics.calibration import FEW
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
@@ -28,9 +27,6 @@ from .model import Start, build_model, model_spec, open_start
 from .resolution import table_columns
 from .settings import FineTuningSettings
 from .training import Training, describe_collapse
-
-# A temperature below this is that of a training which ended too early.
-_UNSURE = 0.75
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +131,6 @@ def train(
             constant=deciding.constant_means if deciding and deciding.constant else None,
             set_name=task.deciding_set,
         ),
-        "undertrained": _undertraining(settings, task.deciding_set, deciding),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,
         "evaluations": state.evaluations,
@@ -143,27 +138,6 @@ def train(
         "examples_per_second": state.examples / state.seconds if state.seconds else None,
     }
     return Trained(inference, evaluations, results)
-
-
-def _undertraining(
-    settings: FineTuningSettings, name: str | None, deciding: Evaluation | None
-) -> str | None:
-    """What shows that more training would help, in a phrase; ``None`` where nothing does.
-
-    A model that was trained enough is about as sure as it is often right, or more. One that was
-    trained towards less certain answers says nothing by being less sure.
-    """
-    found = deciding.calibrate() if deciding and deciding.calibrate else None
-    softened = settings.label_smoothing or settings.few_shot
-    if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
-        return None
-    phrase = (
-        f"on {name} its answers are right more often than their probabilities say (temperature "
-        f"{found.temperature:.2g})"
-    )
-    scores = list(deciding.judged.classes.values()) if deciding and deciding.judged else []
-    never = sum(score.num_true > 0 and not score.num_predicted for score in scores)
-    return phrase + (f", and {never} of {len(scores)} classes are never predicted" if never else "")
 
 
 def inference_of(

@@ -38,7 +38,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, is_count_or_none, without_left
+from bert_tf.modeling.base import BertModel, is_count_or_none
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.untrusted import is_number, one_line, quote
 
@@ -335,7 +335,7 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
         )
     if not isinstance(arguments, Mapping):
         raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
-    checks, arguments = MODEL_CLASSES[name].argument_checks, without_left(arguments)
+    checks = MODEL_CLASSES[name].argument_checks
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):
             argument = f"{one_line(key)}={quote(value)}"

@@ -97,14 +97,6 @@ def is_rate_or_none(value: Any) -> bool:
     return value is None or (is_number and 0 <= value < 1)
 
 
-def without_left(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's arguments without those that no model has any more, where they ask for nothing.
-
-    Files of earlier versions name a BiLSTM, and a second encoder, of every model.
-    """
-    return {name: v for name, v in arguments.items() if v or name not in ("bilstm", "backward")}
-
-
 def dense_shapes(name: str, inputs: int, units: int) -> Shapes:
     """The weights of a dense layer."""
     return {f"{name}/kernel": (inputs, units), f"{name}/bias": (units,)}
@@ -290,8 +282,7 @@ class BertModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """The model that ``get_config`` describes, with new weights."""
-        arguments = {**without_left(config), "config": BertConfig.from_dict(config["config"])}
-        return cls(**arguments)
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
 def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:

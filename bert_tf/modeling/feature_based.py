@@ -22,7 +22,6 @@ from .base import (
     is_rate_or_none,
     model_inputs,
     new_logits,
-    without_left,
 )
 from .dropout import Dropout
 from .encoder import BertEncoder
@@ -268,7 +267,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that ``get_config`` describes, with new weights."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"])
-        return cls(**{**without_left(config), "encoder": encoder})
+        return cls(**{**config, "encoder": encoder})
 
 
 _LSTM_LAYERS = 2

@@ -152,11 +152,6 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
             "lower --learning_rate, or more --num_train_epochs."
         )
-    if results.get("undertrained"):
-        print(
-            f"Trained too little: {results['undertrained']}. More --num_train_epochs or a higher "
-            "--learning_rate most probably help."
-        )
     if directory.is_temporary:
         return
     for name, paths in results["files"].items():

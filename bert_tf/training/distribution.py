@@ -18,16 +18,11 @@ T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
-# A missing TPU is told within 20 seconds: the name is looked up, and what is at its address greets.
+# A missing TPU is told within 20 seconds: its name is looked up, and its address connected to.
 _CONNECT_SECONDS = 5.0
 _LOOK_UP_SECONDS = 10.0
 # One that is there may take minutes to start, if it has several hosts.
 _TPU_SECONDS = 600.0
-
-# What an HTTP/2 client says first (RFC 9113, 3.4), with an empty SETTINGS frame of its own, and the
-# type of the frame that the server says first.
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-_HTTP2_SETTINGS = b"\4"
 
 
 class Distribution(NamedTuple):
@@ -188,23 +183,14 @@ def _no_tpu(tpu: str, reason: str) -> ValueError:
 
 
 def _check_address(tpu: str, address: str) -> None:
-    """Tries the address first: TensorFlow's own attempt at a dead one does not end.
-
-    Nor does its attempt at a server that accepts and never answers, and it locks TensorFlow
-    meanwhile. A gRPC server greets with HTTP/2's SETTINGS frame, so that is waited for.
-    """
+    """Tries the address first: TensorFlow's own attempt at a dead one does not end."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
         raise ValueError(f"The TPU's address {tpu!r} is not of the form grpc://host:port.")
     try:
-        where = (host.strip("[]"), int(port))
-        with socket.create_connection(where, _CONNECT_SECONDS) as connection:
-            connection.sendall(_HTTP2_PREFACE)
-            frame_header = connection.recv(9)
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise _no_tpu(tpu, str(error)) from error
-    if frame_header[3:4] != _HTTP2_SETTINGS:
-        raise _no_tpu(tpu, "what answers there does not speak gRPC")
 
 
 def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, str]:

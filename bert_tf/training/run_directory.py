@@ -41,11 +41,10 @@ class RunDirectory:
     |                  | a callback ended the training; gone when it is finished           |
     """
 
-    def __init__(self, path: str, *, is_chief: bool = True, flag: str = "--model_dir") -> None:
-        """``is_chief``: this process alone writes to the directory, which the ``flag`` names."""
+    def __init__(self, path: str, *, is_chief: bool = True) -> None:
+        """``is_chief``: this process alone writes to the directory."""
         self.path = path
         self.is_temporary = False  # gone after the run: nothing is named that comes next
-        self._flag = flag
         self._is_chief = is_chief
         self._made: list[str] = []
         self.flags = os.path.join(path, "flags.json")
@@ -107,7 +106,7 @@ class RunDirectory:
             return
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
             raise ValueError(
-                f"{self._flag}={self.path} is a file: name a directory, or one yet to be made."
+                f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
             )
         self._made, place = [], os.path.abspath(local_path(self.path) or os.sep)
         while not os.path.exists(place):
@@ -117,7 +116,7 @@ class RunDirectory:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
             raise ValueError(
-                f"{self._flag}={self.path} cannot be made: {reason(error)}."
+                f"--model_dir={self.path} cannot be made: {reason(error)}."
             ) from error
 
     @contextlib.contextmanager
@@ -138,7 +137,7 @@ class RunDirectory:
         except OSError as error:
             raise OSError(
                 f"{self.path} cannot be written to ({error.strerror}), and its run is not "
-                f"finished: make it writable, or name another {self._flag}."
+                f"finished: make it writable, or name another --model_dir."
             ) from error
         try:
             try:
@@ -150,7 +149,7 @@ class RunDirectory:
                 holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
                 raise ValueError(
                     f"{self.path} is in use by a run of process {holder or '?'}: "
-                    f"wait for it, or name another {self._flag}."
+                    f"wait for it, or name another --model_dir."
                 ) from None
             except OSError:
                 pass  # a file system without locks
@@ -204,7 +203,7 @@ class RunDirectory:
             raise ValueError(
                 f"{self.flags} is of a run of format {quote(found)}, and this version of bert_tf "
                 f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
-                f"began it, or name another {self._flag}."
+                f"began it, or name another --model_dir."
             )
         return flags
 
@@ -257,7 +256,7 @@ class RunDirectory:
             return []
         if not kept:
             raise ValueError(
-                f"{self._flag}={self.path} is not where the chief keeps the run: name a directory "
+                f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
                 "that every worker sees."
             )
         places = [name for name in changed if name in paths]

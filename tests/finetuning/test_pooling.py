@@ -70,12 +70,3 @@ def test_a_directory_says_what_its_head_reads(tmp_path):
     assert loaded.pooling == "cls"
     batch = loaded.preprocessor(TEXTS)
     np.testing.assert_array_equal(loaded(batch), model(batch))
-    # Files of earlier versions say of every model whether it has a BiLSTM.
-    for has in (False, True):
-        described = json.loads((tmp_path / "cls/model.json").read_text())
-        described["arguments"]["bilstm"] = has
-        (tmp_path / "cls/model.json").write_text(json.dumps(described))
-        if not has:
-            np.testing.assert_array_equal(bert_tf.load(tmp_path / "cls")(batch), model(batch))
-    with pytest.raises(ValueError, match="BertClassifier cannot be made with bilstm=True"):
-        bert_tf.load(tmp_path / "cls")

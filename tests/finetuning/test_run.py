@@ -36,7 +36,7 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
     results, task = (
         json.loads((finished / name).read_text()) for name in ("results.json", "task.json")
     )
-    scored = "task headline scores calibration classes rows thresholds collapsed undertrained"
+    scored = "task headline scores calibration classes rows thresholds collapsed"
     trained = "best steps evaluations seconds examples_per_second files export"
     assert results.keys() == {*scored.split(), *trained.split()}
     kept = "format_version kind name max_seq_length columns options"

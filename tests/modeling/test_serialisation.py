@@ -50,14 +50,6 @@ def test_a_layers_config(make, argument, attribute):
     assert (getattr(again, attribute), again.name) == (argument, "mine")
 
 
-def test_a_config_that_says_that_there_is_no_bilstm():
-    """As files of earlier versions do."""
-    config = BertRegressor(ONE_BLOCK).get_config()
-    assert BertRegressor.from_config({**config, "bilstm": False}).get_config() == config
-    with pytest.raises(TypeError, match="bilstm"):
-        BertRegressor.from_config({**config, "bilstm": True})
-
-
 def answers(model):
     batch = {**make_batch(), features.WORD_INDEX: np.tile(np.int32([-1, 0, 1, -1, 2, -1]), (2, 1))}
     if isinstance(model, BertMultipleChoice):

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import socket
-import threading
 import time
 
 import keras
@@ -69,23 +68,6 @@ def server():
         yield listening, f"grpc://127.0.0.1:{listening.getsockname()[1]}"
 
 
-@contextlib.contextmanager
-def answering(listening, answer):
-    """Takes one connection and answers it; yields what was received first."""
-    received = []
-
-    def take():
-        connection, _ = listening.accept()
-        with connection:
-            received.append(connection.recv(1024)[:14])
-            connection.sendall(answer)
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    yield received
-    thread.join()
-
-
 @pytest.mark.parametrize("silent", ["_find_tpu", "_initialise_tpu"])
 def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
     monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
@@ -103,45 +85,23 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch):
 
     def within(work, seconds):
         limits.append(seconds)
-        if len(limits) == 2 and seconds < 60:
+        if len(limits) % 2 == 0 and seconds < 60:
             raise TimeoutError
         return work()
 
     monkeypatch.setattr(distribution, "within", within)
     monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, address))
     monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
-    with answering(listening, b"\0\0\0\4\0\0\0\0\0"):
-        with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
-            distribution.choose_strategy(tpu="my-tpu")
+    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
+        distribution.choose_strategy(tpu="my-tpu")
     assert limits == [10, 600]
+    with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
+        distribution.choose_strategy(tpu=address.removeprefix("grpc://"))
     # Nothing listens there any more: that is told before the initialisation.
     listening.close()
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", r"\[Errno 111\] Connection")):
         distribution.choose_strategy(tpu="my-tpu")
-    assert limits == [10, 600, 10]
-
-
-@pytest.mark.parametrize(
-    ("answer", "sentence", "is_grpc"),
-    [
-        (None, "timed out", False),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there does not spe", False),
-        (b"\0\0\0\4\0\0\0\0\0", "division by zero", True),
-    ],
-)
-def test_a_server_that_is_no_tpu_is_told(server, monkeypatch, answer, sentence, is_grpc):
-    """A real one that speaks gRPC would lock TensorFlow: that it is handed there is tested."""
-    listening, address = server
-    given = []
-    if answer is None:
-        monkeypatch.setattr(distribution, "_CONNECT_SECONDS", 0.1)
-    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: given.append(tpu) or (tpu, tpu))
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
-    reached = answering(listening, answer) if answer else contextlib.nullcontext([])
-    with reached as received, pytest.raises(ValueError, match=NO_TPU.format(address, sentence)):
-        distribution.choose_strategy(tpu=address.removeprefix("grpc://" if is_grpc else ""))
-    assert (received == [b"PRI * HTTP/2.0"]) == bool(answer)
-    assert given == [address] * is_grpc
+    assert limits == [10, 600, 10, 600, 10]
 
 
 @pytest.mark.parametrize(
