@@ -141,7 +141,7 @@ def test_what_is_installed_on_a_tpu_is_what_tensorflow_does_not_bring():
     (line,) = re.findall(
         r"^pip install 'keras==.*$", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE
     )
-    brought = {"tensorflow", "tensorflow-text", "h5py", "ml_dtypes", "numpy", "protobuf"}
+    brought = {"tensorflow", "tensorflow-text", "h5py", "ml_dtypes", "numpy", "optree", "protobuf"}
     assert set(re.findall(r"[\w-]+", line.replace("==3.15.*", ""))) == {
         *("pip", "install"),
         *(name for name in required if name not in brought),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import optree
 
 
 def unexpected(what: str) -> ImportError:
@@ -119,6 +120,23 @@ def hand_on_training(layer: keras.Layer) -> None:
     if not isinstance(getattr(layer, "_call_has_context_arg", None), dict):
         raise unexpected("has no layer._call_has_context_arg")
     layer._call_has_training_arg = layer._call_has_context_arg["training"] = True
+
+
+def take_for_dict(kind: Any) -> None:
+    """Lets Keras take mappings of a class as inputs of any model or layer, as it takes a dict."""
+    optree.register_pytree_node(
+        kind,
+        lambda given: ([given[name] for name in sorted(given)], tuple(sorted(given))),
+        lambda names, values: dict(zip(names, values, strict=True)),
+        namespace="keras",
+    )
+
+
+def find_slices() -> None:
+    """Lets Keras find a slice's operation by its name, which is all that its HDF5 files say."""
+    keras.saving.get_custom_objects()["GetItem"] = type(
+        keras.Input((1,))[0]._keras_history.operation
+    )
 
 
 def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:

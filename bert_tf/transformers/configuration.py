@@ -192,7 +192,7 @@ def _class_of(values: Mapping[str, Any], source: str, asked: type[Any]) -> type[
             f"{source}: model_type is {found!r}, and {asked.__name__} is of {asked.model_type!r}: "
             f"take {CONFIGS[found].__name__}, or AutoConfig."
         )
-    return CONFIGS[found]
+    return asked if asked.model_type else CONFIGS[found]
 
 
 class BertConfig(PretrainedConfig):

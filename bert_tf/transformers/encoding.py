@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.modeling import keras_hooks
+
 
 class CharSpan(NamedTuple):
     """The first and the next character."""
@@ -133,6 +135,9 @@ class BatchEncoding(collections.UserDict[str, Any]):
                 "These rows were made without a tokenizer: the places of their tokens are unknown."
             )
         return self._encodings[index]
+
+
+keras_hooks.take_for_dict(BatchEncoding)
 
 
 def as_tensor(values: Any, kind: str) -> Any:

@@ -22,7 +22,7 @@ class LabelledModel(keras.Model):
     """A Keras model whose outputs are ``ModelOutput``; ``label_logits`` maps labels to logits."""
 
     label_logits: Mapping[str, str]
-    _computes_loss = False
+    _computes_loss = _names_loss = False
 
     def compile(
         self,
@@ -38,11 +38,22 @@ class LabelledModel(keras.Model):
         """
         is_name = isinstance(loss, str) and loss in _OWN_LOSSES
         self._computes_loss = is_name or loss == self.compute_loss
+        self._names_loss = self._computes_loss or loss == getattr(self, "hf_compute_loss", self)
         loss = None if self._computes_loss else loss
-        if metrics is not None and not isinstance(metrics, list | tuple | dict):
-            metrics = [metrics]  # Keras 2 took one
+        metrics = _of_each(metrics, tuple(self.label_logits.values()))
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """What ``compile`` was given, ready for JSON."""
+        own = {"loss": _OWN_LOSSES[0]} if self._names_loss else {}
+        return {**super().get_compile_config(), **own}
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as ``get_compile_config`` says; Keras puts an optimizer's state in after it."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def fit(self, x: Any = None, y: Any = None, *more: Any, **others: Any) -> Any:
         """Keras' own; a tokenizer's output is taken, too."""
@@ -111,6 +122,8 @@ class LabelledModel(keras.Model):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> Any:
         """Metrics of the logits that go with the labels."""
+        if isinstance(y, tuple | list) and len(y) == len(self.label_logits) > 1:
+            y = dict(zip(self.label_logits, y, strict=True))  # as metrics are, by name
         y, y_pred = self._matched(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -149,6 +162,21 @@ class LabelledModel(keras.Model):
         if isinstance(y, tuple | list):
             return y, tuple(found.values())[: len(y)]
         return y, next(iter(found.values()))
+
+
+def _of_each(metrics: Any, logits: tuple[str, ...]) -> Any:
+    """Metrics as Keras 3 takes them; of several logits a list is for each, as it was in Keras 2."""
+    if metrics is None or isinstance(metrics, dict):
+        return metrics
+    found = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
+    if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in found):
+        return found if len(logits) < 2 else dict(zip(logits, found, strict=False))
+
+    def anew(metric: Any) -> Any:
+        is_object = isinstance(metric, keras.Metric)
+        return metric.from_config(metric.get_config()) if is_object else metric
+
+    return {name: [anew(metric) for metric in found] for name in logits}
 
 
 def _plain(data: Any) -> Any:

@@ -110,6 +110,14 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
             )
 
 
+def of_keras_2(kind: type) -> ValueError:
+    """The refusal of a model that Keras 2 wrote as a whole."""
+    return ValueError(
+        f"The file has a {kind.__name__} of Keras 2, of which Keras 3 cannot make the model: build "
+        "it anew in Python, and call its load_weights(file)."
+    )
+
+
 class CalledAsTheirs(keras.layers.Layer):
     """A layer that takes the arguments of theirs, and has this library's model in it.
 

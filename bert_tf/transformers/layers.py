@@ -9,13 +9,15 @@ import keras
 from keras import ops
 
 from bert_tf import features
-from bert_tf.modeling import BertEncoder
+from bert_tf.modeling import BertEncoder, keras_hooks
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.modeling.transformer import TransformerBlock
 
 from .configuration import AutoConfig, PretrainedConfig
-from .inputs import CalledAsTheirs
+from .inputs import CalledAsTheirs, of_keras_2
 from .outputs import OUTPUTS, ModelOutput
+
+keras_hooks.find_slices()  # states[:, 0] is in many a functional model
 
 
 class TFBertEmbeddings(keras.layers.Layer):
@@ -140,7 +142,13 @@ class TFBertMainLayer(CalledAsTheirs):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         """The layer that ``get_config`` describes, with new weights."""
+        if isinstance(config.get("dtype"), str):  # Keras 3 has a policy there
+            raise of_keras_2(cls)
         return cls(**{**config, "config": AutoConfig.for_model(**config["config"])})
+
+
+# By the name that it had in Keras 2, so that its refusal is said.
+keras.saving.get_custom_objects()["Custom>TFBertMainLayer"] = TFBertMainLayer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")

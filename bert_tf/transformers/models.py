@@ -25,7 +25,7 @@ from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedC
 from .fitting import LabelledModel
 from .heads import HEADS, LAYERS, Head, logits_of
 from .hub_names import path_of
-from .inputs import CalledAsTheirs
+from .inputs import CalledAsTheirs, of_keras_2
 from .layers import TFBertMainLayer, TFDistilBertMainLayer
 from .outputs import OUTPUTS, ModelOutput
 
@@ -216,8 +216,12 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     def get_config(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
-        frozen = {} if self.trainable else {"trainable": False}
-        return {"config": self.config.to_dict(), "name": self.name, **frozen}
+        values = {"config": self.config.to_dict(), "name": self.name}
+        if not self.trainable:
+            return {**values, "trainable": False}
+        # Keras says of a functional model's layers alone which are frozen.
+        frozen = [at for at, weight in enumerate(self.weights) if not weight.trainable]
+        return {**values, "frozen": frozen} if frozen and self.native is not None else values
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None, **options: Any) -> Any:
@@ -225,8 +229,14 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if isinstance(config, PretrainedConfig):
             config.update(options)
             return cls(config)
-        named = {key: value for key, value in config.items() if key != "config"}
-        return cls(AutoConfig.for_model(**config["config"]), **{"name": None, **named})
+        if "config" not in config:  # theirs were the settings themselves
+            raise of_keras_2(cls)
+        named = {key: value for key, value in config.items() if key not in ("config", "frozen")}
+        kind: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
+        model = cls(kind(**config["config"]), **{"name": None, **named})
+        for at in config.get("frozen", ()):
+            model.weights[at].trainable = False
+        return model
 
     _from_config = from_config
 

@@ -22,6 +22,7 @@ SIZES = {
 IDS = np.array([[2, 7, 9, 3], [2, 11, 3, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
 TYPES = np.array([[0, 0, 1, 1], [0, 0, 0, 0]])
+ENDS = ("start", "end")
 ROWS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}
 
 
@@ -263,14 +264,89 @@ def test_names_that_are_there_and_those_that_say_what_to_use():
         _ = successor.TFGPT2Model
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_tensorflow_s_checkpoint_holds_every_variable(tmp_path, name):
-    config = MODELS[name].config_class.from_dict(SIZES)
-    saved, other = MODELS[name](config), MODELS[name](config)
-    path = tf.train.Checkpoint(model=saved).write(str(tmp_path / "model"))
-    tf.train.Checkpoint(model=other).read(path)
-    for weight, restored in zip(saved.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), restored.numpy(), err_msg=weight.path)
+@keras.saving.register_keras_serializable()
+class Holder(keras.Model):
+    """A model of one's own that holds one."""
+
+    config_class = BertConfig
+
+    def __init__(self, config=None, **options):
+        super().__init__(**options)
+        self.bert = TFBertModel(config or BertConfig(**SIZES))
+        self.built = True
+
+
+#: By what it ends with: how a file is written, and how it is read into a model, or makes one.
+FILES = {
+    "ckpt": (
+        lambda model, path: tf.train.Checkpoint(model=model).write(path),
+        lambda model, path: tf.train.Checkpoint(model=model).read(path) and model,
+    ),
+    "weights.h5": (
+        lambda model, path: model.save_weights(path),
+        lambda model, path: model.load_weights(path) or model,
+    ),
+    "keras": (
+        lambda model, path: model.save(path),
+        lambda model, path: keras.models.load_model(path),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [*MODELS.values(), Holder], ids=lambda kind: kind.__name__)
+def test_every_kind_of_file_holds_every_variable(tmp_path, kind):
+    sizes = {**SIZES, "n_layers": 1} if "Distil" in kind.__name__ else SIZES
+    saved, other = (kind(kind.config_class.from_dict(sizes)) for _ in range(2))
+    for ending, (write, read) in FILES.items():
+        path = str(tmp_path / f"model.{ending}")
+        write(saved, path)
+        other.set_weights([np.zeros(weight.shape) for weight in other.weights])
+        found = read(other, path)
+        for weight, restored in zip(saved.weights, found.weights, strict=True):
+            where = f"{ending}: {weight.path}"
+            np.testing.assert_array_equal(weight.numpy(), restored.numpy(), err_msg=where)
+
+
+def test_a_saved_model_holds_every_variable(tmp_path):
+    model = successor.TFBertForPreTraining(BertConfig(**SIZES))
+    model.save_pretrained(tmp_path, saved_model=True)
+    reader = tf.train.load_checkpoint(str(tmp_path / "saved_model" / "1" / "variables/variables"))
+    names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
+    assert len(names) == len(model.variables)
+
+
+def test_a_compiled_model_s_file_goes_on_with_its_loss_metrics_and_moments(tmp_path):
+    rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
+    given = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for loss in ({}, {"loss": given}):
+        model = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
+        model.bert.trainable = False
+        model.compile(keras.optimizers.Adam(0.01), metrics=["accuracy"], run_eagerly=True, **loss)
+        model.fit(rows, labels, verbose=0)
+        model.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        states, restored = ([v.numpy() for v in m.optimizer.variables] for m in (model, again))
+        for one, other in zip(states, restored, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert again.evaluate(rows, labels, verbose=0) == model.evaluate(rows, labels, verbose=0)
+
+
+@pytest.mark.parametrize("where", ["among", "beside", "in a tuple"])
+@pytest.mark.parametrize("metrics", [["accuracy"], [keras.metrics.SparseCategoricalAccuracy()]])
+def test_a_list_of_metrics_is_for_each_of_several_outputs(where, metrics):
+    model = successor.TFBertForQuestionAnswering(BertConfig(**SIZES))
+    found = model(IDS)
+    right = {f"{end}_positions": found[f"{end}_logits"].numpy().argmax(-1) for end in ENDS}
+    right["end_positions"][0] -= 1 if right["end_positions"][0] else -1
+    model.compile("sgd", metrics=metrics, run_eagerly=True)
+    batch = {
+        "among": ({"input_ids": IDS, **right},),
+        "beside": ({"input_ids": IDS}, right),
+        "in a tuple": ({"input_ids": IDS, **right}, tuple(right.values())),
+    }[where]
+    scores = model.evaluate(*batch, verbose=0, return_dict=True)
+    name = "accuracy" if metrics == ["accuracy"] else metrics[0].name
+    assert [scores[f"{end}_logits_{name}"] for end in ENDS] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("name", ["TFBertForMaskedLM", "TFBertForTokenClassification"])

@@ -158,6 +158,59 @@ def test_arguments_of_older_tokenizers_columns_and_lists_of_tokens(file):
     assert tokenizer.encode(["cat", "xyz"], add_special_tokens=False) == [6, 1]
 
 
+def test_a_tokenizers_output_goes_into_any_model_and_layer(file):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.bert = successor.TFBertModel(CONFIG)
+
+        def call(self, inputs):
+            return self.bert(inputs)[1]
+
+    tokenizer, model = successor.BertTokenizerFast(file), Own()
+    rows = tokenizer(["the cats", "no"], padding=True, return_tensors="np")
+    np.testing.assert_array_equal(model(rows), model(dict(rows)))
+    model.compile("sgd", "mse", run_eagerly=True)
+    assert model.fit(rows, np.zeros((2, 8)), verbose=0).history["loss"]
+
+
+def test_a_config_of_ones_own_is_kept(tmp_path):
+    class Settings(successor.BertConfig):
+        def __init__(self, extra=3, **others):
+            super().__init__(**others)
+            self.extra = extra
+
+    class Own(successor.TFBertForSequenceClassification):
+        config_class = Settings
+
+    model = Own(Settings(extra=5, **SIZES))
+    model.save_pretrained(tmp_path)
+    for config in (
+        Settings.from_pretrained(tmp_path),
+        Own.from_pretrained(tmp_path).config,
+        Own.from_config(model.get_config()).config,
+    ):
+        assert isinstance(config, Settings) and config.extra == 5
+
+
+def test_a_functional_model_with_a_slice_is_read_from_its_hdf5_file(tmp_path):
+    ids = keras.Input((3,), dtype="int32")
+    model = keras.Model(ids, successor.TFBertModel(CONFIG)(ids)[0][:, 0, :])
+    model.save(tmp_path / "a.h5")
+    found = keras.models.load_model(tmp_path / "a.h5", compile=False)
+    np.testing.assert_array_equal(found(IDS), model(IDS))
+
+
+@pytest.mark.parametrize("name", ["TFBertMainLayer", "TFBertModel"])
+def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
+    file = pathlib.Path(__file__).parent / "keras2" / "main_layer" / "model.h5"
+    with pytest.raises(ValueError, match=f"a {name} of Keras 2.* build it anew in Python, and"):
+        if name == "TFBertMainLayer":
+            keras.models.load_model(file)
+        else:  # theirs wrote a config's settings
+            successor.TFBertModel.from_config(CONFIG.to_dict())
+
+
 def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
     tokenizer = successor.BertTokenizerFast(file)
     model = successor.TFBertForSequenceClassification(CONFIG)
