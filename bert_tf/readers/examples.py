@@ -227,6 +227,12 @@ def place_name(place: Place) -> str:
 # === Fields ===
 
 
+class ClassName(str):
+    """A class's name where a file has its number; ``place`` is that among all, from 0."""
+
+    place: int
+
+
 def shown(value: object) -> str:
     """Spells a value for an error, cut where it is long."""
     return quote(value, _LONGEST_SHOWN)
@@ -266,7 +272,8 @@ def name(value: Any, what: str) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    return filled_text(value, what).strip()
+    found = filled_text(value, what).strip()
+    return value if value == found else found  # a ClassName stays one
 
 
 def spelled_number(value: Any) -> Any:
@@ -293,7 +300,7 @@ def number(value: Any, what: str) -> float:
         try:
             found = float(value)
         except (ValueError, OverflowError):
-            found = math.nan
+            found = getattr(value, "place", math.nan)
         if math.isfinite(found):
             return found
     raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
@@ -301,18 +308,18 @@ def number(value: Any, what: str) -> float:
 
 def whole_number(value: Any, what: str, most: int) -> int:
     """Returns a field that is a whole number from 0 to ``most``; raises ``BadRowError``."""
-    found = value
-    if isinstance(value, str) and value.strip().isdecimal():
-        found = int(value)
+    found = getattr(value, "place", value)
+    if isinstance(found, str) and found.strip().isdecimal():
+        found = int(found)
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= most:
         return found
     raise BadRowError(f"expected a whole number from 0 to {most} in {what}, got {shown(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Puts the names of classes in order: whole numbers by value, all else by their characters."""
+    """Puts names of classes in order: whole numbers by value, else by place or by characters."""
     found = set(names)
     try:
         return tuple(sorted(found, key=lambda label: (int(label), label)))
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(sorted(found, key=lambda label: (getattr(label, "place", 0), label)))

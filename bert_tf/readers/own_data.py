@@ -20,6 +20,7 @@ from .entity_spans import tags_of_spans, word_places
 from .examples import (
     BadRowError,
     BadRows,
+    ClassName,
     ExampleSet,
     NoTextError,
     Place,
@@ -96,7 +97,9 @@ def read_multilabel(
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
-        if isinstance(value, str):
+        if isinstance(value, ClassName):
+            value = [value]
+        elif isinstance(value, str):
             value = value.split(separator) if value.strip() else []
         if not isinstance(value, list):
             raise BadRowError(f"expected names in {what}, got {shown(value)}")
@@ -350,7 +353,7 @@ def _class_notes(
     counts = places.counts
     notes = []
     if not several:
-        notes += _share_notes(column, counts, num_examples)
+        notes += _share_notes(counts, num_examples)
     if 2 * len(counts) > num_examples and len(counts) >= _MANY_CLASSES and not several:
         notes.append(
             f"{column} has {len(counts):,} classes in {num_examples:,} examples: is it the column "
@@ -387,14 +390,10 @@ def _class_notes(
     return tuple(notes)
 
 
-def _share_notes(column: str, counts: Mapping[str, int], num_examples: int) -> list[str]:
+def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:
     name, count = max(counts.items(), key=lambda item: item[1])
-    if len(counts) == 1:
-        return [
-            f"Every example has the class {quote(name)}: there is nothing to learn; is {column} "
-            "the column to learn (--label_column), and the file whole?"
-        ]
-    if count < _ALMOST_ALL * num_examples or num_examples < _FEW_EXAMPLES:
+    few = num_examples < _FEW_EXAMPLES or len(counts) == 1
+    if few or count < _ALMOST_ALL * num_examples:
         return []
     return [
         f"{count / num_examples:.1%} of the examples have the class {quote(name)}, so the accuracy "

@@ -15,7 +15,7 @@ from bert_tf import paths
 from bert_tf.pipelines.text_bytes import open_bytes
 from bert_tf.untrusted import listed, parse_json, reason
 
-from .examples import BadRowError, Place, shown
+from .examples import BadRowError, ClassName, Place, shown
 from .text_files import read_json_document, read_lines
 
 # A row, or what is wrong with it.
@@ -73,8 +73,9 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         try:
             opened = parquet.ParquetFile(file, page_checksum_verification=True)
             check_columns_differ(opened.schema_arrow.names, path)
+            put_names = names_of_classes(opened.schema_arrow)
             for batch in opened.iter_batches(_BATCH_ROWS):
-                for row in batch.to_pylist():
+                for row in map(put_names, batch.to_pylist()):
                     yield f"row {number}", row
                     number += 1
         except (ArrowException, OSError, UnicodeDecodeError) as error:
@@ -82,6 +83,50 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
                 f"{path}, behind row {number}: it is no whole Parquet file, or its text is not "
                 f"UTF-8 ({reason(error, 120)})."
             ) from error
+
+
+def names_of_classes(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What puts names of classes in place of numbers in rows of some data, or of their schema.
+
+    The names are those of ``datasets``' ClassLabel; -1, no class, becomes ``None``.
+    """
+    schema = getattr(getattr(data, "features", None), "arrow_schema", data)
+    metadata = getattr(getattr(schema, "schema", schema), "metadata", None)
+    described = metadata.get(b"huggingface", b"") if isinstance(metadata, Mapping) else b""
+    if b'"ClassLabel"' in described:
+        with contextlib.suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            classes = _classes(parse_json(described, "metadata")["info"]["features"])
+            return lambda row: _named(row, classes)
+    return lambda row: row
+
+
+def _classes(feature: Any) -> Any:
+    """The names of a feature's classes, of a list's items, or by the names of its fields."""
+    if isinstance(feature, list):  # a Sequence, as older versions write it
+        return _classes(feature[0])
+    if not isinstance(feature.get("_type"), str):
+        return {name: _classes(inner) for name, inner in feature.items()}
+    if feature["_type"] != "ClassLabel":
+        return _classes(feature.get("feature", {}))
+    names = [ClassName(name) for name in feature["names"]]
+    places = list(range(len(names)))
+    # Numbers and letters say where they are, in whatever order they were found.
+    if all(re.fullmatch("[0-9]{1,9}|[A-Za-z]", name) for name in names):
+        places = [int(name) if name.isdecimal() else ord(name.upper()) - 64 for name in names]
+    first = min([1, *places])
+    for name, place in zip(names, places, strict=True):
+        name.place = place - first
+    return names
+
+
+def _named(value: Any, classes: Any) -> Any:
+    if isinstance(value, list):
+        return [_named(item, classes) for item in value]
+    if isinstance(value, dict) and isinstance(classes, dict):
+        return {name: _named(item, classes.get(name)) for name, item in value.items()}
+    if isinstance(classes, list) and isinstance(value, int) and value < len(classes):
+        return classes[value] if value >= 0 else None
+    return value
 
 
 def check_columns_differ(names: Iterable[Any], what: str) -> None:

@@ -7,7 +7,7 @@
 | an iterable of mappings                 | its columns by their names                            |
 | a mapping of columns                    | an item of each                                       |
 | a frame of pandas or polars, a table of | its columns by their names; a missing value is None   |
-| Arrow                                   |                                                       |
+| Arrow, a ``datasets.Dataset``           |                                                       |
 | a ``tf.data.Dataset``, not batched      | an element: a tuple, or a dict, or a dict and a label |
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any
 
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
-from bert_tf.readers.records import Given, check_columns_differ
+from bert_tf.readers.records import Given, check_columns_differ, names_of_classes
 
 from .kinds import Kind
 
@@ -43,6 +43,7 @@ def rows_of(
     if isinstance(text_columns, str):
         text_columns = text_columns.split(",")
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
+    put_names = names_of_classes(data)
     rows: list[Given] = []
     for item in _items(data, what):
         if kind.reads_words:
@@ -51,7 +52,7 @@ def rows_of(
         elif _is_pair_and_label(item):
             item = (*item[0], item[1])
         try:
-            rows.append(_row(item, names, label, kind, is_label))
+            rows.append(put_names(_row(item, names, label, kind, is_label)))
         except BadRowError as error:
             rows.append(error)
     if not rows:

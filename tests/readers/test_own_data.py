@@ -139,7 +139,7 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
     ("rows", "notes"),
     [
         (["a", "b"] * 30, []),
-        (["a"] * 3, ["Every example has the class 'a': there is nothing to learn; is l the "]),
+        (["a"] * 99, []),
         (["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so the "]),
         (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
         (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from bert_tf.readers.examples import BadRows
-from bert_tf.readers.records import giving
+from bert_tf.readers.examples import BadRows, number, sorted_names, whole_number
+from bert_tf.readers.records import giving, names_of_classes
 from bert_tf.readers.tables import TableFile, read_columns, read_fields
 
 
@@ -189,6 +189,54 @@ def test_the_forms_of_values_hold_the_same_rows(tmp_path):
             assert [row.number for _, row in found] == [0, 1, 2]
     with pytest.raises(ValueError, match="There are no rows called <rows> here"):
         list(read_columns("<rows>", ["n"], BadRows("<rows>", skip=False)))
+
+
+def test_classes_of_hugging_face_have_their_names(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
+    from pyarrow import parquet
+
+    label = {"names": ["world", "sport", "art"], "_type": "ClassLabel"}
+    fields = {"start": {"dtype": "int64", "_type": "Value"}, "label": label}
+    lists = [
+        lambda inner: {"feature": inner, "length": -1, "_type": "Sequence"},
+        lambda inner: {"feature": inner, "_type": "List"},
+        lambda inner: [inner],
+    ]
+    row = {"y": 0, "tags": [2, 1], "spans": [{"start": 1, "label": 0}], "one": 1, "no": -1, "n": 1}
+    path = str(tmp_path / "a.parquet")
+    for of in lists:
+        features = {"tags": of(label), "spans": of(fields), "n": fields["start"]}
+        features |= dict.fromkeys(["y", "no", "gone"], label) | {"one": fields | {"start": label}}
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
+        parquet.write_table(rows, path)
+        found = [r.values for _, r in read_columns(path, [*row], BadRows(path, skip=False))]
+        spans = [{"start": 1, "label": "world"}]
+        assert found == [["world", ["art", "sport"], spans, 1, None, 1]]
+        assert sorted_names(found[0][1] + found[0][:1]) == ("world", "sport", "art")
+    for wrong in ("7", '{"ClassLabel": {}}', json.dumps({"info": {"features": [label]}}), "["):
+        metadata = {"huggingface": wrong + ' "ClassLabel"'[: 13 * (wrong == "[")]}
+        rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
+        assert names_of_classes(rows)(row) == row
+
+
+@pytest.mark.parametrize(
+    ("names", "places", "numbers"),
+    [
+        (["world", "sport"], [0, 1], [0, 1]),
+        (["2", "0", "1"], [2, 0, 1], [2, 0, 1]),
+        (["1", "2", "3"], [0, 1, 2], [1, 2, 3]),
+        (["B", "D", "A"], [1, 3, 0], [1, 3, 0]),
+    ],
+)
+def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
+    datasets = pytest.importorskip("datasets", exc_type=ImportError)
+    feature = datasets.Features({"y": datasets.ClassLabel(names=names)})
+    data = datasets.Dataset.from_dict({"y": range(len(names))}, features=feature)
+    found = [names_of_classes(data)(row)["y"] for row in data]
+    assert found == names
+    assert [whole_number(name, "y", 9) for name in found] == places
+    assert [number(name, "y") for name in found] == numbers
 
 
 def test_what_is_no_parquet_file(tmp_path):
