@@ -11,6 +11,7 @@ from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.readers.glue_tasks import glue_task, is_labelled
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.task import TEST, Task, TrainingOptions
+from bert_tf.untrusted import quote
 
 from .held_out import hold_out
 from .resolution import table_columns
@@ -157,10 +158,11 @@ def read_task(
 ) -> tuple[Task, Sets]:
     """The task on its data, and what was read; of embeddings, of such ones."""
     kind, sets = settings.kind, read_sets(settings)
-    if settings.few_shot and len(sets.train.items) < 2:
+    if settings.few_shot and len({item.label for item in sets.train.items}) < 2:
         raise ValueError(
-            "One text is left to train on, and --few_shot learns from pairs of texts: give more "
-            "texts, a --dev_file, or --dev_fraction=0."
+            f"All texts left to train on have the class {quote(sets.train.items[0].label)}, and "
+            "--few_shot learns from pairs of two classes: give texts of another class, a "
+            "--dev_file, or --dev_fraction=0."
         )
     task: Task = kind.task_class(
         settings.glue or settings.task,

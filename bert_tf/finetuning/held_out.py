@@ -42,11 +42,11 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
         chosen = _draw(ranked, groups, fraction * len(items))
     # Where each alone is too much, the least.
     chosen = chosen or {min(ranked, key=groups.__getitem__)}
-    return (
-        [item for item in items if key(item) not in chosen],
-        [item for item in items if key(item) in chosen],
-        what,
-    )
+    held_out = [item for item in items if key(item) in chosen]
+    if len(held_out) < fraction * len(items) / 2:
+        largest = max(groups.values())
+        what += f"; {largest:,} that share a text or an article stay together: give a --dev_file"
+    return [item for item in items if key(item) not in chosen], held_out, what
 
 
 def _hash(seed: int, value: Hashable) -> bytes:
@@ -61,7 +61,7 @@ def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], wanted: float) -
         if count + sizes[group] / 2 <= wanted:
             chosen.add(group)
             count += sizes[group]
-        elif chosen:
+        elif chosen and sizes[group] / 2 <= wanted:  # one that is larger is passed over
             break
     return chosen
 
@@ -121,7 +121,13 @@ def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Ha
             return (lambda item: tuple(sorted(item.texts))), "drawn by the seed"
         groups = _sharing(items)
         return (lambda item: groups[item.texts[1]]), "drawn by the seed"
-    return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"
+    pairs = {(item.text_a, item.text_b) for item in items}
+
+    def either_way(item: TextExample) -> Hashable:
+        pair = (item.text_a, item.text_b)
+        return min(pair, pair[::-1]) if pair[::-1] in pairs else pair
+
+    return either_way, "drawn by the seed"
 
 
 def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:

@@ -30,6 +30,7 @@ from bert_tf.readers.entities import (
 )
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
+from bert_tf.untrusted import quote
 
 from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
 from .inference import Inference
@@ -123,6 +124,12 @@ class TaggingTask(Task):
     @property
     def _odd_tags(self) -> set[str]:
         return self._odd or set()
+
+    def _nothing_to_learn(self) -> str:
+        if len(self.labels) == 1:  # of which Keras computes no loss
+            tag = quote(self.labels[0])
+            raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
+        return ""
 
     def _too_long(self) -> str:
         return (

@@ -30,6 +30,7 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.readers.glue import write_glue_submission
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
+from bert_tf.untrusted import quote
 
 from .evaluation import (
     Evaluation,
@@ -81,6 +82,10 @@ class _TextTask(Task):
 
     def _too_long(self) -> str:
         return _TOO_LONG.get(self._long_text) or super()._too_long()
+
+    def _nothing_to_learn(self) -> str:
+        found = {item.label for item in self.training_items()}
+        return f"Every example has the label {quote(found.pop())}" if len(found) == 1 else ""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -367,10 +372,6 @@ class NumberTask(_TextTask):
             self.target_scale = TargetScale(float(numbers.mean()), std)
 
     _find_fault = staticmethod(number_fault)
-
-    def _nothing_to_learn(self) -> str:
-        found = {item.label for item in self.training_items()}
-        return f"Every example has the number {found.pop():.6g}" if len(found) == 1 else ""
 
     def _targets(self, items: Items) -> np.ndarray:
         """(N,) float32."""

@@ -149,11 +149,13 @@ def test_something_is_left_to_train(few, inputs, tmp_path):
         open_start(asked, FineTuningDirectory(asked.model_dir))
 
 
-def test_one_text_makes_no_pairs(inputs, tmp_path):
+def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
     path = write_table(tmp_path / "few.tsv", [("good", "pos"), ("bad", "neg")])
     given = {"few_shot": True, "train_file": path, "dev_file": None}
-    with pytest.raises(ValueError, match="^One text is left to train on, and --few_shot learns fr"):
-        read_task(settings(inputs, tmp_path, **given))
+    one = write_table(tmp_path / "one.tsv", [(f"good {n}", "pos") for n in range(4)])
+    for wrong in ({}, {"train_file": one}, {"train_file": one, "dev_fraction": 0}):
+        with pytest.raises(ValueError, match="^All texts left to train on have the class '"):
+            read_task(settings(inputs, tmp_path, **given | wrong))
     task, _ = read_task(settings(inputs, tmp_path, **given, dev_fraction=0))
     assert len(task.training_items()) == 2
 

@@ -88,6 +88,17 @@ def test_scored_pairs_in_either_order_stay_together():
     assert not {frozenset(i.texts) for i in kept} & {frozenset(i.texts) for i in held_out}
 
 
+@pytest.mark.parametrize("label", ["a", 2.5])
+def test_labelled_pairs_in_either_order_stay_together(label):
+    pairs = [(f"a{n // 2}", f"b{n // 2}")[:: 1 - 2 * (n % 2)] for n in range(60)]
+    items = [TextExample(str(n), *pair, label) for n, pair in enumerate(pairs)]
+    kept, held_out, _ = hold_out(items, 0.3, seed=3)
+    assert len(held_out) == 18
+    assert not {frozenset((i.text_a, i.text_b)) for i in kept} & {
+        frozenset((i.text_a, i.text_b)) for i in held_out
+    }
+
+
 def test_sentences_of_few_documents_are_parted():
     items = [TaggedExample(str(n), (f"word{n}",), ("O",), n % 2) for n in range(40)]
     _, held_out, what = hold_out(items, 0.1, seed=0)
@@ -100,6 +111,14 @@ def test_a_group_that_is_too_large_is_passed_over():
     for seed in range(9):
         assert len(hold_out(items, 0.1, seed)[1]) in (50, 100)
         assert len(hold_out(items, 0.01, seed)[1]) == 50, "the least, where each is too much"
+    items += [QuestionExample(str(n), f"title {n}", "q", "c", (), False) for n in range(50)]
+    for seed in range(9):
+        assert len(hold_out(items, 0.05, seed)[1]) > 40, "the large one does not end the drawing"
+    few = [SimilarityExample(str(n), ("q", f"a{n}"), None) for n in range(97)]
+    few += [SimilarityExample(str(n), (f"r{n}", f"b{n}"), None) for n in range(3)]
+    _, held_out, what = hold_out(few, 0.1, seed=1)
+    assert len(held_out) in (2, 3)
+    assert what.startswith("drawn by the seed; 97 that share a text or an article stay together: ")
 
 
 def test_a_tables_rows_are_no_documents():

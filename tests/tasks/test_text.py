@@ -125,6 +125,20 @@ def test_targets_of_batches(kind):
 # === Refusals ===
 
 
+@pytest.mark.parametrize(
+    ("kind", "labels", "sentence"),
+    [
+        ("classification", ["x", "x"], "Every example has the label 'x': there is nothing to lea"),
+        ("multilabel", [("x",), ("x",)], "Every example has the label ('x',): there is nothing t"),
+        ("multilabel", [("x",), ()], None),
+    ],
+)
+def test_texts_of_one_label_are_told(kind, labels, sentence):
+    task = make_task(kind, labels)
+    _, *said = task.training_lines(task.training_examples(TOKENIZER, 32))
+    assert len(said) == (sentence is not None) and all(s.startswith(sentence) for s in said)
+
+
 def test_refusals():
     good, empty = examples_of(items_of({"a0": "x"}), LABELS), examples_of([], LABELS)
     with pytest.raises(ValueError, match="own has no labels: expected the names of the"):
