@@ -98,10 +98,10 @@ def checkpoint(path: str) -> str:
     prefixes = [] if local is None else marks.prefixes(os.path.dirname(local))
     there = f", and its folder has the prefixes {listed(prefixes)}" if prefixes else ""
     return (
-        f"There is no checkpoint at {path}{there}: expected a directory, the prefix of a TensorFlow "
-        "checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face "
-        f"hub{_guess(path)}, or tiny, which bert_tf ships; docs/weights.md says where released "
-        "weights are."
+        f"There is no checkpoint at {path}{there}: expected a directory, the prefix of a "
+        "TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "
+        f"Hugging Face hub{_guess(path)}, or tiny, which bert_tf ships; docs/weights.md says where "
+        "released weights are."
     )
 
 
