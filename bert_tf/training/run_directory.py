@@ -115,9 +115,7 @@ class RunDirectory:
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
-            raise ValueError(
-                f"--model_dir={self.path} cannot be made: {reason(error)}."
-            ) from error
+            raise ValueError(f"--model_dir={self.path} cannot be made: {reason(error)}.") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
