@@ -76,8 +76,9 @@ class BertConfig:
         hidden_dropout_prob: dropout rate after the embeddings and after each sub-layer.
         attention_probs_dropout_prob: dropout rate of the attention probabilities.
         max_position_embeddings: the longest sequence, in tokens.
-        type_vocab_size: number of segment types; 0 makes it a DistilBERT (Sanh et al. 2019), which
-            has none, and whose pooler, of a classifier alone, ends in a ReLU.
+        type_vocab_size: number of segment types; of 1 both texts of a pair are; 0 makes it a
+            DistilBERT (Sanh et al. 2019), which has none, and whose pooler, of a classifier alone,
+            ends in a ReLU.
         initializer_range: standard deviation of the truncated normal that weights start from.
         layer_norm_eps: added to the variance in layer normalisation.
         is_decoder: whether attention is causal, from left to right: a token sees itself and those

@@ -387,7 +387,9 @@ def write(checkpoint: Checkpoint, path: str) -> None:
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     if checkpoint.tokenization is not None:
-        write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)
+        config = checkpoint.config
+        most, types = config.max_position_embeddings, config.type_vocab_size
+        write_tokenization(path, checkpoint.tokenization, most, types)
     without_pooler = architecture.removeprefix(_DISTIL) in _WITHOUT_POOLER
     entries = (
         dataclasses.replace(

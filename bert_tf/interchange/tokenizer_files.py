@@ -97,8 +97,13 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
     return not any(piece != piece.lower() for piece in words)
 
 
-def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: int) -> None:
-    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory."""
+def write_tokenization(
+    path: str, tokenization: Tokenization, max_seq_length: int, types: int = 2
+) -> None:
+    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory.
+
+    With fewer than two ``types`` of segments transformers is told to give the model none.
+    """
     vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
     lower = tokenization.do_lower_case
     write_json(
@@ -110,6 +115,7 @@ def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: in
             "tokenize_chinese_chars": True,
             "model_max_length": max_seq_length,
             **_SPECIAL_ROLES,
+            **({"model_input_names": ["input_ids", "attention_mask"]} if types < 2 else {}),
         },
     )
     tokenizer = new_tokenizer(tokenization)

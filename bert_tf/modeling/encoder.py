@@ -98,6 +98,8 @@ class BertEmbeddings(BertLayer):
         # (B, S, H) + (S, H) + (B, S, H)
         summed = words + places
         if self.token_type_embeddings is not None:
+            if self.config.type_vocab_size == 1:  # both texts of a pair are of the one type
+                type_ids = ops.zeros_like(type_ids)
             summed = summed + look_up(self.token_type_embeddings, type_ids)
         return self.dropout(self.layer_norm(summed, training=training), training=training)
 

@@ -222,6 +222,7 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     keys = ("tokenizer_class", "model_max_length", "pad_token", "mask_token")
     assert [config[key] for key in keys] == ["BertTokenizer", 512, "[PAD]", "[MASK]"]
+    assert "model_input_names" not in config
     for file in ("vocab.txt", "tokenizer_config.json", None):
         assert read_tokenization(str(tmp_path)) == (tokenization, ())
         if file:
@@ -233,6 +234,9 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
         assert theirs.encode(text).ids == expected and len(expected) > 8
     assert theirs.encode("cat", "sat").type_ids == [0, 0, 0, 1, 1]
     assert theirs.encode("a [MASK]").ids[2] == tokenization.vocabulary.index("[MASK]")
+    write_tokenization(str(tmp_path), tokenization, 512, types=1)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["model_input_names"] == ["input_ids", "attention_mask"]
 
 
 @pytest.mark.parity

@@ -31,6 +31,15 @@ def test_embeddings_start_as_a_truncated_normal_and_drop_in_training_only():
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
 
+def test_with_one_segment_type_both_texts_are_of_it():
+    encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=1)))
+    batch = encoder_batch()
+    assert batch["input_type_ids"].max() == 1
+    alone = {**batch, "input_type_ids": 0 * batch["input_type_ids"]}
+    outputs = [encoder(rows)["sequence_output"].numpy() for rows in (batch, alone)]
+    np.testing.assert_array_equal(*outputs)
+
+
 def test_a_distilberts_pooler_ends_in_a_relu():
     encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=0)))
     outputs = encoder(encoder_batch())
