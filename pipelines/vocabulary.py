@@ -107,8 +107,8 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
     if len(vocab) > config_vocab_size:
         raise ValueError(
             f"Vocabulary {source} has {len(vocab):,} pieces, but the model's vocab_size is "
-            f"{config_vocab_size:,}: take the vocabulary that belongs to the model, or set "
-            f"vocab_size to at least {len(vocab):,}."
+            f"{config_vocab_size:,}: take the vocabulary that belongs to the model, or for a model "
+            f"that is trained anew set vocab_size to at least {len(vocab):,}."
         )
 
 

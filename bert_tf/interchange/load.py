@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.untrusted import listed, one_line
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
@@ -301,7 +300,6 @@ def make_preprocessor(
     long_text = "head_tail" if is_cut_within else "head"
     try:
         size = checkpoint.config.vocab_size
-        check_vocabulary_fits(vocabulary, size, checkpoint.path)
         notes: tuple[str, ...] = ()
         if len(vocabulary) <= size - _FILLING:
             notes = (

@@ -180,7 +180,7 @@ def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str
     if [piece.strip() for piece in pieces] != [piece.strip() for piece in found]:
         raise ValueError(
             f"{plain} and {source} are of two tokenizers, with {len(pieces):,} and {len(found):,} "
-            "pieces, some of which differ."
+            "pieces, some of which differ: keep the one that the model was trained with."
         )
     return pieces
 

@@ -159,8 +159,8 @@ def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(
     assert note in record.getMessage() and record.name == "bert_tf"
     is_made = "No preprocessor is made: " not in record.getMessage()
     assert (model.preprocessor is not None) is is_made
-    if tokenization and not is_made:
-        with pytest.raises(ValueError, match="has 21 pieces, but|max_seq_length is 5, and"):
+    if tokenization and "21" not in note and not is_made:
+        with pytest.raises(ValueError, match="max_seq_length is 5, and"):
             load(path, max_seq_length=5)
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from bert_tf import load
 from bert_tf.interchange import conversion
+from bert_tf.interchange.checkpoint import Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
 from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.interchange.small_checkpoints import (
     MODELS,
+    PIECES,
     UNCASED,
     make_checkpoint,
     read_all,
@@ -36,6 +38,16 @@ def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
     )
     open_checkpoint(path, allow_pickle=True)
     assert asked == [True]
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
+    larger = Tokenization((*PIECES, *"bcdefg"), True)
+    found = open_checkpoint(
+        write(make_checkpoint(MODELS["encoder"], tokenization=larger), form, tmp_path)
+    )
+    assert found.tokenization is None
+    assert "has 21 pieces, but the model's vocab_size is 20: take" in found.notes[-1]
 
 
 # === Values that no model computes with ===

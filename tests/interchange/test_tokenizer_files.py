@@ -177,7 +177,8 @@ def test_vocabularies_that_differ(tmp_path):
     tokenization, (said,) = read_tokenization(str(tmp_path))
     assert tokenization is None
     assert said.endswith(
-        "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ."
+        "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
+        "the one that the model was trained with."
     )
     # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
     _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
