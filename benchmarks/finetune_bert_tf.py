@@ -141,7 +141,7 @@ def _examples(model: Any, items: list[Any], comparison: Comparison) -> Examples 
 def _predict(model: Any, items: list[Any], comparison: Comparison) -> list[Any]:
     examples = _examples(model, items, comparison)
     if isinstance(examples, QuestionExamples):
-        answers = examples.predict_answers(
+        answers, _ = examples.predict_answers(
             model,
             batch_size=EVALUATION_BATCH_SIZE,
             n_best=N_BEST,

@@ -91,29 +91,12 @@ class BertPreprocessor(keras.layers.Layer):
         Raises:
             ValueError: neither a vector of strings nor two.
         """
-        packed, _ = self._pack(inputs)
-        return packed
-
-    def is_truncated(self, inputs: Any) -> tf.Tensor:
-        """Says of each row whether the layer cuts tokens off: (B,) bool; inputs as for a call.
-
-        >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
-        >>> BertPreprocessor(vocab, max_seq_length=5).is_truncated(["a a a", "a a a a"]).numpy()
-        array([False,  True])
-        """
-        _, truncated = self._pack(inputs)
-        return truncated
-
-    def _pack(self, inputs: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """The features, and whether each row lost tokens."""
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)
-        fitted = fit_segments(ranges, self.max_seq_length)
-        ranges = fitted.ranges
+        ranges = fit_segments(ranges, self.max_seq_length).ranges
         if self.long_text == "head_tail" and len(segments) == 1:
             ids, ranges = join_segments([head_and_tail(segments[0], self.max_seq_length - 2)])
-        packed = pack(ids, ranges, self.max_seq_length, self.tokenizer)
-        return packed, fitted.truncated
+        return pack(ids, ranges, self.max_seq_length, self.tokenizer)
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """The features' shapes and dtypes, without running the layer."""

@@ -88,7 +88,8 @@ class QuestionExamples:
         windows: W of them, in the questions' order.
         contexts: (N,) string.
         lost_answers: the numbers of the questions, int64, that have an answer of which no token
-            comes, as where it is an accent alone; they are trained as unanswerable.
+            comes, as where it is an accent alone, or that no window holds whole; they are trained
+            as unanswerable.
     """
 
     examples: Examples
@@ -98,7 +99,7 @@ class QuestionExamples:
 
     def predict_answers(
         self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
-    ) -> Answers:
+    ) -> tuple[Answers, np.ndarray]:
         """Runs a model on every window, and finds the best answers of every question.
 
         The model is traced once, for batches of any size and length and for later calls.
@@ -113,22 +114,12 @@ class QuestionExamples:
             max_answer_length: the most tokens of an answer.
 
         Returns:
-            The answers, NumPy arrays, (N, K) or (N,).
+            The answers, NumPy arrays, (N, K) or (N,), and the windows' losses, (W,) float32: the
+            mean of the cross-entropies of the answer's start and end, as in training; 0 for
+            examples without answers.
 
         Raises:
             ValueError: an argument is below 1.
-        """
-        return self.predict_and_score(
-            model, batch_size=batch_size, n_best=n_best, max_answer_length=max_answer_length
-        )[0]
-
-    def predict_and_score(
-        self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
-    ) -> tuple[Answers, np.ndarray]:
-        """The answers of ``predict_answers``, and the windows' losses, in the same pass.
-
-        A window's loss is the mean of the cross-entropies of its answer's start and end, as in
-        training; (W,) float32, 0 for examples without answers.
         """
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
@@ -260,8 +251,9 @@ def question_examples(
         if answer_starts is not None or answer_ends is not None:
             byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
             firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
-            lost = np.flatnonzero((byte_starts >= 0) & (firsts.numpy() < 0))
             spans = _window_spans(windows, firsts, lasts)
+            fitting = windows.questions.numpy()[spans[0].numpy() > 0]
+            lost = np.setdiff1d(np.flatnonzero(byte_starts >= 0), fitting)
             targets = [dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))]
         segments = row_segments(windows)
     too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))

@@ -13,7 +13,7 @@ from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.task import TEST, Task, TrainingOptions
 from bert_tf.untrusted import quote
 
-from .held_out import hold_out
+from .held_out import grouping, hold_out
 from .resolution import table_columns
 from .settings import FineTuningSettings
 
@@ -99,6 +99,13 @@ def _read_files(settings: FineTuningSettings) -> Sets:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels, True)
+        key, what = grouping([*train.items, *dev["dev"].items], 0)
+        known, new = ({*map(key, examples.items)} for examples in (train, dev["dev"]))
+        if "whole" not in what and 20 * len(shared := known & new) > len(new):
+            notes.append(
+                f"{len(shared):,} of the {len(new):,} texts of {settings.dev_file} are in the "
+                "training set, too: scores on them say little of new texts."
+            )
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed

@@ -26,7 +26,7 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
     Returns what is left (at least one group), what is held out (likewise), each in the order of
     ``items``, and what the groups are.
     """
-    key, what = _grouping(items, fraction)
+    key, what = grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)
     if len(groups) < 2:
         several = f"{len(items):,} examples of one article, context or text, which stay together"
@@ -102,7 +102,8 @@ def _draw_by_class(
     return set().union(*drawn)
 
 
-def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+def grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+    """What examples that belong together have in common, and what these groups are."""
     first = items[0]
     if isinstance(first, QuestionExample):
         if len({item.title for item in items}) > 1:

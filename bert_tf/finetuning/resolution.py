@@ -91,6 +91,11 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
             f"--task={task} needs --text_columns={kind.text_form}, the columns of "
             f"{wanted['train_file']} to read; got {','.join(columns) or 'none'}."
         )
+    if twice := next((name for name in columns if [*columns, label].count(name) > 1), None):
+        raise ValueError(
+            f"--text_columns and --label_column name {twice} twice: expected a column for each "
+            "text, and another for the label."
+        )
     if not label and not kind.label_is_optional:
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."

@@ -42,12 +42,20 @@ RowT = TypeVar("RowT")
 _Label = str | float | tuple[str, ...]
 _LABELS_SHOWN = 5
 # What programs write where there is no value.
-_MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil"})
+_MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
 _FLOAT = re.compile(r"-?\d+\.0")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
+# Marks of other programs in texts, and what to do where most of so many texts have them.
+_MARKS = {
+    r"(?s)\[CLS\]|.*\[SEP\]": "hold '[CLS]' or '[SEP]', which are read as letters in brackets: "
+    "leave them out, and give two texts as two columns (--text_columns=first,second)",
+    "b['\"]": "begin with b and a quote, as Python shows bytes: decode them when they are written",
+}
+_SAMPLE = 1000
+_LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 # Of fewer examples a share says little.
 _FEW_EXAMPLES = 20
 
@@ -192,6 +200,7 @@ def _read_texts(
         if places.counts and label_column is not None:
             several = not isinstance(items[0].label, str)
             notes = _class_notes(str(path), label_column, places, len(items), several=several)
+        notes += _text_notes(str(path), items, {*places.counts})
     return ExampleSet(items, tuple(labels), bad.skipped, notes)
 
 
@@ -200,8 +209,9 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
     example_id, *texts = row.values[: 1 + len(text_columns)]
     what = [f"column {name!r}" for name in text_columns]
     text_a, *second = map(text, texts, what)
-    if not any(second):  # then it has to be the first that is not empty
-        filled_text(text_a, what[0])
+    # Where the second is empty, it has to be the first that is not.
+    if not (any(second) or any(map(str.isprintable, filled_text(text_a, what[0]).strip()))):
+        raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
     return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
 
@@ -399,3 +409,23 @@ def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:
         f"{count / num_examples:.1%} of the examples have the class {quote(name)}, so the accuracy "
         "says little: judge by macro_f1 or matthews_correlation, and try --class_weights=balanced."
     ]
+
+
+def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> tuple[str, ...]:
+    """What to say of texts that hold other programs' marks, or the rows behind a stray quote."""
+    first = [item.text_a for item in items[:_SAMPLE]]
+    has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
+    notes = [
+        f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
+    ]
+    rows = [
+        item.id
+        for item in items
+        if "\n" in item.text_a and not classes.isdisjoint(_LAST_FIELD.findall(item.text_a))
+    ]
+    if rows:
+        notes.append(
+            f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "
+            f"text is row {rows[0]}): is there a quote too much, or one missing?"
+        )
+    return tuple(notes)

@@ -161,6 +161,22 @@ class QuestionTask(Task):
         found: QuestionExamples = self._rows(tokenizer, items, max_seq_length, labelled=True)
         return found.examples
 
+    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
+        """Also what is not read or predicted whole, where one in fifty has so many words alone."""
+        items, lines = self.training_items(), super().training_lines(examples)
+        answers = [item.answers[0].text for item in items if item.answers]
+        questions = [item.question for item in items]
+        for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
+            most = self._options[flag]
+            if 50 * (count := sum(len(text.split()) > most for text in texts)) > len(texts):
+                what = "questions are cut" if texts is questions else "answers are never predicted"
+                lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
+        return lines
+
+    def _nothing_to_learn(self) -> str:
+        has_answer = any(item.answers for item in self.training_items())
+        return "" if has_answer else "No question has an answer"
+
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> QuestionExamples:
@@ -285,7 +301,7 @@ class QuestionTask(Task):
         items = self._sets[set_name].items
         if not items:
             return SquadPredictions({}, {}, {} if self._with_null else None), np.zeros([0])
-        answers, losses = self._tokenized_set(inference, set_name).predict_and_score(
+        answers, losses = self._tokenized_set(inference, set_name).predict_answers(
             inference.model,
             batch_size=inference.batch_size,
             n_best=self._options["n_best_size"],

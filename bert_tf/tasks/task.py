@@ -275,7 +275,8 @@ class Task(abc.ABC):
         if examples.num_lost:
             lines.append(
                 f"The answers to {examples.num_lost:,} of the training questions have no token, "
-                "as an accent alone: they are trained as if there were none."
+                "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
+                "are trained as if there were none."
             )
         if equal := self._nothing_to_learn():
             lines.append(

@@ -104,6 +104,8 @@ def test_googles_names():
         ("TEXTS --dev_file=d.csv --dev_fraction=0.2", "is evaluated on: leave --dev_fraction out"),
         ("NOTHING", "--text_columns=A or A,B, the columns of a.csv to read; got none"),
         ("TEXTS --text_columns=a,b,c", "A or A,B, the columns of a.csv to read; got a,b,c"),
+        ("TEXTS --text_columns=a,a", "--label_column name a twice: expected a column for each"),
+        ("TEXTS --text_columns=a,b --label_column=b", "name b twice: .* and another for the label"),
         ("--task=multiple_choice OWN", "needs --text_columns=CONTEXT,CHOICE,..."),
         ("NOTHING --text_columns=a", "needs --label_column, the column of a.csv to learn"),
         ("--task=tagging OWN --text_columns=a --label_column=b --character_spans",

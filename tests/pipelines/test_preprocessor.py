@@ -51,13 +51,6 @@ def test_every_form_of_texts_and_pairs(preprocessor, form):
         assert_features(preprocessor([form(A), form(B)]), PAIR)
 
 
-def test_is_truncated(preprocessor):
-    texts = ["a " * 8, "a " * 9, ""]
-    assert preprocessor.is_truncated(texts).numpy().tolist() == [False, True, False]
-    pairs = ["a " * 3, "a " * 3], ["b " * 4, "b " * 5]
-    assert preprocessor.is_truncated(pairs).numpy().tolist() == [False, True]
-
-
 def test_cased_and_no_rows(preprocessor):
     batch = BertPreprocessor([*VOCAB, "A"], do_lower_case=False, max_seq_length=5)(["A a"])
     assert batch["input_word_ids"].numpy().tolist() == [[2, 15, 5, 3, 0]]

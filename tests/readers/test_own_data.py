@@ -143,6 +143,7 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
         (["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so the "]),
         (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
         (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
+        (["a", "-100", "-", "b"], [": '-100' (line 3), '-' (line 4) count as classes: where the"]),
         (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
         ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
         ([str(n % 20 - 3) for n in range(60)], [": the 20 classes are all numbers: if they are"]),
@@ -153,6 +154,36 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
 def test_classes_that_may_not_be_meant(tmp_path, rows, notes):
     found = notes_of(tmp_path, list(rows))
     assert [note[: len(start)] for note, start in zip(found, notes, strict=True)] == notes
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (
+            "fine [SEP] text",
+            "most texts hold '[CLS]' or '[SEP]', which are read as letters in brac",
+        ),
+        (
+            "[CLS] fine",
+            "most texts hold '[CLS]' or '[SEP]', which are read as letters in brackets:",
+        ),
+        ("b'fine'", "most texts begin with b and a quote, as Python shows bytes: decode them when"),
+        (
+            '"fine,pos\nso,neg\nso"',
+            "lines inside of 3 texts end with a class, as rows do (the firs",
+        ),
+        ('"fine,possible\nneg\n, pos"', None),
+        ("a [SEP", None),
+    ],
+)
+def test_texts_that_hold_what_is_no_text(tmp_path, text, note):
+    path = tmp_path / "a.csv"
+    rows = [f"{text},{label}\n" for label in ("pos", "neg", "pos")]
+    path.write_text("".join(["t,l\n", *rows, "fine,pos\n", "bad,neg\n"]))
+    notes = read_classification(str(path), text_columns=["t"], label_column="l").notes
+    assert [found.removeprefix(f"{path}: ")[: len(note or "")] for found in notes] == (
+        [note] if note else []
+    )
 
 
 def test_lists_as_programs_print_them(tmp_path):

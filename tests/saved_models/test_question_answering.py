@@ -47,7 +47,7 @@ def predictions(found, with_null):
 
 
 def test_answers_are_those_of_fine_tuning(predictor, examples, with_threshold):
-    found = examples.predict_answers(predictor, batch_size=3, n_best=5, max_answer_length=4)
+    found, _ = examples.predict_answers(predictor, batch_size=3, n_best=5, max_answer_length=4)
     assert len(examples.windows.firsts) > len(QUESTIONS) and found.counts.min() == 0
     served = serve(predictor, 12, **OPTIONS)
     for threshold in (None, 0.0):

@@ -243,19 +243,22 @@ def test_what_there_is_to_train_on_in_words():
         question("long", "a0", " ".join(WORDS[:30]), "a1"),
         question("accent", "a0", "b0 \u0301 b1", "\u0301"),
         question("short", "a0", "b0 b1", "b1"),
+        question("wide", "a0 " * 9, " ".join(WORDS[:30]), " ".join(WORDS[:19])),
     ]
-    task = task_on(items)
+    task = task_on(items, max_answer_length=18)
     rows = task.training_examples(TOKENIZER, 24)
-    assert len(rows) == 6  # 20 of 30 tokens fit into a row with the question; the next begin 4 on
+    assert len(rows) == 11  # 20 of 30 tokens fit into a row with the question; the next begin 4 on
     assert task.training_lines(rows) == [
-        "3 questions in 6 windows",
-        "The contexts of 1 of the training questions are read in several windows of 24 tokens "
+        "4 questions in 11 windows",
+        "The contexts of 2 of the training questions are read in several windows of 24 tokens "
         "(--max_seq_length).",
-        "The answers to 1 of the training questions have no token, as an accent alone: they are "
-        "trained as if there were none.",
+        "The answers to 2 of the training questions have no token, as an accent alone, or fit in "
+        "no window (--max_seq_length, --doc_stride): they are trained as if there were none.",
+        "1 of the questions are cut: they are longer than --max_query_length=6.",
+        "1 of the answers are never predicted: they are longer than --max_answer_length=18.",
     ]
     assert task.training_lines(task.training_examples(TOKENIZER, 48))[0] == (
-        "3 questions in 3 windows"
+        "4 questions in 4 windows"
     )
 
 
