@@ -20,10 +20,17 @@ def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
     return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
 
 
-def of_choices(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, K) -> (B,): the cross-entropy over the choices."""
-    labels = ops.cast(labels, "int32")
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
+    """(B,) and (B, K) -> (B,): the cross-entropy, whose mean is that of the rows that count.
+
+    It is 0 where the label is -100 and, if ``end`` is given, where it is that or more.
+    """
+    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
+    labels = ops.where(is_left_out, 0, labels)
+    each = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    counts = ops.cast(~is_left_out, "float32")
+    return each * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), each.dtype)
 
 
 def of_classes(labels: Any, logits: Any) -> Any:
@@ -35,14 +42,14 @@ def of_classes(labels: Any, logits: Any) -> Any:
 
 
 def of_ends(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, S) -> (B,): half the cross-entropy of one of a span's two ends."""
-    return of_choices(labels, logits) / 2.0
+    """(B,) and (B, S) -> (B,): half the loss of a span's end, which counts inside the row."""
+    return of_choices(labels, logits, end=ops.shape(logits)[-1]) / 2.0
 
 
 def of_following(labels: Any, logits: Any) -> Any:
     """(B,) and (B, 2) -> (B,): whether the second text follows, 0 where the label is -100."""
     each = of_choices(ops.maximum(labels, 0), logits)
-    return each * ops.cast(labels != -100, each.dtype)
+    return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
 
 
 def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
