@@ -101,7 +101,7 @@ def _read_files(settings: FineTuningSettings) -> Sets:
         dev["dev"] = read(settings.dev_file, labels, True)
         key, what = grouping([*train.items, *dev["dev"].items], 0)
         known, new = ({*map(key, examples.items)} for examples in (train, dev["dev"]))
-        if "whole" not in what and 20 * len(shared := known & new) > len(new):
+        if "whole" not in what and 5 * len(shared := known & new) > len(new):
             notes.append(
                 f"{len(shared):,} of the {len(new):,} texts of {settings.dev_file} are in the "
                 "training set, too: scores on them say little of new texts."
