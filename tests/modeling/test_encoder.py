@@ -255,7 +255,7 @@ def test_shapes_are_open_and_flow_when_given():
         key: tf.TensorSpec((4, 6), feature.dtype, key)
         for key, feature in features.ENCODER_FEATURES.items()
     }
-    run = tf.function(encoder)
+    run = tf.function(encoder, autograph=False)
     outputs = run.get_concrete_function(spec).structured_outputs
     assert outputs["sequence_output"].shape == (4, 6, 8)
     assert outputs["pooled_output"].shape == (4, 8)

@@ -9,7 +9,6 @@ import pytest
 from bert_tf import features
 from bert_tf.modeling import (
     BertClassifier,
-    BertEncoder,
     BertFeatureTagger,
     BertMultipleChoice,
     BertPretrainer,
@@ -25,9 +24,10 @@ from tests.modeling.conftest import TINY, make_batch, randomise
 ONE_BLOCK = dataclasses.replace(TINY, num_hidden_layers=1)
 TAGGER = {"num_classes": 3, "variant": "last", "lstm_units": 4, "dropout": 0.25}
 MODELS = [
-    (BertEncoder, {"pooler": True}),
-    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False, "mlm_activation": "relu"}),
-    (BertPretrainer, {"mlm": False, "nsp": True, "pooler": True, "mlm_layer_norm_eps": 0.5}),
+    (
+        BertPretrainer,
+        {"nsp": False, "pooler": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 0.5},
+    ),
     (BertClassifier, {"num_classes": 4, "dropout": 0.0, "pooling": "mean"}),
     (BertRegressor, {"dropout": 0.3}),
     (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),

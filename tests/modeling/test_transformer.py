@@ -1,6 +1,7 @@
 """A block of the encoder: rows of tokens, attention, the block itself."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -106,7 +107,7 @@ def make_of_transformer(**changes):
 
 
 @pytest.mark.parametrize(
-    ("device", "recomputes", "slow_sums"), [("cpu", False, 4), ("gpu", False, 0), ("gpu", True, 0)]
+    ("device", "recomputes", "slow_sums"), [("cpu", False, 4), ("gpu", True, 0)]
 )
 def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, monkeypatch):
     # Training takes the written gradients of GELU and layer normalisation, on a GPU of the biases,
@@ -119,7 +120,7 @@ def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, mon
     for training in (False, True):
         block.recomputes = training and recomputes
 
-        @tf.function
+        @functools.partial(tf.function, autograph=False)
         def differentiated(training=training):
             with tf.GradientTape() as tape:
                 tape.watch(hidden)

@@ -51,7 +51,8 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
 
     if None in shape:
         specs = [tf.TensorSpec([*shape, PROJECTED.shape[-1]], tf.float64)]
-        compute = tf.function(compute, input_signature=[*specs, tf.TensorSpec(shape, tf.int32)])
+        specs += [tf.TensorSpec(shape, tf.int32)]
+        compute = tf.function(compute, input_signature=specs, autograph=False)
     return compute(tf.constant(projected), tf.constant(MASK))
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.training import attention, checkpoints, losses, optimizers, pretraining
+from bert_tf.training import attention, losses, optimizers, pretraining
+from bert_tf.training.loop import BadStepError
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
@@ -160,8 +161,7 @@ def test_gradients_of_a_large_table_are_accumulated_again_and_again():
 # === Dropout ===
 
 
-def test_masks_follow_the_step_and_neither_calls_nor_restarts(tmp_path, fresh_names):
-    """Nothing of a run is lost with its process: it ends as an uninterrupted one, bit for bit."""
+def test_masks_follow_the_step_and_not_the_calls():
     loop = _loop(small_model(dropout=0.5))
     again = starting_over(loop)
     loop.train(loop.distribute(batches_dataset(3)), 3)
@@ -170,18 +170,9 @@ def test_masks_follow_the_step_and_neither_calls_nor_restarts(tmp_path, fresh_na
     iterator = loop.distribute(batches_dataset(3))
     loop.train(iterator, 1)
     result = loop.train(iterator, 1)
-    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursors": result.cursors})
+    assert result.cursors == ((0, 1, 7),)
     loop.train(iterator, 1)
     _assert_equal(_weights(loop.model), uninterrupted)
-
-    keras.utils.clear_session()
-    model = small_model(dropout=0.5, seed=99)  # other initial weights, which must not survive
-    loop = _loop(model)
-    restored = checkpoints.restore_latest(str(tmp_path), loop.state())
-    assert restored.extra == {"cursors": [[0, 1, 7]]}
-    assert loop.step == restored.step == 2
-    loop.train(loop.distribute(batches_dataset(1, first=2)), 1)
-    _assert_equal(_weights(model), uninterrupted)
 
 
 def test_masks_differ_between_micro_batches_steps_and_seeds():
@@ -321,6 +312,41 @@ def test_data_that_ends_early_and_no_steps_are_told():
     message = "The data ended before the 3 updates that were asked for at step 1: give a dataset"
     with pytest.raises(ValueError, match=message):
         loop.train(iterator, 3)
+
+
+def _train(loop, batches):
+    dataset = tf.data.Dataset.from_tensor_slices(
+        {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
+    )
+    return loop.train(loop.distribute(dataset), len(batches))
+
+
+def test_a_bad_step_is_named_with_its_data():
+    loop, again = _plain_loop()
+    again()
+    loop.optimizer.iterations.assign(20)  # beyond its twenty steps the rate is 0
+    batches = [random_batch(seed) for seed in range(5)]
+    batches[3][features.MASKED_LM_WEIGHTS][-1] = np.nan
+    with pytest.raises(BadStepError) as raised:
+        _train(loop, batches)
+    assert str(raised.value).startswith(
+        "The loss or its gradient became infinite or not a number at step 23 (loss nan, "
+    )
+    assert str(raised.value).endswith(
+        "), on the batch that ends with row 7 of pool 3 in epoch 0: lower the learning rate or "
+        "lengthen the warm-up, and go on from the checkpoint before."
+    )
+    assert raised.value.bad.cursors == ((0, 3, 7),)
+
+
+def test_weights_beyond_use_are_a_bad_step():
+    """The steps' own losses are numbers: the last update ruined what the next would be made of."""
+    loop, again = _plain_loop()
+    again()
+    (moment,) = (v for name, v in loop.state().items() if name.endswith("dense_kernel_momentum"))
+    moment.assign(tf.fill(moment.shape, 1e30))
+    with pytest.raises(BadStepError, match="norm of the weights became infinite or not a number a"):
+        _train(loop, [random_batch(0), random_batch(1)])  # the first step's rate is 0
 
 
 @pytest.mark.parametrize(

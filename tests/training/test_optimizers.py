@@ -72,7 +72,9 @@ def test_updates_equal_the_twin(name, compiled):
         lamb=name == "lamb",
     )
     optimizer = optimizers.create_optimizer(name, schedule, variables)
-    apply = tf.function(optimizer.apply, jit_compile=True) if compiled else optimizer.apply
+    apply = optimizer.apply
+    if compiled:
+        apply = tf.function(apply, jit_compile=True, autograph=False)
     for grads in gradients:
         apply([tf.constant(g) for g in grads])
     for variable, value in zip(variables, expected, strict=True):
@@ -90,7 +92,7 @@ def test_what_variables_share_is_computed_once():
 
     optimizer = optimizers.create_optimizer("adamw", Schedule(0.1, 2, 10), _variables())
     calls.clear()
-    apply = tf.function(optimizer.apply).get_concrete_function(_gradients(1)[0])
+    apply = tf.function(optimizer.apply, autograph=False).get_concrete_function(_gradients(1)[0])
     types = [operation.type for operation in apply.graph.get_operations()]
     assert len(calls) == 1 and types.count("ResourceApplyAdam") == 4 and types.count("Pow") == 2
 

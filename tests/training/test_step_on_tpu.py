@@ -39,7 +39,7 @@ def traced_step():
         for key, feature in features.PRETRAINING_FEATURES.items()
     }
     spec[features.CURSOR] = tf.TensorSpec([ROWS, 4], tf.int32)
-    return tf.function(step).get_concrete_function(spec).graph
+    return tf.function(step, autograph=False).get_concrete_function(spec).graph
 
 
 def graphs_of(graph):
@@ -68,8 +68,8 @@ def test_no_large_array_is_padded_more_than_twofold():
     assert count > 500
     assert not found
     # As a CPU draws, words are in rows of one and halves of them in rows of two.
-    draw = tf.function(functools.partial(draw_in_pairs, (ROWS, 2, LENGTH, LENGTH), 9, MaskSeeds(3)))
-    found, _ = padded(draw.get_concrete_function().graph)
+    draw = functools.partial(draw_in_pairs, (ROWS, 2, LENGTH, LENGTH), 9, MaskSeeds(3))
+    found, _ = padded(tf.function(draw, autograph=False).get_concrete_function().graph)
     assert {tuple(shape[1:]) for shape in found.values()} >= {(1,), (2,)}
 
 
@@ -92,7 +92,7 @@ def test_masks_are_those_of_the_words_sixteen_bits(shape):
     half = [-(-shape[0] // 2), *shape[1:]]
     rates = {dropped: MaskSeeds(3) for dropped in (1, 40_000)}
 
-    @tf.function(jit_compile=True)  # without XLA, TensorFlow has no Threefry
+    @tf.function(jit_compile=True, autograph=False)  # without XLA, TensorFlow has no Threefry
     def drawn(seed):
         words = tf.random.stateless_uniform(half, seed, None, None, tf.int32, alg="threefry")
         return words, [draw_on_tpu(shape, dropped, seeds) for dropped, seeds in rates.items()]
