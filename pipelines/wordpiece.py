@@ -157,12 +157,6 @@ class BertTokenizer:
             self._wordpiece_for_long_words = _wordpiece_operation(
                 pieces, self.unk_id, MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
             )
-            self._spellings = tf.constant(
-                [
-                    piece.removeprefix(CONTINUATION_PREFIX) if continues else f" {piece}"
-                    for piece, continues in zip(self.vocab, self.continuation, strict=True)
-                ]
-            )
         self._split_words = WordSplitter(self.do_lower_case)
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
@@ -207,34 +201,6 @@ class BertTokenizer:
         """
         ids, starts, ends = self._tokenize(strings, with_offsets=True)
         return ids, starts, ends
-
-    def detokenize(self, ids: tf.RaggedTensor | tf.Tensor) -> tf.Tensor:
-        """Joins pieces to text: words by one space, ``##`` pieces to the one before.
-
-        What tokenising removed (case, accents, spacing round punctuation) does not come back.
-        Special tokens are spelled out; drop them first if you do not want them.
-
-        Args:
-            ids: [N, (tokens)] or (N, T) integers from 0 to V - 1.
-
-        Returns:
-            (N,) string.
-
-        Raises:
-            ValueError: ``ids`` has not two dimensions.
-
-        >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##do", "!"]
-        >>> BertTokenizer(vocab).detokenize(tf.ragged.constant([[5, 6, 7], [1]])).numpy().tolist()
-        [b'undo !', b'[UNK]']
-        """
-        if ids.shape.rank != 2:
-            raise ValueError(
-                f"detokenize takes ids of shape [N, (tokens)], but got shape {ids.shape}; put one "
-                "row of ids into a batch of one."
-            )
-        with tf.device("CPU:0"):
-            text = tf.strings.reduce_join(tf.gather(self._spellings, ids), axis=-1)
-            return tf.strings.regex_replace(text, "^ ", "")
 
     def _tokenize(
         self, strings: tf.Tensor | Sequence[str], with_offsets: bool

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 from keras import ops
+from keras.activations import linear
 
 from bert_tf import features
 from bert_tf.choices import HEAD_POOLINGS
@@ -25,6 +26,11 @@ from .dropout import Dropout
 from .encoder import BertEncoder
 from .pooling import Pooling
 from .transformer import MASKED_SCORE
+
+LOGITS_NEEDED = (
+    "gives logits, and the loss expects probabilities: give it from_logits=True, as in "
+    "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
+)
 
 
 class TaskModel(BertModel):
@@ -99,6 +105,14 @@ class TaskModel(BertModel):
             self.num_classes = num_classes
         setattr(self, self.head, dense)
 
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, *more: Any, **others: Any
+    ) -> None:
+        """Keras' own, but that a loss is refused that would take the logits for probabilities."""
+        if takes_probabilities(loss) and getattr(self, self.head).activation is linear:
+            raise ValueError(f"{type(self).__name__} {LOGITS_NEEDED}.")
+        super().compile(optimizer, loss, *more, **others)
+
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
         """The dense layer's."""
@@ -136,6 +150,18 @@ class TaskModel(BertModel):
             "pooling": self.pooling,
         }
         return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
+
+
+def takes_probabilities(loss: Any) -> bool:
+    """Whether a loss, or one of several, is a cross-entropy that is not told of logits."""
+    if isinstance(loss, Mapping | list | tuple):
+        return any(map(takes_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
+    found = keras.losses.get(loss) if isinstance(loss, str) else loss
+    if isinstance(found, keras.losses.Loss):
+        return found.get_config().get("from_logits") is False
+    # Of a function of Keras the default counts.
+    names = found.__code__.co_varnames if hasattr(found, "__code__") else ()
+    return "from_logits" in names and found.__module__.startswith("keras.")
 
 
 def is_pooling(value: Any) -> bool:

@@ -4,14 +4,17 @@
 it is asked of the logits that go with the labels. Labels may be among the inputs or beside them.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
+from keras.activations import linear
 
 from bert_tf.modeling import keras_hooks
+from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
 
 from .outputs import ModelOutput
 
@@ -40,6 +43,9 @@ class LabelledModel(keras.Model):
         self._computes_loss = is_name or loss == self.compute_loss
         self._names_loss = self._computes_loss or loss == getattr(self, "hf_compute_loss", self)
         loss = None if self._computes_loss else loss
+        head = getattr(self, "classifier", None)  # a softmax may have been put on it
+        if takes_probabilities(loss) and getattr(head, "activation", None) in (None, linear):
+            warnings.warn(f"{type(self).__name__} {LOGITS_NEEDED}.", stacklevel=2)
         metrics = _of_each(metrics, tuple(self.label_logits.values()))
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)

@@ -181,6 +181,25 @@ def test_no_class(make):
         make(TINY, num_classes=0)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.binary_crossentropy,
+        keras.losses.CategoricalCrossentropy(),
+        {"a": "mse", "b": "categorical_crossentropy"},
+    ],
+)
+def test_a_loss_of_probabilities_is_refused(loss):
+    model = made(BertClassifier, num_classes=2)
+    with pytest.raises(ValueError, match="BertClassifier gives logits, and the loss expects prob"):
+        model.compile("sgd", loss)
+    for other in ("mse", keras.losses.MeanSquaredError(), lambda y, logits: logits[:, 0], None):
+        model.compile("sgd", other)
+    model.classifier.activation = keras.activations.softmax
+    model.compile("sgd", loss)
+
+
 def test_in_training_padding_counts_nothing_in_the_loss(monkeypatch):
     model = without_dropout(made(BertSpanPredictor), monkeypatch)
     model.compile(loss=CROSS_ENTROPY)

@@ -199,20 +199,11 @@ def test_private_characters_are_letters_and_ill_formed_bytes_are_passed_over_bot
     assert tokenizers[True].tokenize(texts).to_list() == expected
 
 
-def test_detokenize(tokenizer):
-    ids = tf.ragged.constant([[5, 6, 7, 10, 8], [], [CLS, 8, 12, 3], [12, 8]])
-    expected = [b"unaffable , hello", b"", b"[CLS] hellos [SEP]", b"s hello"]
-    assert tokenizer.detokenize(ids).numpy().tolist() == expected
-    dense = tf.constant([[8, 9], [8, 12]], tf.int64)
-    assert tokenizer.detokenize(dense).numpy().tolist() == [b"hello world", b"hellos"]
-
-
 @pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
 def test_no_text(tokenizer, texts):
     outputs = tokenizer.tokenize_with_offsets(texts)
     assert [output.to_list() for output in outputs] == [[[]] * len(texts)] * 3
     assert tokenizer.tokenize(texts).shape == (len(texts), None)
-    assert tokenizer.detokenize(outputs[0]).numpy().tolist() == [b""] * len(texts)
 
 
 def test_in_a_dataset_as_eagerly(tokenizer):
@@ -230,7 +221,6 @@ def test_in_a_dataset_as_eagerly(tokenizer):
         ("tokenize", "hello", r"got shape \(\); reshape .* a single string into a list"),
         ("tokenize_with_offsets", [["a", "b"]], r"got shape \(1, 2\); reshape"),
         ("tokenize", [1, 2], r"takes a vector of strings, shape \(N,\), but got \[1"),
-        ("detokenize", tf.constant([5, 6]), r"ids of shape .*, but got shape \(2,\)"),
     ],
 )
 def test_refuses_what_is_no_vector(tokenizer, method, value, message):

@@ -51,6 +51,12 @@ def test_what_scripts_write_differently_in_compile():
     assert losses[0] == losses[1]
 
 
+def test_a_loss_of_probabilities_is_told():
+    model = successor.TFBertForSequenceClassification(CONFIG)
+    with pytest.warns(UserWarning, match="gives logits, and the loss expects probabilities: give"):
+        model.compile("sgd", loss="sparse_categorical_crossentropy")
+
+
 def test_a_frozen_model_is_made_frozen_and_its_name_is_given(tmp_path):
     successor.TFBertModel(CONFIG).save_pretrained(save_directory=tmp_path)
     for kind in (successor.TFBertModel, successor.TFAutoModel):
