@@ -190,13 +190,13 @@ def test_no_class(make):
         {"a": "mse", "b": "categorical_crossentropy"},
     ],
 )
-def test_a_loss_of_probabilities_is_refused(loss):
+def test_a_loss_of_probabilities_is_refused(loss, monkeypatch):
     model = made(BertClassifier, num_classes=2)
     with pytest.raises(ValueError, match="BertClassifier gives logits, and the loss expects prob"):
         model.compile("sgd", loss)
     for other in ("mse", keras.losses.MeanSquaredError(), lambda y, logits: logits[:, 0], None):
         model.compile("sgd", other)
-    model.classifier.activation = keras.activations.softmax
+    monkeypatch.setattr(model.classifier, "activation", keras.activations.softmax)
     model.compile("sgd", loss)
 
 
