@@ -10,6 +10,7 @@ and lists them, instead of an error at the first.
 import collections
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -43,6 +44,8 @@ _Label = str | float | tuple[str, ...]
 _LABELS_SHOWN = 5
 # What programs write where there is no value.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
+# What is not seen, but for joiners, which words of some languages need.
+_HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _FLOAT = re.compile(r"-?\d+\.0")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
@@ -341,7 +344,7 @@ def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
     """What to say of tags that look like tags of entities and are not."""
     odd = find_odd_tags(places.counts)
     if not odd:
-        return ()
+        return tuple(_look_notes(path, places))
     if any(is_tag(tag) and tag != "O" for tag in places.counts):
         return (
             f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
@@ -361,7 +364,7 @@ def _class_notes(
     ``several`` says whether an example may have several classes.
     """
     counts = places.counts
-    notes = []
+    notes = _look_notes(path, places)
     if not several:
         notes += _share_notes(counts, num_examples)
     if 2 * len(counts) > num_examples and len(counts) >= _MANY_CLASSES and not several:
@@ -398,6 +401,22 @@ def _class_notes(
             "codes, --task=regression learns which of them are near each other."
         )
     return tuple(notes)
+
+
+def _look(name: str) -> str:
+    """A name without what tells it from others and is not seen, or hardly."""
+    return " ".join(_HIDDEN.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
+
+
+def _look_notes(path: str, places: _LabelPlaces) -> list[str]:
+    looks = collections.Counter(map(_look, places.counts))
+    odd = [name for name in places.counts if looks[_look(name)] > 1 or _HIDDEN.search(name)]
+    if not odd:
+        return []
+    return [
+        f"{path}: {places.shown(odd)} count as classes of their own, though they look alike or "
+        "hold characters that are not seen: spell each class in one way."
+    ]
 
 
 def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:

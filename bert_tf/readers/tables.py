@@ -259,10 +259,7 @@ def _field(fields: list[str] | BadRowError, at: int, widths: Collection[int]) ->
 
 
 def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
-    # A file that was joined to another may begin with a byte order mark.
-    return fields[-1].strip() == header[-1] and [
-        field.removeprefix("\ufeff").strip() for field in fields
-    ] == list(header)
+    return fields[-1].strip() == header[-1] and [*map(str.strip, fields)] == list(header)
 
 
 def _is_separator(fields: list[str] | BadRowError) -> bool:

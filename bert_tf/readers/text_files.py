@@ -67,7 +67,7 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yields the number, from 1, and the text of each line of a file, without the line's end.
 
     ``path`` is a plain or gzip file on any TensorFlow file system; ``encoding`` one in which ASCII
-    is ASCII. A byte order mark of UTF-8 is dropped.
+    is ASCII. Byte order marks of UTF-8 that begin lines, as where files were joined, are dropped.
     """
     try:
         codecs.lookup(encoding)
@@ -89,9 +89,7 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                     "file as UTF-8, or name its encoding: finetune and predict take "
                     "--encoding, such as cp1252 (Windows) or latin-1."
                 ) from error
-            if not before:
-                text = text.removeprefix("\ufeff")
-            lines = text.split("\n")
+            lines = text.removeprefix("\ufeff").replace("\n\ufeff", "\n").split("\n")
             for number, line_text in enumerate(lines, start=before + 1):
                 yield number, line_text.removesuffix("\r")
             before += len(lines)

@@ -144,6 +144,9 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
         (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
         (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
         (["a", "-100", "-", "b"], [": '-100' (line 3), '-' (line 4) count as classes: where the"]),
+        (["a", "a\u200b", "b"], [": 'a' (line 2), 'a\\u200b' (line 3) count as classes of their"]),
+        (["So so", "so\xa0so", "b"], [": 'So so' (line 2), 'so\\xa0so' (line 3) count as"]),
+        (["می\u200cخواهم", "a\u200db", "b"], []),
         (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
         ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
         ([str(n % 20 - 3) for n in range(60)], [": the 20 classes are all numbers: if they are"]),
@@ -204,4 +207,6 @@ def test_tags_that_may_not_be_meant(tmp_path):
     (note,) = notes_of(tmp_path, ["o o", "b-x i-x"], read_tagging, **columns)
     assert note.startswith(": the tags look like those of entities and are none, such as 'o' (line")
     assert notes_of(tmp_path, ["NOUN O", "B-X I-X", "NOUN VERB"], read_tagging, **columns) == []
+    (note,) = notes_of(tmp_path, ["NOUN\u200e O", "VERB O"], read_tagging, **columns)
+    assert note.startswith(": 'NOUN\\u200e' (line 2) count as classes of their own, though they")
     assert notes_of(tmp_path, ["O O", "S-X U-X"], read_tagging, **columns) == []

@@ -97,10 +97,12 @@ def test_long_fields(read):
 def test_files_that_were_joined(read):
     message = "line 3: expected a row, got the names of the columns again"
     for name, gap in (("a.csv", ","), ("a.tsv", "\t")):
-        content = f"text{gap}label\nso{gap}x\n\ufefftext{gap} label\nlabel{gap}y\n"
+        content = f"text{gap}label\nso{gap}x\n\ufefftext{gap} label\n\ufefflabel{gap}y\n"
         with pytest.raises(ValueError, match=message):
             read(name, content, ["label"])
-        assert read(name, content, ["label"], skip=True)[0] == [(2, 0, ["x"]), (4, 2, ["y"])]
+        rows = [(2, 0, ["x", "so"]), (4, 2, ["y", "label"])]
+        assert read(name, content, ["label", "text"], skip=True)[0] == rows
+    assert read("a.csv", 'a,b\n1,2\n\ufeff"3,",4\n', ["a"])[1] == (3, 1, ["3,"])
     assert read("a.tsv", "text\nso\ntext\n", ["text"])[1] == (3, 1, ["text"])
     assert read("a.jsonl", '{"a": 1}\n\ufeff{"a": 2}\n', ["a"])[1] == (2, 1, [2])
 

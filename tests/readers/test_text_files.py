@@ -137,7 +137,7 @@ def lines_of(path, content, **arguments):
         (b"\xef\xbb\xbfone\r\ntwo\r\n", ["one", "two"]),
         # Only \n ends a line: neither a lone return nor Unicode's line separators.
         ("a\rb\u2028c\x85d\x0ce\nf".encode(), ["a\rb\u2028c\x85d\x0ce", "f"]),
-        ("\ufeffa\n\ufeffb".encode(), ["a", "\ufeffb"]),
+        ("\ufeffa\n\ufeffb\ufeff\r\n\ufeff".encode(), ["a", "b\ufeff", ""]),
     ],
 )
 def test_lines(tmp_path, content, lines, monkeypatch):
