@@ -270,15 +270,16 @@ def name(value: Any, what: str) -> str:
     """Returns a name: text, a whole number, true or false; raises ``BadRowError``."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    value = _whole(value)
     if isinstance(value, int):
         return str(value)
     found = filled_text(value, what).strip()
     return value if value == found else found  # a ClassName stays one
 
 
-def spelled_number(value: Any) -> Any:
-    """Returns a whole number's digits, and anything else as it is."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _whole(value: Any) -> Any:
+    """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
@@ -308,7 +309,7 @@ def number(value: Any, what: str) -> float:
 
 def whole_number(value: Any, what: str, most: int) -> int:
     """Returns a field that is a whole number from 0 to ``most``; raises ``BadRowError``."""
-    found = getattr(value, "place", value)
+    found = _whole(getattr(value, "place", value))
     if isinstance(found, str) and found.strip().isdecimal():
         found = int(found)
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= most:

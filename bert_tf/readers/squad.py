@@ -20,7 +20,6 @@ from .examples import (
     filled_text,
     row_id,
     shown,
-    spelled_number,
     whole_number,
 )
 from .tables import Row, TableFile, read_columns
@@ -48,8 +47,8 @@ def _questions(path: str, document: Any) -> Iterator[_Question]:
             for fields in _field(paragraph, "qas", list, inside):
                 if not isinstance(fields, dict):
                     _field(fields, "id", str, f"{inside}, a question")  # raises
-                if "id" in fields:
-                    fields["id"] = spelled_number(fields["id"])
+                if type(fields.get("id")) is int:
+                    fields["id"] = str(fields["id"])
                 title = str(article.get("title", ""))
                 yield _Question(number, at, title, paragraph.get("context"), fields)
 

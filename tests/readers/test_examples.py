@@ -60,14 +60,14 @@ def test_no_row_and_no_good_row_are_errors():
 
 def test_good_fields():
     assert [examples.text(value, "x") for value in ("", " é😀 ")] == ["", " é😀 "]
-    names = [examples.name(value, "x") for value in (" yes ", 3, -1, True, False)]
-    assert names == ["yes", "3", "-1", "true", "false"]
+    names = [examples.name(value, "x") for value in (" yes ", 3, -1, True, False, 12.0)]
+    assert names == ["yes", "3", "-1", "true", "false", "12"]
     assert examples.known_name(1, "x", ("0", "1")) == "1"
     assert examples.known_name("anything", "x", None) == "anything"
     assert [examples.row_id(value, 7) for value in (None, 12)] == ["7", "12"]
     numbers = [examples.number(value, "x") for value in (" 1.5", 2, "-3e2", 0.25)]
     assert numbers == [1.5, 2, -300, 0.25]
-    assert [examples.whole_number(value, "x", 3) for value in ("0", " 3 ", 2)] == [0, 3, 2]
+    assert [examples.whole_number(value, "x", 3) for value in ("0", " 3 ", 2, 1.0)] == [0, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_good_fields():
         (examples.text, ("ab\ud800",), "in x, got half a surrogate pair at character 2"),
         (examples.filled_text, ("", " \t", "\0\0 "), "expected text in x, got '"),
         (examples.number, ("a" * 100,), f"got '{'a' * 27}[.]{{3}}{'a' * 28}'$"),
-        (examples.name, (None, 1.0, "", ["a"]), "expected text in x, got"),
+        (examples.name, (None, 1.5, float("inf"), "", ["a"]), "expected text in x, got"),
         (lambda value, what: examples.known_name(value, what, ("no", "yes")), ("Yes",),
          "expected one of no, yes in x, got 'Yes'"),
         (lambda value, what: examples.known_name(value, what, list(map(str, range(13)))), ("Yes",),
@@ -86,7 +86,7 @@ def test_good_fields():
         (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
          "expected a finite number in x, got "),
         (lambda value, what: examples.whole_number(value, what, 3),
-         ("4", "-1", 4, -1, "1.0", 1.0, True, None, "", "²"),
+         ("4", "-1", 4, -1, "1.0", 1.5, 4.0, True, None, "", "²"),
          "expected a whole number from 0 to 3 in x, got "),
     ],
 )  # fmt: skip
