@@ -6,6 +6,7 @@ Both the command line and a call from Python start from the fields.
 import dataclasses
 import difflib
 import functools
+import json
 import math
 import os
 import sys
@@ -168,6 +169,8 @@ def flags_of_call(
             continue
         if isinstance(value, tuple | set | frozenset):
             value = list(value)
+        if isinstance(value, Mapping):
+            value = json.dumps(value, default=float)
         try:
             value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's
             values[name].parse(os.fspath(value) if isinstance(value, os.PathLike) else value)

@@ -285,8 +285,9 @@ class FineTuningSettings:
     class_weights: str | None = flag_fields.string(
         None,
         "What each class counts in the loss: balanced (every class counts the same in total), or "
-        "NAME:WEIGHT,NAME:WEIGHT (1 for classes not named). multilabel: the weight of examples "
-        "that have the class, where those without it count 1. tagging: the weights are of tags.",
+        'NAME:WEIGHT,NAME:WEIGHT or {"NAME": WEIGHT} (1 for classes not named). multilabel: the '
+        "weight of examples that have the class, where those without it count 1. tagging: the "
+        "weights are of tags.",
         rules=[rules.for_kinds],
     )
     few_shot: bool = flag_fields.switch(

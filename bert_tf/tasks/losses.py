@@ -3,14 +3,14 @@
 Letters: B batch, S sequence length, C classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_tf import features
-from bert_tf.untrusted import listed
+from bert_tf.untrusted import listed, parse_json_object
 
 # The logit of a choice that an example does not have: finite, so that nothing becomes NaN.
 NO_CHOICE = -1e9
@@ -27,14 +27,16 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Source: Szegedy et al. 2016, "Rethinking the Inception Architecture", section 7.
     """
 
+    usual_name = "smoothed_cross_entropy"
+
     def __init__(
         self,
         smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
-        name: str = "smoothed_cross_entropy",
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, **kwargs)
+        super().__init__(name=name or self.usual_name, **kwargs)
         self.smoothing = smoothing
         self.class_weights = None if class_weights is None else list(class_weights)
 
@@ -59,22 +61,15 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ChoiceCrossEntropy(keras.losses.Loss):
+class ChoiceCrossEntropy(SmoothedCrossEntropy):
     """The mean cross-entropy of a softmax over each example's own choices.
 
     Labels are (B, 2): the right choice's place, and how many choices there are; logits are (B, K),
     and what is behind an example's choices counts nothing. ``smoothing`` is as in
-    ``SmoothedCrossEntropy``, with the example's own number of choices.
+    ``SmoothedCrossEntropy``, with the example's own number of choices; no class has a weight.
     """
 
-    def __init__(
-        self,
-        smoothing: float = 0.0,
-        name: str = "choice_cross_entropy",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.smoothing = smoothing
+    usual_name = "choice_cross_entropy"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses, (B,)."""
@@ -86,29 +81,16 @@ class ChoiceCrossEntropy(keras.losses.Loss):
         means = total / ops.cast(counts[:, 0], total.dtype)
         return -(1 - self.smoothing) * right - self.smoothing * means
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "smoothing": self.smoothing}
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SmoothedClasses(keras.losses.Loss):
+class SmoothedClasses(SmoothedCrossEntropy):
     """The mean of the classes' cross-entropies, each a sigmoid's: logits and labels (B, C).
 
     With ``smoothing`` e the targets are 1 - e / 2 and e / 2. ``class_weights`` multiply the loss of
     the examples that have the class, as ``pos_weight`` does in PyTorch.
     """
 
-    def __init__(
-        self,
-        smoothing: float = 0.0,
-        class_weights: Sequence[float] | None = None,
-        name: str = "smoothed_classes",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.smoothing = smoothing
-        self.class_weights = None if class_weights is None else list(class_weights)
+    usual_name = "smoothed_classes"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses, (B,)."""
@@ -120,11 +102,6 @@ class SmoothedClasses(keras.losses.Loss):
             weight = ops.where(holds > 0.5, weights, 1.0)
         losses = weight * (ops.softplus(y_pred) - targets * y_pred)
         return ops.mean(losses, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        own = {"smoothing": self.smoothing, "class_weights": self.class_weights}
-        return {**super().get_config(), **own}
 
 
 def parse_class_weights(
@@ -143,17 +120,20 @@ def parse_class_weights(
         return {label: each / counts[label] if label in present else 1.0 for label in labels}
     weights = dict.fromkeys(labels, 1.0)
     named = set()
-    for part in text.split(","):
-        name, _, number = part.rpartition(":")
+    pairs: Iterable[tuple[str, Any]] = (part.rpartition(":")[::2] for part in text.split(","))
+    if text.startswith("{"):
+        pairs = parse_json_object(text, "--class_weights", unique_keys=True).items()
+    for name, number in pairs:
         if name not in labels or name in named:
             raise ValueError(
-                f"--class_weights={text}: expected each class once as NAME:WEIGHT, or balanced; "
-                f"got {part!r}, and the classes are {listed(labels)}."
+                f"--class_weights={text}: expected each class once as NAME:WEIGHT (where names "
+                f'have commas, as {{"NAME": WEIGHT}}), or balanced; got {name or number!r}, and '
+                f"the classes are {listed(labels)}."
             )
         named.add(name)
         try:
             weight = float(number)
-        except ValueError:
+        except (TypeError, ValueError):
             weight = 0.0
         if not 0 < weight < float("inf"):
             raise ValueError(

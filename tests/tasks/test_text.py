@@ -308,15 +308,19 @@ def test_balanced_and_named_classes():
     assert (weights["neg"] * 6 + weights["pos"] * 2) / 8 == weights["odd:one"] == 1.0
     found = parse_class_weights("pos:2,odd:one:0.5", WEIGHED, {})
     assert found == {"neg": 1.0, "pos": 2.0, "odd:one": 0.5}
+    found = parse_class_weights('{"odd:one": 0.5, "a, b": 2}', (*WEIGHED, "a, b"), {})
+    assert found == {"neg": 1.0, "pos": 1.0, "odd:one": 0.5, "a, b": 2.0}
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("maybe:2", "got 'maybe:2', and the classes are neg, pos, odd:one"),
-        ("pos:1,pos:2", "expected each class once as NAME:WEIGHT, or balanced; got 'pos:2'"),
+        ("maybe:2", "got 'maybe', and the classes are neg, pos, odd:one"),
+        ("pos:1,pos:2", "expected each class once as NAME:WEIGHT .*, or balanced; got 'pos'"),
         ("pos:much", "expected a positive number as the weight of pos, got 'much'"),
         ("pos:-1", "expected a positive number as the weight of pos, got '-1'"),
+        ('{"pos": [1]}', "expected a positive number as the weight of pos, got .1."),
+        ("{'pos': 1}", "--class_weights is not JSON: Expecting property name enclosed in double q"),
         ("pos:nan", "expected a positive number as the weight of pos, got 'nan'"),
     ],
 )
