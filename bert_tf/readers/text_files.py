@@ -8,12 +8,13 @@ Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at 
 
 import codecs
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from bert_tf import paths
 from bert_tf.pipelines.text_bytes import open_text
-from bert_tf.untrusted import check_line, parse_json
+from bert_tf.untrusted import check_line, parse_json, quote
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or a file made to fill it.
@@ -129,3 +130,30 @@ def _open(path: str) -> Iterator[IO[bytes]]:
         raise ValueError(f"{path} is an archive: unpack it, and name the file in it.")
     with open_text(path) as file:
         yield file
+
+
+def _is_utf8(text: str) -> bool:
+    for encoding in () if text.isascii() else ("latin-1", "cp1252"):
+        with contextlib.suppress(UnicodeError):
+            return bool(text.encode(encoding).decode())
+    return False
+
+
+# Of texts that were read in another encoding than their own, how they are known, and what to say.
+_ODD: dict[Callable[[str], object], str] = {
+    _is_utf8: "seem to be UTF-8 that was read as another encoding, such as {}: leave --encoding "
+    "out, or mend the file.",
+    re.compile("[\x80-\x9f]").search: "hold control characters, such as {}, where cp1252 has "
+    "quotes and dashes, and the tokenizer deletes them: give --encoding=cp1252 in place of "
+    "latin-1, or mend a UTF-8 file.",
+}
+
+
+def encoding_notes(texts: Sequence[str]) -> list[str]:
+    """Says that some texts seem to be read in another encoding than their own; [] where not."""
+    for is_odd, what in _ODD.items():
+        odd = [text for text in texts if is_odd(text)]
+        if len(odd) > 2:
+            word = next(filter(is_odd, odd[0].split()), odd[0])
+            return [f"{len(odd):,} of {len(texts):,} examples {what.format(quote(word, 60))}"]
+    return []

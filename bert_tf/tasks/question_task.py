@@ -28,6 +28,7 @@ from bert_tf.modeling.base import NULL_THRESHOLD
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.readers.examples import QuestionExample
 from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
 
 from .evaluation import Evaluation, Thresholds, worst_mistakes
@@ -239,9 +240,8 @@ class QuestionTask(Task):
 
         def show(at: int) -> tuple[dict[str, str], str, str]:
             item = items[at]
-            expected = " | ".join(dict.fromkeys(gold[item.id]))
-            texts = {"question": item.question, "context": item.context}
-            return texts, expected or _NO_ANSWER, answers[item.id] or _NO_ANSWER
+            expected = " | ".join(dict.fromkeys(gold[item.id])) or _NO_ANSWER
+            return self._shown_texts(item), expected, answers[item.id] or _NO_ANSWER
 
         return Evaluation(
             scores=scores,
@@ -263,6 +263,9 @@ class QuestionTask(Task):
             if answer:
                 record |= _characters(item.context, *outputs.places[item.id])
             yield {**record, **({} if odds is None else {"null_odds": odds[item.id]})}
+
+    def _shown_texts(self, item: QuestionExample) -> dict[str, str]:
+        return {"question": item.question, "context": item.context}
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds

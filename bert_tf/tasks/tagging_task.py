@@ -220,7 +220,7 @@ class TaggingTask(Task):
             judged = judge_tags(gold, tags, losses)
 
         def describe(at: int) -> tuple[dict[str, str], str, str]:
-            return {"": " ".join(items[at].words)}, *show(items[at], tags[at])
+            return self._shown_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
             scores=self._scores(judged),
@@ -231,6 +231,9 @@ class TaggingTask(Task):
             calibrate=functools.partial(of_classes, outputs, true, temperature),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
+
+    def _shown_texts(self, item: TaggedExample) -> dict[str, str]:
+        return {"": " ".join(item.words)}
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds

@@ -25,6 +25,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers import examples as read
+from bert_tf.readers.text_files import encoding_notes
 from bert_tf.untrusted import listed, one_line
 
 from .evaluation import Evaluation, Thresholds, joined
@@ -268,7 +269,10 @@ class Task(abc.ABC):
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
-        lines = [self.counted.format(items=len(self.training_items()), rows=len(examples))]
+        items = self.training_items()
+        lines = [self.counted.format(items=len(items), rows=len(examples))]
+        some = items[:: 1 + len(items) // 1000]
+        lines += encoding_notes([joined(self._shown_texts(item)) for item in some])
         if examples.num_too_long:
             length = examples.max_seq_length
             lines.append(self._too_long().format(count=examples.num_too_long, length=length))
@@ -364,9 +368,9 @@ class Task(abc.ABC):
         """An example's label as predictions spell it."""
         return item.label
 
+    @abc.abstractmethod
     def _shown_texts(self, item: Any) -> Mapping[str, str]:
         """An example's texts by their names, for people; ``""`` names an only one."""
-        raise NotImplementedError
 
     def outputs(self, inference: Inference, set_name: str) -> Any:
         """What the model says of a set, in the set's order."""

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bert_tf.readers import text_files
-from bert_tf.readers.text_files import read_json_document, read_lines
+from bert_tf.readers.text_files import encoding_notes, read_json_document, read_lines
 
 TEXT = '{"id": ["Ünë", 1.5, null]}'
 DOCUMENT = {"id": ["Ünë", 1.5, None]}
@@ -194,3 +194,21 @@ def test_single_returns_alone_end_no_lines(tmp_path):
 def test_utf_16_is_named(tmp_path):
     with pytest.raises(ValueError, match="line 1: expected text in utf-8, got UTF-16; save the"):
         lines_of(tmp_path / "a.txt", "text\tlabel\n".encode("utf-16"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (["It’s café…", "naïve", "漢字", "plain"] * 9, None),
+        (["It\x92s on", "plain"] * 2, None),
+        (["It\x92s on", "plain"] * 3,
+         "3 of 6 examples hold control characters, such as 'It\\x92s', where cp1252 has"),
+        (["le cafÃ© – “bon”"] * 3, None),
+        (["le cafÃ© bon"] * 3,
+         "3 of 3 examples seem to be UTF-8 that was read as another encoding, such as 'cafÃ©'"),
+        (["don’t".encode().decode("latin-1")] * 3, "3 of 3 examples seem to be UTF-8 that"),
+    ],
+)  # fmt: skip
+def test_texts_in_another_encoding_than_their_own(texts, note):
+    found = encoding_notes(texts)
+    assert [line[: len(note or "")] for line in found] == ([note] if note else [])
