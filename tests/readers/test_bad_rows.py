@@ -135,7 +135,8 @@ ROWS = {
         ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got only inv"),
     ],
     "SWAG": [
-        (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label, got '4'"),
+        (f"{SWAG_ROW},4",
+         "from 0 to 3 in the label (choices count from 0, not from 1 or A), got '4'"),
         ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
         ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
@@ -144,7 +145,7 @@ ROWS = {
         (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),
         (_choices(["A"] * 1001), "a list of 2 to 1,000 choices in column 'c', got ['A', "),
         (_choices(["A", "B", 3]), "expected text in choice 2, got 3"),
-        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label, "),
+        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label ("),
     ],
     "questions": [
         (_asked(answers={"text": ["Ann"], "answer_start": [3]}), "expected the answer 'Ann' at ch"),

@@ -48,6 +48,13 @@ def test_own_columns(write):
             read_choices(path, **{**columns, "choice_columns": wrong})
 
 
+def test_labels_that_seem_to_count_from_1(write):
+    columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
+    for first, count, notes in ((1, 21, 1), (0, 21, 0), (1, 20, 0)):
+        rows = [{"q": "Why?", "c": ["A", "B", "C"], "y": first + n % 2} for n in range(count)]
+        assert len(read_choices(write("a.jsonl", rows), **columns).notes) == notes
+
+
 def test_own_lists(write):
     columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
     good = {"q": "Why?", "c": ["A", "B", "C"], "y": 2}
