@@ -11,7 +11,7 @@ from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check
 from bert_tf.readers.examples import BadRows
 from bert_tf.readers.glue_tasks import glue_task
-from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
+from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, read_columns
 from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS
 
 from .rules import ALL_FEATURES
@@ -100,7 +100,7 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
-    if not holds_values(wanted["train_file"]):
+    if not TableFile(wanted["train_file"]).holds_values:
         if wanted["character_spans"]:
             raise ValueError(
                 f"--character_spans reads lists of entities, and {wanted['train_file']} holds "

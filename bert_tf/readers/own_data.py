@@ -46,6 +46,7 @@ _LABELS_SHOWN = 5
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
 # What is not seen, but for joiners, which words of some languages need.
 _HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _FLOAT = re.compile(r"-?\d+\.0")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
@@ -114,7 +115,14 @@ def read_multilabel(
             value = value.split(separator) if value.strip() else []
         if not isinstance(value, list):
             raise BadRowError(f"expected names in {what}, got {shown(value)}")
-        return tuple(dict.fromkeys(known_name(item, what, known) for item in value))
+        names = [known_name(item, what, known) for item in value]
+        if len({*names}) < len(names) and _YES_AND_NO.issuperset(map(str.lower, names)):
+            raise BadRowError(
+                f"expected the names of the classes that hold in {what}, got {shown(value)}, which "
+                "seems to say of each class whether it does: write the names (or the places, as "
+                "[1] for [0, 1, 0]) of those that do"
+            )
+        return tuple(dict.fromkeys(names))
 
     return _read_texts(
         path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
@@ -201,8 +209,8 @@ def _read_texts(
     if labels is None:
         labels = sorted_names(places.counts)
         if places.counts and label_column is not None:
-            several = not isinstance(items[0].label, str)
-            notes = _class_notes(str(path), label_column, places, len(items), several=several)
+            labelled = [] if isinstance(items[0].label, str) else [_names(i.label) for i in items]
+            notes = _class_notes(str(path), label_column, places, len(items), {*map(len, labelled)})
         notes += _text_notes(str(path), items, {*places.counts})
     return ExampleSet(items, tuple(labels), bad.skipped, notes)
 
@@ -357,11 +365,11 @@ def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
 
 
 def _class_notes(
-    path: str, column: str, places: _LabelPlaces, num_examples: int, *, several: bool
+    path: str, column: str, places: _LabelPlaces, num_examples: int, several: set[int]
 ) -> tuple[str, ...]:
     """What to say where nearly all examples have one class, or names are not those of classes.
 
-    ``several`` says whether an example may have several classes.
+    ``several`` are how many classes examples have, where each may have several.
     """
     counts = places.counts
     notes = _look_notes(path, places)
@@ -378,45 +386,47 @@ def _class_notes(
             "name: if files were joined, remove the line with the names."
         )
     missing = [name for name in counts if name.lower() in _MISSING]
-    if missing:
-        notes.append(
-            f"{path}: {places.shown(missing)} count as classes: where they stand for no label, "
-            "remove those rows."
-        )
-    lists = [name for name in counts if name.startswith("[") or name.endswith("]")]
-    if several and lists:
-        notes.append(
-            f"{path}: {places.shown(lists)} count as classes, and look like pieces of lists: write "
-            "the names alone with --label_separator between them, or lists in a .jsonl."
-        )
-    if len(counts) > 1 and all(_FLOAT.fullmatch(name) for name in counts):
-        notes.append(
-            f"{path}: the classes are called {places.shown(counts)}, as numbers become where a "
-            "column had gaps: write 0 for 0.0 if predictions should, and --task=regression learns "
-            "numbers."
-        )
-    elif not several and len(counts) >= _MANY_CLASSES and all(map(_NUMBER.fullmatch, counts)):
-        notes.append(
-            f"{path}: the {len(counts):,} classes are all numbers: if they are amounts and no "
-            "codes, --task=regression learns which of them are near each other."
-        )
+    lists = [name for name in counts if several and (name[0] == "[" or name[-1] == "]")]
+    are_yes_or_no = several in ({1}, {2}) and _YES_AND_NO.issuperset(map(str.lower, counts))
+    floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
+    numbers = not several and len(counts) >= _MANY_CLASSES and all(map(_NUMBER.fullmatch, counts))
+    said: list[tuple[Iterable[str], str]] = [
+        (missing, "where they stand for no label, remove those rows."),
+        (
+            lists,
+            "they look like pieces of lists: write the names alone with --label_separator between "
+            "them, or lists in a .jsonl.",
+        ),
+        (
+            counts if are_yes_or_no else (),
+            "if they say whether a class holds, and other columns or places whether others do, "
+            "write the names of those that hold into one column, --label_separator between them.",
+        ),
+        (
+            counts if floats else (),
+            "numbers become so where a column had gaps: write 0 for 0.0 if predictions should, and "
+            "--task=regression learns numbers.",
+        ),
+        (
+            counts if numbers and not floats else (),
+            f"if all {len(counts):,} are amounts and no codes, --task=regression learns which of "
+            "them are near each other.",
+        ),
+    ]
+    for names, what in said:
+        if names:
+            notes.append(f"{path}: {places.shown(names)} count as classes: {what}")
     return tuple(notes)
 
 
-def _look(name: str) -> str:
-    """A name without what tells it from others and is not seen, or hardly."""
-    return " ".join(_HIDDEN.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
-
-
 def _look_notes(path: str, places: _LabelPlaces) -> list[str]:
-    looks = collections.Counter(map(_look, places.counts))
-    odd = [name for name in places.counts if looks[_look(name)] > 1 or _HIDDEN.search(name)]
-    if not odd:
-        return []
-    return [
-        f"{path}: {places.shown(odd)} count as classes of their own, though they look alike or "
-        "hold characters that are not seen: spell each class in one way."
-    ]
+    """What to say of names that hold what is not seen, or differ in little else."""
+    seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
+    looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
+    alike = collections.Counter(looks.values())
+    odd = [name for name in looks if alike[looks[name]] > 1 or _HIDDEN.search(name)]
+    said = "look alike or hold characters that are not seen: spell each class in one way"
+    return [f"{path}: {places.shown(odd)} count as classes, and {said}."] if odd else []
 
 
 def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:

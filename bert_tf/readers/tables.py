@@ -15,7 +15,8 @@ of rows that were given in Python (``records.giving``).
 
 import csv
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
@@ -31,6 +32,8 @@ SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS if suffix != LINES))
 FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
 # What other files separate their columns by.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
+# What is hardly the name of a column: a number, or many words.
+_NO_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
 # The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
 # follows a quote that nothing ends.
 _LONGEST_FIELD = 1 << 30
@@ -66,8 +69,13 @@ class TableFile:
 
     @property
     def holds_values(self) -> bool:
-        """Whether the fields are values, as lists and numbers, and not all of them texts."""
-        return self.suffix in READERS if self.suffix else holds_values(self.path)
+        """Whether the fields are values, as lists and numbers, and not all of them texts.
+
+        >>> TableFile("a.jsonl.gz").holds_values, TableFile("a.csv").holds_values
+        (True, False)
+        """
+        name = self.suffix or self.path.lower().removesuffix(".gz")
+        return is_given(self.path) or name.endswith(tuple(READERS))
 
     @classmethod
     def of(cls, path: Any) -> "TableFile":
@@ -82,15 +90,6 @@ def is_table(path: str) -> bool:
     (True, True, False)
     """
     return is_given(path) or path.lower().removesuffix(".gz").endswith(SUFFIXES)
-
-
-def holds_values(path: str) -> bool:
-    """Whether a table's fields are values, as lists and numbers, and not all of them texts.
-
-    >>> holds_values("a.jsonl"), holds_values("a.csv")
-    (True, False)
-    """
-    return is_given(path) or path.lower().removesuffix(".gz").endswith(tuple(READERS))
 
 
 class Row(NamedTuple):
@@ -120,17 +119,12 @@ def read_columns(
     if suffix not in _DELIMITERS:
         yield from _read_objects(table, suffix, columns, bad)
         return
-    rows = _texts(table, suffix)
-    line, header = next(
-        ((line, fields) for line, fields in rows if not _is_separator(fields)), (1, None)
-    )
+    line, header, rows = _texts(table, suffix)
     if header is None:
-        raise ValueError(
-            f"{path} is empty: expected a first line that names its columns, {_names(columns)}."
-        )
+        names = ", ".join(filter(None, columns))
+        raise ValueError(f"{path} is empty: expected a first line that names its columns, {names}.")
     if isinstance(header, BadRowError):
         raise ValueError(f"{path}, line {line}: {header}; correct the line with the columns.")
-    header = [name.strip() for name in header]
     positions = [
         None if column is None else _position(path, line, header, column) for column in columns
     ]
@@ -151,10 +145,9 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
         for _, row in _records(table, suffix):
             yield {} if isinstance(row, BadRowError) else row
         return
-    rows = (fields for _, fields in _texts(table, suffix) if not _is_separator(fields))
-    header = next(rows, [])
-    names = [] if isinstance(header, BadRowError) else [name.strip() for name in header]
-    for fields in rows:
+    _, header, rows = _texts(table, suffix)
+    names = header if isinstance(header, list) else []
+    for _, fields in rows:
         if fields == [""] and len(names) > 1:
             continue
         if isinstance(fields, BadRowError) or len(fields) != len(names):
@@ -163,15 +156,19 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
             yield dict(zip(names, fields, strict=True))
 
 
-def _texts(table: TableFile, suffix: str) -> Iterator[Fields]:
-    delimiter = table.delimiter or _DELIMITERS[suffix]
+def _texts(
+    table: TableFile, suffix: str
+) -> tuple[int, list[str] | BadRowError | None, Iterator[Fields]]:
+    """The line and the names of the columns, and the rows behind it."""
     make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
-    return make_rows(table.path, table.encoding, delimiter)
+    rows = make_rows(table.path, table.encoding, table.delimiter or _DELIMITERS[suffix])
+    # Excel may write a line before it, "sep=" and the separator.
+    line, header = next((row for row in rows if row[1] != ["sep=", ""]), (1, None))
+    return line, [*map(str.strip, header)] if isinstance(header, list) else header, rows
 
 
 def _records(table: TableFile, suffix: str) -> Iterator[Record]:
-    read = READERS[suffix] if suffix else read_given
-    return read(table.path, table.encoding)
+    return READERS.get(suffix, read_given)(table.path, table.encoding)
 
 
 def read_fields(
@@ -199,26 +196,30 @@ def _suffix(path: str) -> str:
     )
 
 
-def _names(columns: Sequence[str | None]) -> str:
-    return ", ".join(column for column in columns if column is not None)
-
-
 def _position(path: str, line: int, header: list[str], column: str) -> int:
     count = header.count(column)
     if count != 1:
         found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
         named = "tab" if found == "\t" else repr(found)
-        gaps = (
-            f" (the file seems to use {_GAPS[found]}: finetune and predict take "
-            f"--delimiter={named}; or save it as .csv with commas or as .tsv with tabs)"
-            if found
-            else ""
-        )
+        hint = _several(column, header)
+        if any(map(_NO_NAME.match, header[0].split(found) if found else header)):
+            hint = " (the first line seems to be a row: put one with the columns' names before it)"
+        elif found:
+            hint = (
+                f" (the file seems to use {_GAPS[found]}: finetune and predict take "
+                f"--delimiter={named}; or save it as .csv with commas or as .tsv with tabs)"
+            )
         raise ValueError(
             f"{path}, line {line}: expected one column {column!r}, got "
-            f"{count or 'none'}; the columns are {listed(header)}{gaps}."
+            f"{count or 'none'}; the columns are {listed(header)}{hint}."
         )
     return header.index(column)
+
+
+def _several(column: str, known: Iterable[str]) -> str:
+    """What to do where a column's name is those of several."""
+    then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
+    return then if "," in column and {*column.split(",")} <= {*known} else ""
 
 
 def _select(
@@ -262,11 +263,6 @@ def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
     return fields[-1].strip() == header[-1] and [*map(str.strip, fields)] == list(header)
 
 
-def _is_separator(fields: list[str] | BadRowError) -> bool:
-    """Whether a line is Excel's, "sep=" and the separator."""
-    return fields == ["sep=", ""]
-
-
 def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
     """The rows that the csv module makes; one that it refuses ends with its line."""
     csv.field_size_limit(_LONGEST_FIELD)
@@ -308,6 +304,7 @@ def _read_objects(
             bad.begin(number, row.get(bad.id_column, ""))
         missing = [column for column in columns if column is not None and column not in row]
         if missing:
-            bad.report(place, f"expected the key {missing[0]!r}, got {listed(row)}")
+            several = _several(missing[0], row)
+            bad.report(place, f"expected the key {missing[0]!r}, got {listed(row)}{several}")
             continue
         yield place, Row(number, [None if column is None else row[column] for column in columns])

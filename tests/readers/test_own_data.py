@@ -94,6 +94,13 @@ def test_multilabel(write):
     examples = read_multilabel(path, text_columns=["t"], label_column="y", separator="|")
     assert labels_of(examples) == [("2", "10"), (), ("1", "2")]
     assert examples.labels == ("1", "2", "10")
+    path = write("b.jsonl", '{"t": "a", "y": [0, 1]}\n{"t": "b", "y": [1.0]}\n')
+    examples = read_multilabel(path, text_columns=["t"], label_column="y")
+    assert labels_of(examples) == [("0", "1"), ("1",)]
+    for value in ("[0, 1, 0]", "[0.0, 1.0, 1.0]", '"1,0,0"', "[false, false]"):
+        path = write("b.jsonl", f'{{"t": "a", "y": {value}}}\n')
+        with pytest.raises(ValueError, match="which seems to say of each class whether it does: w"):
+            read_multilabel(path, text_columns=["t"], label_column="y")
     with pytest.raises(ValueError, match="The separator of labels is empty: expected a character"):
         read_multilabel(path, text_columns=["t"], label_column="y", separator="")
 
@@ -144,13 +151,13 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
         (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
         (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
         (["a", "-100", "-", "b"], [": '-100' (line 3), '-' (line 4) count as classes: where the"]),
-        (["a", "a\u200b", "b"], [": 'a' (line 2), 'a\\u200b' (line 3) count as classes of their"]),
+        (["a", "a\u200b", "b"], [": 'a' (line 2), 'a\\u200b' (line 3) count as classes, and look"]),
         (["So so", "so\xa0so", "b"], [": 'So so' (line 2), 'so\\xa0so' (line 3) count as"]),
         (["می\u200cخواهم", "a\u200db", "b"], []),
-        (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
+        (["1.0", "0.0", "1.0"], [": '1.0' (line 2), '0.0' (line 3) count as classes: numb"]),
         ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
-        ([str(n % 20 - 3) for n in range(60)], [": the 20 classes are all numbers: if they are"]),
-        ([f"{n % 20}.5" for n in range(60)], [": the 20 classes are all numbers: if they are"]),
+        ([str(n % 20 - 3) for n in range(60)], [": '-3' (line 2), '-2' (line 3), '-1' (line 4), "]),
+        ([f"{n % 20}.5" for n in range(60)], [": '0.5' (line 2), '1.5' (line 3), '2.5' (line 4),"]),
         ([f"{n % 19}" for n in range(60)], []),
     ],
 )  # fmt: skip
@@ -192,9 +199,17 @@ def test_texts_that_hold_what_is_no_text(tmp_path, text, note):
 def test_lists_as_programs_print_them(tmp_path):
     found = notes_of(tmp_path, ["['a', 'b']", "['a']", "a,b"], read_multilabel)
     assert len(found) == 1 and found[0].startswith(
-        """: "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) count as classes, and look like"""
+        """: "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) count as classes: they look like"""
     )
     assert notes_of(tmp_path, ["a,b", "a", ""], read_multilabel) == []
+
+
+def test_columns_that_say_of_one_class_whether_it_holds(tmp_path):
+    for rows in (["0", "1", "0"], ["False", "True"], ["0,1", "1,0"]):
+        (note,) = notes_of(tmp_path, rows, read_multilabel)
+        assert "count as classes: if they say whether a class holds, and other columns" in note
+    assert notes_of(tmp_path, ["0,1", "1", ""], read_multilabel) == []
+    assert notes_of(tmp_path, ["0", "1", "0"]) == []
 
 
 def test_tags_that_may_not_be_meant(tmp_path):
@@ -208,5 +223,5 @@ def test_tags_that_may_not_be_meant(tmp_path):
     assert note.startswith(": the tags look like those of entities and are none, such as 'o' (line")
     assert notes_of(tmp_path, ["NOUN O", "B-X I-X", "NOUN VERB"], read_tagging, **columns) == []
     (note,) = notes_of(tmp_path, ["NOUN\u200e O", "VERB O"], read_tagging, **columns)
-    assert note.startswith(": 'NOUN\\u200e' (line 2) count as classes of their own, though they")
+    assert note.startswith(": 'NOUN\\u200e' (line 2) count as classes, and look alike or hold")
     assert notes_of(tmp_path, ["O O", "S-X U-X"], read_tagging, **columns) == []
