@@ -226,7 +226,7 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
     return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
 
-def _names(label: _Label) -> tuple[str, ...]:
+def _names(label: _Label | None) -> tuple[str, ...]:
     if isinstance(label, str):
         return (label,)
     return label if isinstance(label, tuple) else ()
