@@ -18,8 +18,8 @@ _SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
-# Rows in memory, standard input, another file system.
-_NO_FILE = re.compile(r"<.*>|-|.*://.*", re.DOTALL)
+# Rows in memory, standard input.
+_NO_FILE = re.compile(r"<.*>|-", re.DOTALL)
 
 
 def local_path(path: str) -> str | None:
@@ -28,6 +28,11 @@ def local_path(path: str) -> str | None:
     >>> local_path("file:///a/b"), local_path("a/b"), local_path("gs://bucket/b")
     ('/a/b', 'a/b', None)
     """
+    if path.startswith(("http://", "https://")):
+        raise ValueError(
+            f"{path} is an address of the web: download it and name the file, or name weights of "
+            f"the Hugging Face hub as {HUB_SCHEME}OWNER/NAME."
+        )
     path = path.removeprefix(_FILE_SCHEME)
     return None if "://" in path else path
 
@@ -89,6 +94,8 @@ def corpus(pattern: str) -> str:
 
 def file(path: str, what: str) -> str:
     """The sentence where a file is not, which is ``what``."""
+    if is_folder(path):
+        return f"{path} is a folder: expected {what}; name one that is in it."
     return f"There is no file at {path}: expected {what}{near_name(path)}."
 
 
@@ -154,7 +161,9 @@ def check_inputs(
         if not (_is_elsewhere(pattern) or os.path.exists(pattern) or _matches(pattern)):
             raise ValueError(corpus(pattern))
     for path in filter(None, files):
-        if not (_NO_FILE.fullmatch(path) or os.path.lexists(path)):
+        local = local_path(path)
+        is_there = local is None or (os.path.lexists(local) and not os.path.isdir(local))
+        if not (is_there or _NO_FILE.fullmatch(path)):
             raise ValueError(file(path, "a text file"))
     for path in filter(None, checkpoints):
         check_checkpoint(path)
@@ -162,7 +171,7 @@ def check_inputs(
 
 def _is_elsewhere(path: str) -> bool:
     # TensorFlow's globs know a backslash, Python's do not.
-    return "://" in path or "\\" in path
+    return local_path(path) != path or "\\" in path
 
 
 def _matches(pattern: str) -> bool:

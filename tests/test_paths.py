@@ -13,11 +13,16 @@ CHECKPOINT = "There is no checkpoint at no: expected a directory"
 NONE = ". is not a checkpoint of a known format: expected model.json and bert_config.json"
 RUN = "There is no checkpoint at runs/no: expected a directory"
 COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are a, b."
+WEB = "is an address of the web: download it and name the file, or name weights of the Hug"
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=tiny --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
     f"finetune {TASK} --label_column=c --init_checkpoint=tiny --train_file=there.csv": COLUMN,
     "predict --model=tiny --input=no.csv": FILE,
+    "predict --model=tiny --input=.": ". is a folder: expected a text file; name one that is in",
+    "predict --model=tiny --input=https://a.org/b.csv": f"https://a.org/b.csv {WEB}",
+    "export --output=run/1 --model=https://huggingface.co/a/b": f"https://huggingface.co/a/b {WEB}",
+    "vocab --output=vocab.txt --input=https://a.org/b": f"https://a.org/b {WEB}",
     "predict --model=no --input=there.csv": CHECKPOINT,
     "predict --model=runs/no --input=there.csv": RUN,
     "pretrain --model_dir=run --input=no*": CORPUS,

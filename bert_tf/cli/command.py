@@ -40,6 +40,7 @@ _EXPECTED = {
 # What to do about what the system refuses, where the error does not say it.
 _REMEDIES = {
     "No space left on device": "make room there, and give the command again",
+    "File system scheme": "copy it to this machine, and name that path",
     "Permission denied": "let this user read or write there, or name another place",
 }
 

@@ -63,9 +63,9 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
+        material = prepare(settings, directory, moved, strategy)
         if sentence:
             print(sentence)
-        material = prepare(settings, directory, moved, strategy)
         material = dataclasses.replace(material, callbacks=tuple(callbacks))
         if settings.is_search:
             results = run_sweep(settings, directory, material)

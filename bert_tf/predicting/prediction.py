@@ -102,6 +102,8 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
                     own.write(record)
                 own.finish()
             progress.close()
+        if not (inputs.count or inputs.skipped):
+            print(f"{settings.input} has no rows: there is nothing to predict.")
         _tell(inputs, output)
     return Predicted(inputs.count, inputs.skipped)
 

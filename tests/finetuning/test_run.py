@@ -200,6 +200,14 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     assert said.startswith(f"By default for {units} units: --")
 
 
+def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text("text,label\na,x\nb,y,z\n")
+    given = dict.fromkeys(("learning_rate", "num_train_epochs", "dev_file"))
+    with pytest.raises(ValueError, match="bad.csv, line 3: expected 2 columns, got 3"):
+        run(settings(inputs, tmp_path / "run", train_file=str(tmp_path / "bad.csv"), **given))
+    assert "By default" not in capsys.readouterr().out
+
+
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     asked = settings(inputs, finished, init_checkpoint="gone", **given)

@@ -8,6 +8,7 @@ import pathlib
 from unittest import mock
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.interchange.recognition import open_checkpoint
@@ -110,3 +111,12 @@ def probabilities_of(model, texts, second=None, length=16):
         inputs = [text] if second is None else ([text], [second[number]])
         rows.append(tf.nn.softmax(model(preprocessor(inputs), training=False))[0].numpy())
     return np.array(rows)
+
+
+def about(value):
+    """What is equal to a value whose numbers have six digits in all."""
+    if isinstance(value, float):
+        return pytest.approx(value, rel=1e-5, abs=1e-6)
+    if isinstance(value, dict):
+        return {key: about(item) for key, item in value.items()}
+    return [about(item) for item in value] if isinstance(value, list | tuple) else value

@@ -15,7 +15,16 @@ from bert_tf.saved_models.served import Served
 from bert_tf.saved_models.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
 
-from .prediction_models import CLASSES, LABELS, TEXTS, loaded, predict, read_lines, write_model
+from .prediction_models import (
+    CLASSES,
+    LABELS,
+    TEXTS,
+    about,
+    loaded,
+    predict,
+    read_lines,
+    write_model,
+)
 
 LENGTH = 8  # neither the default's 128 nor the positions' number
 LONG = [*TEXTS, " ".join(TEXTS), " ".join(TEXTS[::-1])]
@@ -106,8 +115,8 @@ def test_predictions_are_the_models(name, tmp_path, capsys):
     assert len(records) == len(examples) and one["id"] == "0"
     for found, row in zip([*records, one], [*written, written[0]], strict=True):
         assert found.keys() == row.keys()
-        assert json.loads(json.dumps(found)) == _about(row)
-    assert _about(api.predict(folder, examples)) == json.loads(json.dumps(records))
+        assert json.loads(json.dumps(found)) == about(row)
+    assert about(api.predict(folder, examples)) == json.loads(json.dumps(records))
     model = bert_tf.load(folder)
     assert model.preprocessor.max_seq_length == length
     for example, record in zip(examples, records, strict=True):
@@ -121,15 +130,6 @@ def test_predictions_are_the_models(name, tmp_path, capsys):
             rows = {key: value[None] for key, value in rows.items()}
         outputs = tf.nest.map_structure(lambda of_rows: of_rows[0], model(rows, training=False))
         np.testing.assert_allclose(*compare(model, outputs, record), atol=1e-5)
-
-
-def _about(value):
-    """What is equal to a value whose numbers have six digits in all."""
-    if isinstance(value, float):
-        return pytest.approx(value, rel=1e-5, abs=1e-6)
-    if isinstance(value, dict):
-        return {key: _about(item) for key, item in value.items()}
-    return [_about(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def as_exported(folder, tmp_path):

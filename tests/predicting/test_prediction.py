@@ -200,10 +200,11 @@ def test_every_row_has_its_own_though_it_has_no_text(classifier, tmp_path, capsy
         predict(classifier[0], source, output)
 
 
-def test_a_table_without_rows(classifier, tmp_path):
+def test_a_table_without_rows(classifier, tmp_path, capsys):
     source, output = tmp_path / "texts.csv", tmp_path / "out.tsv"
     source.write_text("n,text\n")
     assert predict(classifier[0], source, output) == (0, [])
+    assert f"{source} has no rows: there is nothing to predict.\n" in capsys.readouterr().out
     header = "id\tprediction\tprobability_neg\tprobability_neutral\tprobability_pos\n"
     assert output.read_text() == header
 

@@ -11,6 +11,7 @@ from .prediction_models import (
     LABELS,
     TEXTS,
     VOCAB,
+    about,
     text_task,
     write_model,
 )
@@ -27,7 +28,7 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     bad = predictor(["so", ""])[1]
     assert bad["prediction"] is None and bad["error"].startswith("<data>, row 1: expected text in")
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
-        expected[0],
+        about(expected[0]),  # a batch of another size: other bits on some processors
         *(
             {**bad, "id": str(row), "error": f"<data>, row {row}: expected a text, a tuple of "
              f"texts, or a mapping, got {what}."}
