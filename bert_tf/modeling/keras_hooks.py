@@ -124,9 +124,10 @@ def hand_on_training(layer: keras.Layer) -> None:
 
 def take_for_dict(kind: Any) -> None:
     """Lets Keras take mappings of a class as inputs of any model or layer, as it takes a dict."""
-    optree.register_pytree_node(
+    register: Any = optree.register_pytree_node
+    register(
         kind,
-        lambda given: ([given[name] for name in sorted(given)], tuple(sorted(given))),
+        lambda given: (list(given.values()), tuple(given)),
         lambda names, values: dict(zip(names, values, strict=True)),
         namespace="keras",
     )

@@ -6,18 +6,19 @@ and goes on. ``names.py`` has what is here, and what takes the place of what is 
 """
 
 import importlib
+import sys
+import types
 from typing import Any
 
-from .names import NAMES, replacement
+from .names import NAMES, PATHS, replacement
+from .verbosity import logging
 
 __all__ = [*sorted(NAMES)]
 
 
 def __getattr__(name: str) -> Any:
     if name in NAMES:
-        module = importlib.import_module(f".{NAMES[name]}", __name__)
-        models = getattr(module, "MODELS", {})
-        value = models[name] if name in models else getattr(module, name)
+        value = getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
         globals()[name] = value
         return value
     use = "" if name.startswith("_") else replacement(name)
@@ -28,3 +29,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *NAMES})
+
+
+for _path in PATHS:
+    _module: Any = types.ModuleType(f"{__name__}.{_path}", "Every name that is here.")
+    _module.__getattr__ = __getattr__
+    sys.modules[_module.__name__] = _module
+sys.modules[f"{__name__}.utils.logging"] = logging  # type: ignore[assignment]

@@ -17,6 +17,7 @@ from bert_tf.interchange import hugging_face
 
 from . import auto
 from .encoding import BatchEncoding
+from .names import replacement
 
 _LOGGER = logging.getLogger("bert_tf")
 # A text's rows, and what makes its answer of the numbers that the model has for each.
@@ -40,6 +41,7 @@ class Pipeline:
     #: The model of the hub that answers where none is given, as there; "": there is none.
     default_model = "distilbert/distilbert-base-cased"
     length_option = "max_length"
+    opens_one = False  # whether a list of one text has its answer, as there
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         self.model = model
@@ -50,6 +52,7 @@ class Pipeline:
         """The answer to a text, or a list of answers to a list of texts."""
         one = isinstance(inputs, str | Mapping) or not hasattr(inputs, "__iter__")
         found = self.answers([inputs] if one else inputs, **{**self.options, **options})
+        one = one or (self.opens_one and isinstance(inputs, list) and len(inputs) == 1)
         return found[0] if one else found
 
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
@@ -105,7 +108,8 @@ def _texts(example: Any, *names: str) -> list[str]:
 
 def _one_of(name: str, value: str, known: Iterable[str]) -> str:
     if value not in known:
-        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}.")
+        use = replacement(value) and f", here {replacement(value)}"
+        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}{use}.")
     return value
 
 
@@ -261,11 +265,7 @@ class FillMaskPipeline(Pipeline):
 
     auto_class = "TFAutoModelForMaskedLM"
     default_model = ""  # theirs is no BERT
-
-    def __call__(self, inputs: Any, **options: Any) -> Any:
-        """The answers; of a list of one text its answer, as there."""
-        found = super().__call__(inputs, **options)
-        return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
+    opens_one = True
 
     def read(self, rows: Mapping[str, Any]) -> Any:
         """The logits of the masks, (B, M, V), those of each row first."""
@@ -313,6 +313,7 @@ class QuestionAnsweringPipeline(Pipeline):
     auto_class = "TFAutoModelForQuestionAnswering"
     default_model = "distilbert/distilbert-base-cased-distilled-squad"
     length_option = "max_seq_len"
+    opens_one = True
 
     def __call__(
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
@@ -320,8 +321,7 @@ class QuestionAnsweringPipeline(Pipeline):
         """Answers of ``question`` and ``context``, or of dicts of both."""
         if question is not None or context is not None:
             inputs = {"question": question, "context": context}
-        found = super().__call__(inputs, **options)
-        return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
+        return super().__call__(inputs, **options)
 
     def read(self, rows: Mapping[str, Any]) -> Any:
         """The logits of starts and of ends, (B, 2, S)."""
@@ -437,11 +437,11 @@ def pipeline(
             f"pipeline({task!r}) was given {type(model).__name__} as its model: expected a model "
             "of bert_tf.transformers, its directory or its name."
         )
-    name = os.fspath(model) if by_name else getattr(model.config, "name_or_path", None)
+    name = os.fspath(model) if by_name else model.config.name_or_path
     if by_name:
         settings = {"revision": revision} | ({} if config is None else {"config": config})
         model = auto.MODELS[kind.auto_class].from_pretrained(model, **settings)
-    if tokenizer is None and name is None:
+    if tokenizer is None and not name:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
         tokenizer = auto.AutoTokenizer.from_pretrained(str(tokenizer or name))

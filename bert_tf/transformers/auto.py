@@ -61,6 +61,7 @@ _HEADS = {
 }
 #: The classes by their names.
 MODELS = {name: _auto(name) for name in NAMES if name.startswith("TFAuto")}
+globals().update(MODELS)
 
 
 class AutoTokenizer:

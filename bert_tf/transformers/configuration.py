@@ -22,6 +22,7 @@ _COMMON: Mapping[str, Any] = MappingProxyType(
     {
         "architectures": None,
         "classifier_dropout": None,
+        "name_or_path": "",
         "output_attentions": False,
         "output_hidden_states": False,
         "pad_token_id": 0,
@@ -38,6 +39,7 @@ class PretrainedConfig:
     """Settings of a model, as attributes; any others that are given are kept.
 
     Args:
+        *sizes: the first settings of ``defaults``.
         **values: settings by name, each in place of its default.
 
     >>> config = BertConfig(num_labels=3, hidden_size=64, num_attention_heads=4)
@@ -47,14 +49,17 @@ class PretrainedConfig:
 
     model_type: ClassVar[str] = ""
     #: Names of settings here and the names that they go by elsewhere.
-    attribute_map: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    attribute_map: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"_name_or_path": "name_or_path", "use_return_dict": "return_dict"}
+    )
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     id2label: dict[int, str]
     label2id: dict[str, int]
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *sizes: Any, **values: Any) -> None:
         values = {**_COMMON, **self.defaults, **values}
+        values |= zip(self.defaults, sizes, strict=False)
         values.pop("model_type", None)
         count, names = values.pop("num_labels", None), values.pop("id2label", None)
         ids = values.pop("label2id", None)
@@ -90,11 +95,6 @@ class PretrainedConfig:
         self.label2id = {name: index for index, name in self.id2label.items()}
 
     @property
-    def use_return_dict(self) -> bool:
-        """Whether a call gives an output with names, and no tuple."""
-        return bool(self.return_dict)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes in the order of their ids."""
         return tuple(self.id2label[index] for index in sorted(self.id2label))
@@ -120,6 +120,7 @@ class PretrainedConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings by name, ready for JSON."""
         values = copy.deepcopy(vars(self))
+        del values["name_or_path"]  # a place on this machine
         values["id2label"] = {str(index): name for index, name in self.id2label.items()}
         return {"model_type": self.model_type, **values}
 
@@ -161,6 +162,7 @@ class PretrainedConfig:
         others = config.update(values)
         for key, value in others.items():
             setattr(config, key, value)
+        config.name_or_path = os.fspath(pretrained_model_name_or_path)
         return config
 
     @classmethod
@@ -199,7 +201,13 @@ class BertConfig(PretrainedConfig):
     """The settings of a BERT; the defaults are those of bert-base-uncased."""
 
     model_type = "bert"
-    defaults = MappingProxyType({**sizes.BertConfig().to_dict(), "is_decoder": False})
+    defaults = MappingProxyType(
+        {
+            **sizes.BertConfig().to_dict(),
+            **{name: _COMMON[name] for name in ("pad_token_id", "position_embedding_type")},
+            **{"use_cache": True, "classifier_dropout": None, "is_decoder": False},
+        }
+    )
 
 
 class DistilBertConfig(PretrainedConfig):
@@ -208,6 +216,7 @@ class DistilBertConfig(PretrainedConfig):
     model_type = "distilbert"
     attribute_map = MappingProxyType(
         {
+            **PretrainedConfig.attribute_map,
             "hidden_size": "dim",
             "num_attention_heads": "n_heads",
             "num_hidden_layers": "n_layers",
@@ -215,19 +224,10 @@ class DistilBertConfig(PretrainedConfig):
     )
     defaults = MappingProxyType(
         {
-            "activation": "gelu",
-            "attention_dropout": 0.1,
-            "dim": 768,
-            "dropout": 0.1,
-            "hidden_dim": 3072,
-            "initializer_range": 0.02,
-            "max_position_embeddings": 512,
-            "n_heads": 12,
-            "n_layers": 6,
-            "qa_dropout": 0.1,
-            "seq_classif_dropout": 0.2,
-            "sinusoidal_pos_embds": False,
-            "vocab_size": 30522,
+            **{"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": False},
+            **{"n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1},
+            **{"attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02},
+            **{"qa_dropout": 0.1, "seq_classif_dropout": 0.2},
         }
     )
 

@@ -1,6 +1,7 @@
 """``BatchEncoding``: what a tokenizer gives, with the places of tokens in their texts."""
 
 import collections
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,15 @@ class TokenSpan(NamedTuple):
     end: int
 
 
+#: What is known of each token of a row: ``None`` of special ones.
+_ROWS = ("tokens", "word_ids", "sequence_ids")
+#: Questions of a place in a row, and what answers them; ``None`` where there is nothing.
+_PLACES: dict[str, Any] = {
+    **dict.fromkeys(("char_to_token", "char_to_word", "token_to_word", "token_to_sequence"), int),
+    **{"token_to_chars": CharSpan, "word_to_chars": CharSpan, "word_to_tokens": TokenSpan},
+}
+
+
 class BatchEncoding(collections.UserDict[str, Any]):
     """A dict of ids and masks by name, and what ``tokenizers`` knows of each row.
 
@@ -40,13 +50,17 @@ class BatchEncoding(collections.UserDict[str, Any]):
         tensor_type: str | None = None,
     ) -> None:
         super().__init__(data or {})
-        self._encodings = list(encodings or ())
+        self.encodings = list(encodings or ())
         self.convert_to_tensors(tensor_type)
 
     def __getattr__(self, name: str) -> Any:
         data = self.__dict__.get("data", {})
         if name in data:
             return data[name]
+        if name in _ROWS:
+            return lambda batch_index=0: list(getattr(self._row(batch_index), name))
+        if name in _PLACES:
+            return functools.partial(self._asked, name, _PLACES[name])
         raise AttributeError(f"A BatchEncoding with {', '.join(data)} has no {name!r}.")
 
     def __getitem__(self, key: Any) -> Any:
@@ -54,14 +68,9 @@ class BatchEncoding(collections.UserDict[str, Any]):
         return self.data[key] if isinstance(key, str) else self._row(key)
 
     @property
-    def encodings(self) -> list[Any]:
-        """What ``tokenizers`` knows of each row."""
-        return self._encodings
-
-    @property
     def is_fast(self) -> bool:
         """Whether rows know the places of their tokens."""
-        return bool(self._encodings)
+        return bool(self.encodings)
 
     def convert_to_tensors(self, tensor_type: str | None = None) -> "BatchEncoding":
         """Makes tensors of the lists: ``"tf"`` or ``"np"``; ``None`` leaves them."""
@@ -69,72 +78,20 @@ class BatchEncoding(collections.UserDict[str, Any]):
             self.data = {key: as_tensor(value, tensor_type) for key, value in self.data.items()}
         return self
 
-    def tokens(self, batch_index: int = 0) -> list[str]:
-        """The tokens of a row."""
-        return list(self._row(batch_index).tokens)
-
-    def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """The word that each token of a row is of; ``None`` of special ones."""
-        return list(self._row(batch_index).word_ids)
-
-    def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
-        """The text that each token of a row is of, 0 or 1; ``None`` of special ones."""
-        return list(self._row(batch_index).sequence_ids)
-
-    def char_to_token(
-        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
-    ) -> int | None:
-        """The token at a character; ``None`` where it is white space."""
-        return self._asked("char_to_token", batch_or_char_index, char_index, sequence_index)
-
-    def char_to_word(
-        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
-    ) -> int | None:
-        """The word at a character; ``None`` where it is white space."""
-        return self._asked("char_to_word", batch_or_char_index, char_index, sequence_index)
-
-    def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> Any:
-        """The first and the next character of a token; ``None`` of special ones."""
-        found = self._asked("token_to_chars", batch_or_token_index, token_index)
-        return None if found is None else CharSpan(*found)
-
-    def token_to_word(
-        self, batch_or_token_index: int, token_index: int | None = None
-    ) -> int | None:
-        """The word of a token."""
-        return self._asked("token_to_word", batch_or_token_index, token_index)
-
-    def token_to_sequence(
-        self, batch_or_token_index: int, token_index: int | None = None
-    ) -> int | None:
-        """The text of a token, 0 or 1."""
-        return self._asked("token_to_sequence", batch_or_token_index, token_index)
-
-    def word_to_tokens(
-        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
+    def _asked(
+        self, method: str, made: Any, first: int, second: int | None = None, *more: int
     ) -> Any:
-        """The first and the next token of a word."""
-        found = self._asked("word_to_tokens", batch_or_word_index, word_index, sequence_index)
-        return None if found is None else TokenSpan(*found)
-
-    def word_to_chars(
-        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
-    ) -> Any:
-        """The first and the next character of a word."""
-        found = self._asked("word_to_chars", batch_or_word_index, word_index, sequence_index)
-        return None if found is None else CharSpan(*found)
-
-    def _asked(self, method: str, first: int, second: int | None, *more: int) -> Any:
         """What ``tokenizers`` says of a place in a row; of one number in the first row."""
         row, place = (0, first) if second is None else (first, second)
-        return getattr(self._row(row), method)(place, *more)
+        found = getattr(self._row(row), method)(place, *more)
+        return found if found is None or made is int else made(*found)
 
     def _row(self, index: int) -> Any:
-        if not self._encodings:
+        if not self.encodings:
             raise ValueError(
                 "These rows were made without a tokenizer: the places of their tokens are unknown."
             )
-        return self._encodings[index]
+        return self.encodings[index]
 
 
 keras_hooks.take_for_dict(BatchEncoding)

@@ -61,18 +61,6 @@ class LabelledModel(keras.Model):
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def fit(self, x: Any = None, y: Any = None, *more: Any, **others: Any) -> Any:
-        """Keras' own; a tokenizer's output is taken, too."""
-        return super().fit(_plain(x), _plain(y), *more, **others)
-
-    def evaluate(self, x: Any = None, y: Any = None, *more: Any, **others: Any) -> Any:
-        """Keras' own; a tokenizer's output is taken, too."""
-        return super().evaluate(_plain(x), _plain(y), *more, **others)
-
-    def predict(self, x: Any, *more: Any, **others: Any) -> Any:
-        """Keras' own; a tokenizer's output is taken, too."""
-        return super().predict(_plain(x), *more, **others)
-
     def train_step(self, data: Any) -> Any:
         """A step on a batch with its labels where the loss wants them."""
         x, y, weights = self._with_labels(data)
@@ -176,14 +164,6 @@ def _of_each(metrics: Any, logits: tuple[str, ...]) -> Any:
         return metrics
     found = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
     if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in found):
-        return found if len(logits) < 2 else dict(zip(logits, found, strict=False))
-
-    def anew(metric: Any) -> Any:
-        is_object = isinstance(metric, keras.Metric)
-        return metric.from_config(metric.get_config()) if is_object else metric
-
-    return {name: [anew(metric) for metric in found] for name in logits}
-
-
-def _plain(data: Any) -> Any:
-    return dict(data) if isinstance(data, Mapping) and type(data) is not dict else data
+        return found
+    kept = [(isinstance(metric, keras.Metric), metric) for metric in found]
+    return {name: [m.from_config(m.get_config()) if o else m for o, m in kept] for name in logits}

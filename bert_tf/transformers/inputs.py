@@ -113,8 +113,8 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
 def of_keras_2(kind: type) -> ValueError:
     """The refusal of a model that Keras 2 wrote as a whole."""
     return ValueError(
-        f"The file has a {kind.__name__} of Keras 2, of which Keras 3 cannot make the model: build "
-        "it anew in Python, and call its load_weights(file)."
+        f"Keras 3 cannot make the model of a {kind.__name__} that Keras 2 wrote: build it anew in "
+        "Python, and call its load_weights(file)."
     )
 
 

@@ -10,14 +10,26 @@ from keras import ops
 
 from bert_tf import features
 from bert_tf.modeling import BertEncoder, keras_hooks
-from bert_tf.modeling.encoder import BertEmbeddings
-from bert_tf.modeling.transformer import TransformerBlock
+from bert_tf.modeling.encoder import BertEmbeddings, Pooler
+from bert_tf.modeling.transformer import SelfAttention, TransformerBlock
 
 from .configuration import AutoConfig, PretrainedConfig
 from .inputs import CalledAsTheirs, of_keras_2
+from .names import lacking
 from .outputs import OUTPUTS, ModelOutput
 
 keras_hooks.find_slices()  # states[:, 0] is in many a functional model
+
+
+def _theirs(part: Any, name: str) -> Any:
+    """A member of theirs of a part of the encoder, or what takes its place."""
+    if isinstance(part, Pooler) and name in ("kernel", "bias"):  # a DistilBERT's pre_classifier
+        return getattr(part.dense, name)
+    raise lacking(part, name)
+
+
+for _part in (Pooler, SelfAttention, TransformerBlock):
+    _part.__getattr__ = _theirs
 
 
 class TFBertEmbeddings(keras.layers.Layer):
@@ -28,20 +40,27 @@ class TFBertEmbeddings(keras.layers.Layer):
         self.layer = layer
         self.built = True
 
-    @property
-    def weight(self) -> Any:
-        """The word embeddings, (V, H)."""
-        return self.layer.word_embeddings
+    def call(
+        self,
+        input_ids: Any = None,
+        position_ids: Any = None,
+        token_type_ids: Any = None,
+        inputs_embeds: Any = None,
+        training: bool | None = False,
+    ) -> Any:
+        """(B, S) ids, or (B, S, H) vectors -> (B, S, H); types are 0 where they are left out."""
+        words = ops.cast(input_ids, "int32") if inputs_embeds is None else inputs_embeds
+        shape = ops.shape(words)[:2]
+        types = 0 if token_type_ids is None else token_type_ids
+        types = ops.broadcast_to(ops.cast(types, "int32"), shape)
+        places = position_ids
+        if places is not None:
+            places = ops.broadcast_to(ops.cast(places, "int32"), shape)
+        return self.layer(words, types, places, training=training)
 
-    @property
-    def position_embeddings(self) -> Any:
-        """The positions' embeddings."""
-        return self.layer.position_embeddings
-
-    @property
-    def token_type_embeddings(self) -> Any:
-        """The token types' embeddings."""
-        return self.layer.token_type_embeddings
+    weight = property(lambda self: self.layer.word_embeddings)  # (V, H)
+    position_embeddings = property(lambda self: self.layer.position_embeddings)
+    token_type_embeddings = property(lambda self: self.layer.token_type_embeddings)
 
 
 class TFBertEncoder(keras.layers.Layer):
@@ -114,15 +133,10 @@ class TFBertMainLayer(CalledAsTheirs):
                 f"{self.name} was given an attention_mask with {len(mask.shape)} dimensions: "
                 "expected (B, S), 1 = real and 0 = padding."
             )
-        words = ops.cast(ids, "int32") if words is None else words
-        shape = ops.shape(words)[:2]
-
-        def integers(name: str, default: int) -> Any:
-            return ops.broadcast_to(ops.cast(inputs.get(name, default), "int32"), shape)
-
-        mask, types = integers("attention_mask", 1), integers("token_type_ids", 0)
-        places = integers("position_ids", 0) if "position_ids" in inputs else None
-        embedded = self.native.embeddings(words, types, places, training=training)
+        others = {name: inputs.get(name) for name in ("position_ids", "token_type_ids")}
+        embedded = self.embeddings(ids, inputs_embeds=words, **others, training=training)
+        mask = ops.cast(1 if mask is None else mask, "int32")
+        mask = ops.broadcast_to(mask, ops.shape(embedded)[:2])
         attentions = wanted["output_attentions"]
         found = self.native.from_embedded(embedded, mask, attentions, training)
         states = (embedded, *found[features.ENCODER_OUTPUTS])

@@ -9,7 +9,10 @@ from keras import ops
 from . import losses
 from .models import TFPreTrainedModel as TFPreTrainedModel
 
-keras_serializable = keras.saving.register_keras_serializable(package="bert_tf.transformers")
+
+def keras_serializable(kind: Any) -> Any:
+    """Makes a class known to Keras' files."""
+    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(kind)
 
 
 def get_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
@@ -26,7 +29,8 @@ def _base(name: str, loss: Callable[[Any, Any], Any]) -> Any:
     def hf_compute_loss(self: Any, labels: Any, logits: Any) -> Any:
         return losses.summed(loss, labels, logits)
 
-    return type(name, (), {"hf_compute_loss": hf_compute_loss, "__module__": __name__})
+    body = {"__doc__": "A base with ``hf_compute_loss``.", "__module__": __name__}
+    return type(name, (), {**body, "hf_compute_loss": hf_compute_loss})
 
 
 TFMaskedLanguageModelingLoss = _base("TFMaskedLanguageModelingLoss", losses.of_words)

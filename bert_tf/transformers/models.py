@@ -6,7 +6,7 @@ one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -33,6 +33,17 @@ from .outputs import OUTPUTS, ModelOutput
 _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
     {"bert": (TFBertMainLayer, "bert"), "distilbert": (TFDistilBertMainLayer, "distilbert")}
 )
+
+#: Members that follow from others; of a model without a head that says words three give ``None``.
+_THEIRS: dict[str, Callable[[Any], Any]] = {
+    "name_or_path": lambda model: model.config.name_or_path,
+    "get_lm_head": lambda model: lambda: getattr(model, "mlm", None),
+    "get_output_embeddings": lambda model: (
+        lambda: model.get_lm_head() and model.base_model.embeddings
+    ),
+    "dummy_inputs": lambda model: {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]])},
+    "get_bias": lambda model: lambda: (head := model.get_lm_head()) and {"bias": head.output_bias},
+}
 
 
 class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
@@ -64,11 +75,15 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         super().__init__(name=kwargs.get("name"))
         keras_hooks.hand_on_training(self)
         self.config = config
+        self.num_labels = config.num_labels
         head = self.head
         if head is None:
             self.trainable = kwargs.get("trainable", True)
             return
         arguments = directories.arguments_of(head, config)
+        given = kwargs.get("add_pooling_layer", *inputs[:1])
+        if head is HEADS["Model"] and given is False:
+            arguments["pooler"] = False
         native_class: Any = head.native
         native = native_class(config.native(), **arguments)
         self.keep_native(native)
@@ -108,15 +123,15 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     # === Parts ===
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _THEIRS:
+            return _THEIRS[name](self)
+        raise names.lacking(self, name)
+
     @property
     def base_model(self) -> Any:
         """The main layer."""
         return getattr(self, self.base_model_prefix, self)
-
-    @property
-    def dummy_inputs(self) -> dict[str, Any]:
-        """Ids to call it with."""
-        return {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]], dtype="int32")}
 
     def num_parameters(self, only_trainable: bool = False) -> int:
         """How many numbers its weights are."""
@@ -126,6 +141,13 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     def get_input_embeddings(self) -> Any:
         """The layer with the word embeddings."""
         return self.base_model.embeddings
+
+    def set_input_embeddings(self, value: Any) -> None:
+        """Puts a table (V, H), or that of a layer with a ``weight``, in its place."""
+        table = getattr(value, "weight", value)
+        if table.shape[0] != self.get_input_embeddings().weight.shape[0]:
+            self.resize_token_embeddings(table.shape[0])
+        self.get_input_embeddings().weight.assign(table)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None) -> Any:
         """Gives the vocabulary another size: rows are kept, and new ones start anew."""
@@ -176,11 +198,12 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             config = cls.config_class.of_checkpoint(checkpoint)
         others = config.update(values)
         is_theirs = cls.__init__ is TFPreTrainedModel.__init__
-        if is_theirs and others.keys() - {"name", "trainable"}:
+        if is_theirs and others.keys() - {"name", "trainable", "add_pooling_layer"}:
             raise TypeError(
                 f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
                 "config, ignore_mismatched_sizes, revision, or a setting of the config."
             )
+        config.name_or_path = os.fspath(pretrained_model_name_or_path)
         model = cls(config, *inputs, **others)
         info = directories.read_weights(model, checkpoint, bool(ignores_sizes))
         return (model, info) if wants_info else model
@@ -217,11 +240,12 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     def get_config(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
         values = {"config": self.config.to_dict(), "name": self.name}
-        if not self.trainable:
-            return {**values, "trainable": False}
-        # Keras says of a functional model's layers alone which are frozen.
+        if self.head is HEADS["Model"] and self.base_model.native.pooler is None:
+            values["add_pooling_layer"] = False
         frozen = [at for at, weight in enumerate(self.weights) if not weight.trainable]
-        return {**values, "frozen": frozen} if frozen and self.native is not None else values
+        if frozen and self.native is not None:  # of a functional model Keras itself says it
+            values["frozen"] = frozen
+        return values if self.trainable else {**values, "trainable": False}
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None, **options: Any) -> Any:
@@ -323,3 +347,4 @@ MODELS: Mapping[str, type[TFPreTrainedModel]] = MappingProxyType(
         for name in heads
     }
 )
+globals().update(MODELS)

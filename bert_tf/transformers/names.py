@@ -4,15 +4,26 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .outputs import OUTPUTS
+
 #: By what follows a family's name in its classes': "TFBert" + "ForMaskedLM".
 HEADS = (
     *("Model", "ForPreTraining", "ForMaskedLM", "LMHeadModel", "ForNextSentencePrediction"),
     *("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification"),
     "ForQuestionAnswering",
 )
-DISTIL_HEADS = (
-    *("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering"),
-    *("ForSequenceClassification", "ForTokenClassification"),
+_BERT_ALONE = ("ForPreTraining", "LMHeadModel", "ForNextSentencePrediction")
+DISTIL_HEADS = tuple(head for head in HEADS if head not in _BERT_ALONE)
+_PARTS = ("configuration", "tokenization", "modeling_tf")
+#: The modules of theirs, each of which has every name; ``utils.logging`` is ``logging``.
+PATHS = (
+    *("configuration_utils", "file_utils", "generation", "modeling_tf_outputs", "optimization_tf"),
+    *("pipelines", "tf_utils", "tokenization_utils", "tokenization_utils_base", "trainer_utils"),
+    *("tokenization_utils_fast", "utils", "data", "data.data_collator", "data.processors.utils"),
+    *(f"models.{kind}" for kind in ("auto", "bert", "distilbert")),
+    *(f"models.{kind}.{part}_{kind}" for kind in ("auto", "bert", "distilbert") for part in _PARTS),
+    *("models.bert.tokenization_bert_fast", "models.bert.tokenization_bert_tf"),
+    "models.distilbert.tokenization_distilbert_fast",
 )
 _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -45,6 +56,12 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *(f"TFBert{head}" for head in HEADS),
             *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
         ),
+        "modeling_tf_utils": (
+            *("TFMaskedLanguageModelingLoss", "TFMultipleChoiceLoss", "TFQuestionAnsweringLoss"),
+            *("TFSequenceClassificationLoss", "TFTokenClassificationLoss", "get_initializer"),
+            *("keras_serializable", "shape_list"),
+        ),
+        "outputs": ("ModelOutput", *OUTPUTS),
         "optimization": (
             *("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
             *("enable_full_determinism", "set_seed"),
@@ -68,16 +85,27 @@ _REFUSED = (
      "the same name with TF in front; this class is PyTorch's"),
     (r"Squad.*|squad_.*", "python -m bert_tf.finetune --task=squad"),
     (r"glue_.*|xnli_.*", "python -m bert_tf.finetune --task=mrpc and kin"),
+    (r"zero-shot-classification|ZeroShot\w+",
+     "text-classification on {'text': ..., 'text_pair': 'This example is about ...'}"),
     (r"\w+Pipeline", "pipeline of one of the five tasks that it names"),
     (r"DataCollator\w*", "python -m bert_tf.pretrain, or a collator that is here"),
     (r"load_(pytorch|tf)_\w+", "from_pretrained, which reads every format"),
     (r"TF_\w*MAPPING", "the TFAutoModel classes"),
     (r"Generation\w+|TFGenerationMixin", "nothing: no text is generated"),
     (r"\w*Tokenizer|SpecialTokensMixin", "BertTokenizerFast"),
-    (r"TF\w*Output\w*", "a class of bert_tf.transformers.modeling_tf_outputs"),
+    (r"TF\w*Output\w*", "the output of a model that is here"),
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
      "TFBertMainLayer and its parts"),
-    (r"(is_\w+_available|shape_list|TensorType|\w+_NAME)", "TensorFlow's and Python's own"),
+    (r"prune_heads", "nothing: no head can be switched off"),
+    (r"generate|prepare_inputs_for_generation", "nothing: no text is generated"),
+    (r"push_to_hub", "save_pretrained, and upload the directory with huggingface_hub"),
+    (r"set_output_embeddings", "set_input_embeddings: both are one table"),
+    (r"set_bias", "get_bias()['bias'].assign(values)"),
+    (r"self_attention|query|key|value", "attention.query_key_value: the three are one kernel"),
+    (r"dense_output", "attention.attention_output and the block's attention_layer_norm"),
+    (r"bert_output", "the block's feed_forward_output and output_layer_norm"),
+    (r"truncate_sequences", "truncation=, max_length= and stride= of a call"),
+    (r"(is_\w+_available|TensorType|\w+_NAME)", "TensorFlow's and Python's own"),
 )  # fmt: skip
 
 
@@ -88,3 +116,9 @@ def replacement(name: str) -> str:
     'save_pretrained, and upload the directory with huggingface_hub'
     """
     return next((use for pattern, use in _REFUSED if re.fullmatch(pattern, name)), "")
+
+
+def lacking(thing: object, name: str) -> AttributeError:
+    """The error that something has no member of a name, with what takes the place of theirs."""
+    use = replacement(name)
+    return AttributeError(f"{type(thing).__name__} has no {name!r}{use and f': use {use}'}.")

@@ -42,6 +42,15 @@ class ModelOutput(tuple[Any, ...]):
             return None
         raise AttributeError(f"{type(self).__name__} has no {name!r}.")
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise TypeError(
+            f"A {type(self).__name__} is a tuple and cannot be changed: make a dict of it, "
+            f"dict(outputs.items()), and put {name!r} there."
+        )
+
+    def __reduce__(self) -> Any:
+        return functools.partial(type(self).__bases__[0], **dict(self.items())), ()
+
     def keys(self) -> tuple[str, ...]:
         """The names of what there is."""
         return self._fields
@@ -84,20 +93,15 @@ def _with_fields(kind: type[ModelOutput], given: tuple[str, ...]) -> Any:
 
 
 _STATES = ("hidden_states", "attentions")
+_POOLED = [f"TFBaseModelOutputWithPooling{more}" for more in ("", "AndCrossAttentions")]
+_PRETRAINING = ("prediction_logits", "seq_relationship_logits")
 _LOGITS = ("loss", "logits", *_STATES)
 # By the name of each class: what it may have.
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "TFBaseModelOutput": ("last_hidden_state", *_STATES),
-        "TFBaseModelOutputWithPooling": ("last_hidden_state", "pooler_output", *_STATES),
-        "TFBaseModelOutputWithPoolingAndCrossAttentions": (
-            *("last_hidden_state", "pooler_output"),
-            *_STATES,
-        ),
-        "TFBertForPreTrainingOutput": (
-            *("loss", "prediction_logits", "seq_relationship_logits"),
-            *_STATES,
-        ),
+        **dict.fromkeys(_POOLED, ("last_hidden_state", "pooler_output", *_STATES)),
+        "TFBertForPreTrainingOutput": ("loss", *_PRETRAINING, *_STATES),
         **dict.fromkeys(
             (
                 *("TFMaskedLMOutput", "TFNextSentencePredictorOutput", "TFTokenClassifierOutput"),
@@ -111,6 +115,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: The classes by their names.
 OUTPUTS: Mapping[str, type[ModelOutput]] = MappingProxyType(
-    {name: type(name, (ModelOutput,), {"names": names}) for name, names in _NAMES.items()}
+    {
+        name: type(name, (ModelOutput,), {"names": names, "__doc__": ModelOutput.__doc__})
+        for name, names in _NAMES.items()
+    }
 )
-TFSequenceClassifierOutput = OUTPUTS["TFSequenceClassifierOutput"]
+globals().update(OUTPUTS)

@@ -6,7 +6,7 @@ tokenizer in the graph.
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from bert_tf.untrusted import quote
 
 from .encoding import BatchEncoding
 from .hub_names import directory_of
+from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
 # Roles, and the pieces that they are by default.
@@ -408,10 +409,14 @@ class BertTokenizerFast:
         text: str = self._tokenizer.decode(
             ids if isinstance(ids, list) else [ids], skip_special_tokens=skip_special_tokens
         )
-        if clean_up_tokenization_spaces is not False:
-            for found, made in _CLEANED:
-                text = text.replace(found, made)
-        return text
+        return text if clean_up_tokenization_spaces is False else self.clean_up_tokenization(text)
+
+    @staticmethod
+    def clean_up_tokenization(out_string: str) -> str:
+        """A text without the blanks before its marks and endings."""
+        for found, made in _CLEANED:
+            out_string = out_string.replace(found, made)
+        return out_string
 
     def batch_decode(self, sequences: Any, **options: Any) -> list[str]:
         """The text of each row of ids."""
@@ -445,7 +450,9 @@ class BertTokenizerFast:
         if role in roles and rest in ("", "_id"):
             token = roles[role]
             return token if not rest else self._tokenizer.token_to_id(token)
-        raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+        if roles and name in _COMPUTED:
+            return _COMPUTED[name](self)
+        raise lacking(self, name)
 
     @property
     def special_tokens_map(self) -> dict[str, Any]:
@@ -453,17 +460,6 @@ class BertTokenizerFast:
         more = {"additional_special_tokens": self.additional_special_tokens}
         roles = {f"{role}_token": token for role, token in self._roles.items()}
         return {**roles, **(more if self.additional_special_tokens else {})}
-
-    @property
-    def all_special_tokens(self) -> list[str]:
-        """The special tokens."""
-        return [*self._roles.values(), *self.additional_special_tokens]
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        """Their ids."""
-        found = map(self._tokenizer.token_to_id, self.all_special_tokens)
-        return [int(at) for at in found if at is not None]
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
@@ -527,22 +523,12 @@ class BertTokenizerFast:
         return found
 
     @property
-    def vocab(self) -> dict[str, int]:
-        """As ``get_vocab``."""
-        return self.get_vocab()
-
-    @property
     def vocab_size(self) -> int:
         """How many pieces there are, without what was added."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
-
-    @property
-    def backend_tokenizer(self) -> tokenizers.Tokenizer:
-        """The ``tokenizers.Tokenizer``."""
-        return self._tokenizer
 
     def __repr__(self) -> str:
         return (
@@ -627,6 +613,21 @@ def _as_list(values: Any) -> Any:
     return list(values) if isinstance(values, tuple) else values
 
 
+#: Members that follow from others.
+_COMPUTED: dict[str, Callable[[BertTokenizerFast], Any]] = {
+    "vocab": lambda own: own.get_vocab(),
+    "ids_to_tokens": lambda own: {at: token for token, at in own.get_vocab().items()},
+    "added_tokens_decoder": lambda own: own.backend_tokenizer.get_added_tokens_decoder(),
+    "all_special_tokens": lambda own: [*own._roles.values(), *own.additional_special_tokens],
+    "all_special_ids": lambda own: [
+        at for token in own.all_special_tokens if (at := own.get_vocab().get(token)) is not None
+    ],
+    "backend_tokenizer": lambda own: own._tokenizer,  # a tokenizers.Tokenizer
+    "max_len": lambda own: own.model_max_length,
+    "max_len_single_sentence": lambda own: own.model_max_length - 2,
+    "max_len_sentences_pair": lambda own: own.model_max_length - 3,
+    "pad_token_type_id": lambda own: 0,
+}
 PreTrainedTokenizerFast = PreTrainedTokenizerBase = BertTokenizerFast
 
 

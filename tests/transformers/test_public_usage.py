@@ -1,9 +1,12 @@
 """What public scripts for transformers 4 write: each of these was found in many of them."""
 
 import collections
+import copy
+import importlib
 import json
 import os
 import pathlib
+import pickle
 import shutil
 
 import keras
@@ -210,11 +213,111 @@ def test_a_functional_model_with_a_slice_is_read_from_its_hdf5_file(tmp_path):
 @pytest.mark.parametrize("name", ["TFBertMainLayer", "TFBertModel"])
 def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
     file = pathlib.Path(__file__).parent / "keras2" / "main_layer" / "model.h5"
-    with pytest.raises(ValueError, match=f"a {name} of Keras 2.* build it anew in Python, and"):
+    with pytest.raises(ValueError, match=f"a {name} that Keras 2 wrote: build it anew"):
         if name == "TFBertMainLayer":
             keras.models.load_model(file)
         else:  # theirs wrote a config's settings
             successor.TFBertModel.from_config(CONFIG.to_dict())
+
+
+def test_names_are_imported_from_the_modules_that_they_were_in():
+    listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
+    for module, _, name in (entry.rpartition(".") for entry in listed if "." in entry):
+        found = importlib.import_module(f"bert_tf.transformers.{module}")
+        if name in successor.NAMES:
+            assert getattr(found, name) is getattr(successor, name)
+        else:
+            with pytest.raises(ImportError, match=f"no {name}: use "):
+                getattr(found, name)
+    logging = importlib.import_module("bert_tf.transformers.utils.logging")
+    assert logging is successor.logging
+    import bert_tf.transformers.optimization_tf as optimization
+
+    assert optimization.create_optimizer is successor.create_optimizer
+
+
+@pytest.mark.parametrize("name", ["TFBertModel", "TFAutoModel", "TFBaseModelOutput"])
+def test_classes_models_and_outputs_are_pickled(name):
+    assert pickle.loads(pickle.dumps(getattr(successor, name))) is getattr(successor, name)
+    if name == "TFBertModel":
+        model = successor.TFBertModel(CONFIG)
+        outputs, again = model(IDS), pickle.loads(pickle.dumps(model))(IDS)
+        for found in (again, pickle.loads(pickle.dumps(outputs)), copy.deepcopy(outputs)):
+            assert type(found).__name__ == type(outputs).__name__ and found.keys() == outputs.keys()
+            np.testing.assert_array_equal(found.pooler_output, outputs.pooler_output)
+
+
+def test_sizes_of_a_config_by_place_and_where_it_came_from(tmp_path, file):
+    config = successor.BertConfig(13, 8, 1, 2, 8, "relu", 0, 0, 16, 2, 0.02, 1e-9, 0, "absolute")
+    assert (config.hidden_act, config.layer_norm_eps) == ("relu", 1e-9)
+    assert successor.DistilBertConfig(13, 16, False, 1, 2, 8).dim == 8
+    successor.BertTokenizer(file).save_pretrained(tmp_path)
+    successor.TFBertForMaskedLM(config).save_pretrained(tmp_path)
+    model = successor.TFBertForMaskedLM.from_pretrained(tmp_path)
+    assert {model.name_or_path, model.config.name_or_path, model.config._name_or_path} == {
+        str(tmp_path)
+    }
+    assert str(tmp_path) not in (tmp_path / "config.json").read_text()
+    assert successor.pipeline("fill-mask", model)("the [MASK]")  # the tokenizer beside it
+
+
+def test_members_of_theirs():
+    model = successor.TFBertForMaskedLM(successor.BertConfig(**SIZES))
+    assert successor.TFBertForSequenceClassification(CONFIG).num_labels == 2
+    assert model.get_output_embeddings() is model.get_input_embeddings()
+    model.get_bias()["bias"].assign(np.arange(len(PIECES)))
+    assert model.get_lm_head().output_bias.numpy()[2] == 2
+    for rows in (len(PIECES), 5):
+        model.set_input_embeddings(tf.fill((rows, 8), 0.5))
+        assert model.bert.embeddings.weight.numpy().tolist() == [[0.5] * 8] * rows
+    encoder = successor.TFBertModel(CONFIG)
+    assert encoder.get_bias() is None and encoder.get_output_embeddings() is None
+    embedded = encoder.bert.embeddings(IDS, token_type_ids=IDS * 0)
+    np.testing.assert_array_equal(embedded, encoder(IDS, output_hidden_states=True)[2][0])
+    vectors = tf.gather(encoder.bert.embeddings.weight, IDS)
+    np.testing.assert_array_equal(encoder.bert.embeddings(inputs_embeds=vectors), embedded)
+    sizes = {"vocab_size": 20, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8}
+    distil = successor.TFDistilBertForSequenceClassification(successor.DistilBertConfig(**sizes))
+    assert distil.pre_classifier.kernel.shape == (8, 8)
+
+
+def test_an_encoder_without_its_pooler_stays_so(tmp_path):
+    successor.TFBertModel(CONFIG).save_pretrained(tmp_path)
+    found = successor.TFBertModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    for model in (found, successor.TFBertModel(CONFIG, False)):
+        model = type(model).from_config(model.get_config())
+        assert model(IDS).keys() == ("last_hidden_state",)
+
+
+def test_older_members_of_tokenizers(file):
+    tokenizer = successor.BertTokenizer(file, max_len=9)
+    tokenizer.add_tokens(["covid"])
+    assert (tokenizer.max_len, tokenizer.max_len_single_sentence) == (9, 7)
+    assert tokenizer.max_len_sentences_pair == 6 and tokenizer.pad_token_type_id == 0
+    assert tokenizer.ids_to_tokens[5] == "the" and tokenizer.vocab["the"] == 5
+    assert str(tokenizer.added_tokens_decoder[len(PIECES)]) == "covid"
+    assert tokenizer.clean_up_tokenization("do n't , so .") == "don't, so."
+    assert tokenizer.all_special_ids == [1, 3, 0, 2, 4]
+
+
+def test_what_cannot_be_says_what_to_write(file):
+    model = successor.TFBertModel(CONFIG)
+    block, outputs = model.bert.encoder.layer[0], model(IDS)
+    for act, error, words in (
+        (lambda: block.attention.self_attention, AttributeError, "use attention.query_key_value"),
+        (lambda: block.bert_output, AttributeError, "use the block's feed_forward_output"),
+        (lambda: model.prune_heads, AttributeError, "nothing: no head"),
+        (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
+        (lambda: successor.BertTokenizer(file).truncate_sequences, AttributeError, "max_length="),
+        (
+            lambda: outputs.__setitem__("a", 1),
+            TypeError,
+            r"a dict of it, dict\(outputs.items\(\)\)",
+        ),
+        (lambda: successor.pipeline("zero-shot-classification"), ValueError, "'text_pair': "),
+    ):
+        with pytest.raises(error, match=words):
+            act()
 
 
 def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
