@@ -255,11 +255,13 @@ class BertModel(keras.Model):
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on a batch, which may hold further features."""
-        missing = [key for key in self.input if key not in inputs]
+        is_batch = isinstance(inputs, Mapping)
+        missing = [key for key in self.input if not is_batch or key not in inputs]
         if missing:
+            given = ", ".join(inputs) if is_batch else type(inputs).__name__
             raise ValueError(
                 f"{self.name} has no {', '.join(missing)} to run on: expected the keys "
-                f"{', '.join(self.input)}; got {', '.join(inputs)}."
+                f"{', '.join(self.input)}, which model.preprocessor makes of strings; got {given}."
             )
         length = inputs[features.INPUT_WORD_IDS].shape[-1]
         limit = self.config.max_position_embeddings

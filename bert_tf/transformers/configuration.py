@@ -159,8 +159,7 @@ class PretrainedConfig:
         file = path if path.endswith(".json") else os.path.join(path, hugging_face.CONFIG)
         found = read_json_object(file)
         config = _class_of(found, file, cls)(**found)
-        others = config.update(values)
-        for key, value in others.items():
+        for key, value in config.update(values).items():
             setattr(config, key, value)
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
         return config

@@ -51,6 +51,7 @@ class BatchEncoding(collections.UserDict[str, Any]):
     ) -> None:
         super().__init__(data or {})
         self.encodings = list(encodings or ())
+        self.is_fast = bool(encodings)
         self.convert_to_tensors(tensor_type)
 
     def __getattr__(self, name: str) -> Any:
@@ -66,11 +67,6 @@ class BatchEncoding(collections.UserDict[str, Any]):
     def __getitem__(self, key: Any) -> Any:
         """A name's values; by a number, what ``tokenizers`` knows of that row."""
         return self.data[key] if isinstance(key, str) else self._row(key)
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether rows know the places of their tokens."""
-        return bool(self.encodings)
 
     def convert_to_tensors(self, tensor_type: str | None = None) -> "BatchEncoding":
         """Makes tensors of the lists: ``"tf"`` or ``"np"``; ``None`` leaves them."""

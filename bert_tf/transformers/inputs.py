@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,15 +28,8 @@ _IGNORED = ("use_cache", "return_loss")
 _LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
 
 
-class Call(NamedTuple):
-    """A call's tensors by name, and its switches; ``None`` is left out."""
-
-    tensors: dict[str, Any]
-    switches: dict[str, Any]
-
-
-def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: Any) -> Call:
-    """What a call of the model ``name`` was given.
+def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: Any) -> Any:
+    """The tensors by name, and the switches, that a call of the model ``name`` was given.
 
     The first argument is a dict of tensors, whose unknown names are left out, a list of tensors in
     the order of ``TENSORS``, or the ids; the next arguments are in that order, too.
@@ -69,7 +62,7 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: An
             raise ValueError(f"{name} was given {key}, and {why}: leave it out.")
     switches = {key: tensors.pop(key) for key in _SWITCHES if key in tensors}
     found = {key: _as_tensor(value) for key, value in tensors.items() if key not in _IGNORED}
-    return Call(found, switches)
+    return found, switches
 
 
 def _is_tensor(value: Any) -> bool:

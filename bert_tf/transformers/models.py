@@ -38,9 +38,7 @@ _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
 _THEIRS: dict[str, Callable[[Any], Any]] = {
     "name_or_path": lambda model: model.config.name_or_path,
     "get_lm_head": lambda model: lambda: getattr(model, "mlm", None),
-    "get_output_embeddings": lambda model: (
-        lambda: model.get_lm_head() and model.base_model.embeddings
-    ),
+    "get_output_embeddings": lambda it: lambda: it.get_lm_head() and it.base_model.embeddings,
     "dummy_inputs": lambda model: {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]])},
     "get_bias": lambda model: lambda: (head := model.get_lm_head()) and {"bias": head.output_bias},
 }

@@ -28,11 +28,9 @@ PATHS = (
 _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "auto": (
-            *("TFAutoModel", "TFAutoModelForPreTraining", "TFAutoModelForMaskedLM"),
-            *("TFAutoModelForCausalLM", "TFAutoModelForNextSentencePrediction"),
-            *("TFAutoModelWithLMHead", "TFAutoModelForSequenceClassification"),
-            *("TFAutoModelForMultipleChoice", "TFAutoModelForTokenClassification"),
-            *("TFAutoModelForQuestionAnswering", "TFAutoModelForTextEncoding", "AutoTokenizer"),
+            *(f"TFAutoModel{head}" for head in HEADS if head.startswith("For")),
+            *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead", "AutoTokenizer"),
+            "TFAutoModelForTextEncoding",
         ),
         "answering": (
             *("FeatureExtractionPipeline", "FillMaskPipeline", "NerPipeline", "Pipeline"),

@@ -39,9 +39,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("initial_learning_rate", "warmup_steps", "power", "name")
-        decay = keras.saving.serialize_keras_object(self.decay_schedule_fn)
-        return {**{name: getattr(self, name) for name in names}, "decay_schedule_fn": decay}
+        names = ("initial_learning_rate", "warmup_steps", "power", "name", "decay_schedule_fn")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "WarmUp":

@@ -439,8 +439,7 @@ class BertTokenizerFast:
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """The text of tokens."""
-        text: str = self._tokenizer.decoder.decode(list(tokens))
-        return text
+        return str(self._tokenizer.decoder.decode(list(tokens)))
 
     # === Special tokens ===
 
@@ -453,13 +452,6 @@ class BertTokenizerFast:
         if roles and name in _COMPUTED:
             return _COMPUTED[name](self)
         raise lacking(self, name)
-
-    @property
-    def special_tokens_map(self) -> dict[str, Any]:
-        """The special tokens by role, and the list of others where there are any."""
-        more = {"additional_special_tokens": self.additional_special_tokens}
-        roles = {f"{role}_token": token for role, token in self._roles.items()}
-        return {**roles, **(more if self.additional_special_tokens else {})}
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
@@ -519,13 +511,7 @@ class BertTokenizerFast:
 
     def get_vocab(self) -> dict[str, int]:
         """The ids by their tokens, what was added included."""
-        found: dict[str, int] = self._tokenizer.get_vocab()
-        return found
-
-    @property
-    def vocab_size(self) -> int:
-        """How many pieces there are, without what was added."""
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
+        return dict(self._tokenizer.get_vocab())
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
@@ -622,6 +608,11 @@ _COMPUTED: dict[str, Callable[[BertTokenizerFast], Any]] = {
     "all_special_ids": lambda own: [
         at for token in own.all_special_tokens if (at := own.get_vocab().get(token)) is not None
     ],
+    "vocab_size": lambda own: own.backend_tokenizer.get_vocab_size(with_added_tokens=False),
+    "special_tokens_map": lambda own: {
+        **{f"{role}_token": token for role, token in own._roles.items()},
+        **({"additional_special_tokens": more} if (more := own.additional_special_tokens) else {}),
+    },
     "backend_tokenizer": lambda own: own._tokenizer,  # a tokenizers.Tokenizer
     "max_len": lambda own: own.model_max_length,
     "max_len_single_sentence": lambda own: own.model_max_length - 2,

@@ -244,8 +244,11 @@ def test_what_cannot_be_run():
         encoder(batch)
     assert str(error.value) == (
         "bert_encoder has no input_mask to run on: expected the keys input_word_ids, "
-        "input_mask, input_type_ids; got input_word_ids, input_type_ids."
+        "input_mask, input_type_ids, which model.preprocessor makes of strings; got "
+        "input_word_ids, input_type_ids."
     )
+    with pytest.raises(ValueError, match="makes of strings; got list"):
+        encoder(["the cat sat"])
 
 
 def test_shapes_are_open_and_flow_when_given():
