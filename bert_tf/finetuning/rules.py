@@ -64,13 +64,14 @@ def _text_columns(values: Values) -> Sequence[str]:
 
 
 def of_single_texts(name: str, values: Values, given: Given) -> str:
-    """Only single texts are read otherwise than from their beginning."""
-    form, columns = values[name], _text_columns(values)
-    if form == _FIRST or len(columns) < 2:
+    """No pairs of texts, where the flag asks for what is of single ones."""
+    value, columns = values[name], _text_columns(values)
+    if value in (False, _FIRST) or len(columns) < 2:
         return ""
+    flag = name if value is True else f"{name}={value}"
     return (
-        f"--{name}={form} is for single texts, and here are two ({', '.join(columns)}): leave it "
-        "out; of a pair that is too long the longer text is cut at its end."
+        f"--{flag} is for single texts, and here are two ({', '.join(columns)}): leave it out; of "
+        "a pair that is too long the longer text is cut at its end."
     )
 
 
@@ -91,14 +92,6 @@ OF_HEADS = refuses(
     lambda is_on, values: is_on and values["long_text"] != _FIRST,
     "--{flag} learns from the beginnings of texts: leave --long_text={long_text} out.",
 )
-
-
-def of_texts_alone(name: str, values: Values, given: Given) -> str:
-    """No pairs of texts."""
-    columns = _text_columns(values)
-    if not values[name] or len(columns) < 2:
-        return ""
-    return f"--{name} is for single texts, and here are two ({', '.join(columns)}): leave it out."
 
 
 # === Training ===

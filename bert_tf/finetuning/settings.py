@@ -298,7 +298,7 @@ class FineTuningSettings:
         + ", ".join(f"--{name}={value:g}" for name, value in FEW_SHOT_DEFAULTS.items())
         + " then.",
         rules=[
-            *(rules.for_kinds, rules.OF_MEANS, rules.OF_HEADS, rules.of_texts_alone),
+            *(rules.for_kinds, rules.OF_MEANS, rules.OF_HEADS, rules.of_single_texts),
             rules.WITHOUT_OTHER_HEADS,
         ],
         heading="Few examples",

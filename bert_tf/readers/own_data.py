@@ -447,6 +447,12 @@ def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> t
     notes = [
         f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
     ]
+    several = isinstance(items[0].label, tuple)
+    parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in classes}
+    joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]
+    if joined:
+        remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
+        notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
     rows = [
         item.id
         for item in items

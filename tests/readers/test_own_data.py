@@ -166,6 +166,13 @@ def test_classes_that_may_not_be_meant(tmp_path, rows, notes):
     assert [note[: len(start)] for note, start in zip(found, notes, strict=True)] == notes
 
 
+def test_several_classes_in_one_name(tmp_path):
+    (note,) = notes_of(tmp_path, ["a", "b", "a,b", "b, c", "d"] * 5)
+    assert note == ": a,b are one class each: --task=multilabel learns several."
+    (note,) = notes_of(tmp_path, ["a;b", "b;c", "a;b"], read_multilabel)
+    assert note.endswith(" are one class each: --label_separator says what separates several.")
+
+
 @pytest.mark.parametrize(
     ("text", "note"),
     [
