@@ -52,13 +52,12 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
-# Marks of other programs in texts, and what to do where most of so many texts have them.
+# Marks of other programs in texts, and what to do where most of the first thousand have them.
 _MARKS = {
     r"(?s)\[CLS\]|.*\[SEP\]": "hold '[CLS]' or '[SEP]', which are read as letters in brackets: "
     "leave them out, and give two texts as two columns (--text_columns=first,second)",
     "b['\"]": "begin with b and a quote, as Python shows bytes: decode them when they are written",
 }
-_SAMPLE = 1000
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 # Of fewer examples a share says little.
 _FEW_EXAMPLES = 20
@@ -221,7 +220,9 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
     what = [f"column {name!r}" for name in text_columns]
     text_a, *second = map(text, texts, what)
     # Where the second is empty, it has to be the first that is not.
-    if not (any(second) or any(map(str.isprintable, filled_text(text_a, what[0]).strip()))):
+    if not (
+        any(second) or any(map(str.isprintable, filled_text(text_a, what[0]).replace(" ", "")))
+    ):
         raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
     return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
@@ -442,7 +443,7 @@ def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:
 
 def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> tuple[str, ...]:
     """What to say of texts that hold other programs' marks, or the rows behind a stray quote."""
-    first = [item.text_a for item in items[:_SAMPLE]]
+    first = [item.text_a for item in items[:1000]]
     has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
     notes = [
         f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)

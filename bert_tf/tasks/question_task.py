@@ -175,8 +175,7 @@ class QuestionTask(Task):
         return lines
 
     def _nothing_to_learn(self) -> str:
-        has_answer = any(item.answers for item in self.training_items())
-        return "" if has_answer else "No question has an answer"
+        return "" if any(i.answers for i in self.training_items()) else "No question has an answer"
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool

@@ -99,6 +99,7 @@ ROWS = {
         ("1\tgood\tmaybe", "expected one of no, yes in column 'y', got 'maybe'"),
         ("1\tgood\t ", "expected text in column 'y', got ' '"),
         ("1\t \tyes", "expected text in column 't', got ' '"),
+        ("1\t\u200b \u200d\tyes", "expected text in column 't', got only invisible characters"),
         ("\tgood\tyes", "expected text in the id, got ''"),
     ],
     "multilabel": [

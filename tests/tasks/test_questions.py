@@ -262,6 +262,14 @@ def test_what_there_is_to_train_on_in_words():
     )
 
 
+def test_questions_that_none_answers_are_told():
+    task = task_on([question("none", "a0", "b0 b1")], with_null=True)
+    assert task.training_lines(task.training_examples(TOKENIZER, 24))[1:] == [
+        "No question has an answer: there is nothing to learn; are these the columns to learn, and "
+        "is the file whole?"
+    ]
+
+
 def test_trains_on_the_first_answer():
     # Its characters are fewer than its bytes.
     item = question("7", "a0", "\u00e9 b0 \u00e9\u00e9 c0 d0", "\u00e9\u00e9 c0", "b0")
