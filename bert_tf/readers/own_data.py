@@ -113,7 +113,7 @@ def read_multilabel(
         elif isinstance(value, str):
             value = value.split(separator) if value.strip() else []
         if not isinstance(value, list):
-            raise BadRowError(f"expected names in {what}, got {shown(value)}")
+            raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
         names = [known_name(item, what, known) for item in value]
         if len({*names}) < len(names) and _YES_AND_NO.issuperset(map(str.lower, names)):
             raise BadRowError(

@@ -103,7 +103,7 @@ ROWS = {
         ("\tgood\tyes", "expected text in the id, got ''"),
     ],
     "multilabel": [
-        ({"t": "a", "y": {}}, "expected names in column 'y', got {}"),
+        ({"t": "a", "y": {}}, "expected names of classes that hold in column 'y', got {}"),
         ({"t": "a", "y": ["joy", None]}, "expected text in column 'y', got None"),
         ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
         ({"t": "a", "y": "joy,"}, "expected text in column 'y', got ''"),
