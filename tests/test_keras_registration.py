@@ -20,7 +20,13 @@ def run(code):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import keras, bert_tf", "import bert_tf.modeling, keras"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import keras, bert_tf",
+        pytest.param("import bert_tf.modeling, keras", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_fresh_process_opens_a_file(tmp_path, first):
     path = str(tmp_path / "m.keras")
     model = BertClassifier(SMALL, num_classes=3)

@@ -86,13 +86,13 @@ CASES = {
         "classification", training=TrainingOptions(class_weights="x:3,y:0.5")
     ),
     "regression": lambda folder: _texts("regression"),
-    "tagging": lambda folder: _task("tagging", random_sentences(NUM_EXAMPLES, TAGS)),
     "questions": lambda folder: _task(
         "squad", random_questions(NUM_EXAMPLES, impossible=0.3), with_null=True, **WINDOWS
     ),
 }
 MORE_CASES = {
     "classes": lambda folder: _texts("multilabel"),
+    "tagging": lambda folder: _task("tagging", random_sentences(NUM_EXAMPLES, TAGS)),
     "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
     "windows": lambda folder: _long_texts(),
     "pairs": lambda folder: _task("similarity", _pairs()),

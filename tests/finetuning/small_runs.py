@@ -3,8 +3,6 @@
 import collections
 import json
 import random
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -22,6 +20,7 @@ from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
 from bert_tf.training import checkpoints, loop
+from tests.killing import run_command
 
 WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")
 VOCAB = (*SPECIAL_TOKENS, *WORDS)
@@ -144,14 +143,9 @@ def settings(inputs, model_dir, **changes):
     return parse(*arguments(inputs, model_dir, **changes))
 
 
-def command(inputs, model_dir, **changes):
-    """The command line that ``arguments`` gives."""
-    return [sys.executable, "-m", "bert_tf.finetune", *arguments(inputs, model_dir, **changes)]
-
-
 def finetune(inputs, model_dir, **changes):
     """Runs the command in a process of its own."""
-    return subprocess.run(command(inputs, model_dir, **changes), capture_output=True, text=True)
+    return run_command("bert_tf.finetune", arguments(inputs, model_dir, **changes))
 
 
 def saved(folder):
