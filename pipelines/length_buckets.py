@@ -9,14 +9,14 @@ Letters: N examples, B batch, S sequence length.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from .pools import check_at_least
-from .randomness import Operation, bits, fold, permutation
+from .randomness import Operation, fold, permutation
 
 _LENGTH_MULTIPLE = 8
 
@@ -88,8 +88,6 @@ class Examples:
         seed: int = 0,
         first_step: int = 0,
         length_multiple: int = _LENGTH_MULTIPLE,
-        bucket_lengths: Sequence[int] | None = None,
-        batches_sorted_together: int = 1,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
         """Makes the batches to train on, each epoch in another order.
@@ -113,18 +111,10 @@ class Examples:
             epochs: how many epochs there are, from the run's start, one after the other; ``None``:
                 one, of which each pass makes another (with a ``first_step`` it is the first).
             seed: any integer of 64 bits. Batch i of epoch e depends on the seed, i, e, N and
-                ``batch_size``, and on nothing else; sorted, on the lengths and
-                ``batches_sorted_together`` too.
+                ``batch_size``, and on nothing else.
             first_step: how many batches, counted through the epochs, have been seen before.
             length_multiple: S is the batch's greatest length, rounded up to a multiple of this,
                 and at most ``max_seq_length``.
-            bucket_lengths: the values, ascending, that S may have instead; the smallest that
-                holds the batch, or ``max_seq_length``. ``[]`` pads every batch to that.
-            batches_sorted_together: of so many batches' examples each batch gets those of like
-                length, so that it has less padding; with 100 almost none. 1 leaves the order
-                random, as the paper has it. Sorting is for training that cannot leave padding out
-                (``BertEncoder.trains_without_padding``), and it costs accuracy: half a point on
-                12,000 examples of SST-2.
             num_parallel_calls: how many batches are made at once, by default as tf.data sees fit.
                 The batches do not depend on it.
 
@@ -138,7 +128,6 @@ class Examples:
         makes_others = epochs is None and not first_step
         epochs = 1 if epochs is None else epochs
         check_at_least("epochs", epochs, 1)
-        check_at_least("batches_sorted_together", batches_sorted_together, 1)
         if not 0 <= first_step < epochs * steps:
             raise ValueError(
                 f"first_step: expected 0 to {epochs * steps - 1}, as {epochs} epochs have "
@@ -153,7 +142,7 @@ class Examples:
         # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
         @tf.autograph.experimental.do_not_convert
         def make_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            order = plan_epoch(lengths, batch_size, seed, epoch, batches_sorted_together)
+            order = plan_epoch(lengths, batch_size, seed, epoch)
             skipped = tf.where(epoch == first_epoch, first_batch * batch_size, 0)
             return tf.data.Dataset.from_tensor_slices(order[skipped:]).batch(batch_size)
 
@@ -165,7 +154,7 @@ class Examples:
                 lambda: [next(passes)], output_signature=tf.TensorSpec((), tf.int64)
             )
         dataset = numbers.flat_map(make_epoch)
-        widths = padded_lengths(self.max_seq_length, length_multiple, bucket_lengths)
+        widths = padded_lengths(self.max_seq_length, length_multiple)
         dataset = self._packed(dataset, widths, num_parallel_calls)
         return dataset.apply(
             tf.data.experimental.assert_cardinality(epochs * steps - first_step)
@@ -177,7 +166,6 @@ class Examples:
         *,
         longest_first: bool = False,
         length_multiple: int = _LENGTH_MULTIPLE,
-        bucket_lengths: Sequence[int] | None = None,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
         """Makes the batches of one pass over the examples, in the order of ``model.predict``.
@@ -192,7 +180,7 @@ class Examples:
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        widths = padded_lengths(self.max_seq_length, length_multiple, bucket_lengths)
+        widths = padded_lengths(self.max_seq_length, length_multiple)
         dataset = self._packed(dataset, widths, num_parallel_calls)
         return dataset.prefetch(tf.data.AUTOTUNE)
 
@@ -201,7 +189,7 @@ class Examples:
 
         It is made at once: to build a ``tf.data`` pipeline takes longer than a few rows do.
         """
-        widths = padded_lengths(self.max_seq_length, _LENGTH_MULTIPLE, None)
+        widths = padded_lengths(self.max_seq_length, _LENGTH_MULTIPLE)
         width = int(widths[np.searchsorted(widths, self.lengths.max())])
         with tf.device("CPU:0"):
             order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
@@ -225,53 +213,22 @@ class Examples:
 
 
 def plan_epoch(
-    lengths: tf.Tensor,
-    batch_size: int,
-    seed: int | tf.Tensor,
-    epoch: int | tf.Tensor,
-    batches_sorted_together: int = 1,
+    lengths: tf.Tensor, batch_size: int, seed: int | tf.Tensor, epoch: int | tf.Tensor
 ) -> tf.Tensor:
     """Says which examples go together, and when: (N,) int32, B for each batch but the last.
 
-    A random order of the examples is cut into windows of ``batches_sorted_together`` batches; each
-    window is sorted by length and cut into batches, and these are shuffled. What does not fill a
-    batch comes last, the end of the random order as it is: were it sorted with the others, the
-    batch that gives each of its examples the greatest weight would always be the longest ones'.
+    The order is random, but for the examples of a full batch, which stand by their lengths.
     """
     order = permutation(tf.size(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch))
     num_full = tf.size(lengths) // batch_size
-    in_full = order[: num_full * batch_size]
-    window = tf.range(tf.size(in_full)) // (batches_sorted_together * batch_size)
-    in_full = tf.gather(in_full, _sorted_within(window, tf.gather(lengths, in_full)))
-    # (full batches,)
-    window = tf.range(num_full) // batches_sorted_together
-    shuffled = _sorted_within(window, bits([num_full], fold(seed, Operation.BATCH_ORDER, epoch)))
-    batches = tf.gather(tf.reshape(in_full, [num_full, batch_size]), shuffled)
+    batches = tf.reshape(order[: num_full * batch_size], [num_full, batch_size])
+    by_length = tf.argsort(tf.gather(lengths, batches), stable=True)
+    batches = tf.gather(batches, by_length, batch_dims=1)
     return tf.concat([tf.reshape(batches, [-1]), order[num_full * batch_size :]], 0)
 
 
-def padded_lengths(
-    max_seq_length: int, length_multiple: int, bucket_lengths: Sequence[int] | None
-) -> np.ndarray:
-    """Lists the lengths that batches are padded to, ascending int32, to ``max_seq_length``.
-
-    The others are ``bucket_lengths``, or the multiples of ``length_multiple`` where that is
-    ``None``.
-    """
+def padded_lengths(max_seq_length: int, length_multiple: int) -> np.ndarray:
+    """Lists the lengths that batches are padded to, ascending int32: multiples, and the longest."""
     check_at_least("length_multiple", length_multiple, 1)
-    shorter = bucket_lengths
-    if shorter is None:
-        shorter = range(length_multiple, max_seq_length, length_multiple)
-    lengths = [*(length for length in shorter if length != max_seq_length), max_seq_length]
-    if lengths[0] < 1 or any(a >= b for a, b in itertools.pairwise(lengths)):
-        raise ValueError(
-            "bucket_lengths: expected lengths of 1 or more, ascending, none over max_seq_length "
-            f"{max_seq_length}; got {list(shorter)}."
-        )
-    return np.array(lengths, np.int32)
-
-
-def _sorted_within(window: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """The order that sorts keys, of at most 32 bits, window by window; equal ones stay in order."""
-    both = tf.bitwise.left_shift(tf.cast(window, tf.int64), 32) + tf.cast(keys, tf.int64)
-    return tf.argsort(both, stable=True)
+    shorter = range(length_multiple, max_seq_length, length_multiple)
+    return np.array([*shorter, max_seq_length], np.int32)

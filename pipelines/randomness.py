@@ -34,9 +34,8 @@ class Operation(enum.IntEnum):
     MASK_CHOICE = 10
     MASK_REPLACEMENT = 11
     MASK_RANDOM_IDS = 12
-    # 13 was of spans of words, and stays free.
+    # 13 was of spans of words, 15 of batches that are sorted together: both stay free.
     EXAMPLE_ORDER = 14
-    BATCH_ORDER = 15
 
 
 def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:

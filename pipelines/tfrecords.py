@@ -22,7 +22,7 @@ from bert_tf import features
 from bert_tf.files import whole_file
 from bert_tf.untrusted import listed
 
-from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
+from .pools import Cursor, PoolPlan, Reached, pool_batches
 from .randomness import Operation, fold, permutation
 from .record_files import GOOGLE_NAMES, Records, open_records
 
@@ -152,7 +152,6 @@ def tfrecord_dataset(
 def write_tfrecords(
     batches: Iterable[Mapping[str, Any]],
     files: str | Sequence[str],
-    num_rows: int | None = None,
     *,
     are_new: bool = False,
 ) -> int:
@@ -165,30 +164,25 @@ def write_tfrecords(
         batches: of ``features.PRETRAINING_FEATURES``, such as a finite ``pretraining_dataset``;
             rows of padding (``input_mask`` all 0) are left out.
         files: one path, or several.
-        num_rows: stop after so many rows; required of an endless dataset.
         are_new: files that are there, or come in between, are an error and stay.
 
     Returns:
         The number of rows written.
 
     Raises:
-        ValueError: there is no file, one is named twice, ``num_rows`` is below 1, or a batch breaks
-            the contract.
+        ValueError: there is no file, one is named twice, or a batch breaks the contract.
     """
     paths = [files] if isinstance(files, str) else list(files)
     if not paths:
         raise ValueError("files: expected one path at least to write to; got none.")
     if len(set(paths)) < len(paths):
         raise ValueError(f"files: expected each file once; got {listed(paths)}.")
-    if num_rows is not None:
-        check_at_least("num_rows", num_rows, 1)
     written = 0
     with contextlib.ExitStack() as stack:
         # The stack closes the writers before the files take their names.
         temporary = [stack.enter_context(whole_file(path, is_new=are_new)) for path in paths]
         writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
-        rows = itertools.chain.from_iterable(map(_rows, batches))
-        for row in itertools.islice(rows, num_rows):
+        for row in itertools.chain.from_iterable(map(_rows, batches)):
             writers[written % len(writers)].write(_serialize_row(row))
             written += 1
     return written

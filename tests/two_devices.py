@@ -29,6 +29,7 @@ from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, kind_of
 from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy
+from bert_tf.training.loop import TrainingLoop
 from tests.anew import run_main
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import saved, settings, write_checkpoint, write_inputs
@@ -127,10 +128,10 @@ def train(name, strategy, folder):
     inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
     examples = task.training_examples(TOKENIZER, 32)
     clips = name == CLIPPED_WITH_ADAM
-    norm = 0.05 if clips else None
+    norm = 0.05 if clips else 1e9
     optimizer = training.create_optimizer if clips else _sgd
     with (
-        mock.patch.object(training, "_CLIP_NORM", norm),
+        mock.patch.dict(TrainingLoop.__init__.__kwdefaults__, clip_norm=norm),
         mock.patch.object(training, "create_optimizer", optimizer),
     ):
         trained = training.Training(made, task, inference, examples, directory)

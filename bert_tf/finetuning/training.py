@@ -28,7 +28,6 @@ from bert_tf.training.trainer import Trainer
 from .objective import TaskObjective, training_batches
 from .settings import FineTuningSettings
 
-_CLIP_NORM = 1.0
 _SHOWN_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
 _LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
@@ -119,7 +118,6 @@ class Training(Trainer):
             ),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
-            clip_norm=_CLIP_NORM,
         )
 
     # --- Training --------------------------------------------------------------------------

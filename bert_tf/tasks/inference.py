@@ -55,16 +55,12 @@ class Inference:
             numbers = np.nan_to_num(outputs.numpy())
             yield {key: value.numpy() for key, value in rows.items()}, numbers
 
-    def in_order(
-        self, examples: Examples, update: Callable[[int], None] = lambda done: None
-    ) -> np.ndarray:
-        """The model's output for each example, (N, ...); ``update`` is told how many there are."""
-        places, found, done = [], [], 0
+    def in_order(self, examples: Examples) -> np.ndarray:
+        """The model's output for each example, (N, ...)."""
+        places, found = [], []
         for rows, outputs in self.outputs(examples):
             places.append(rows[features.EXAMPLE_INDEX])
             found.append(outputs)
-            done += len(outputs)
-            update(done)
         return np.concatenate(found)[np.argsort(np.concatenate(places))]
 
 

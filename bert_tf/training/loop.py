@@ -118,7 +118,7 @@ class TrainingLoop:
         seed: seeds the dropout masks.
         gradient_accumulation_steps: K, the number of micro-batches that a replica cuts its share
             of the batch into; one update for all of them.
-        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
+        clip_norm: the global norm that the summed gradients are clipped to.
         jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
         measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
 
@@ -135,7 +135,7 @@ class TrainingLoop:
         *,
         seed: int,
         gradient_accumulation_steps: int = 1,
-        clip_norm: float | None = 1.0,
+        clip_norm: float = 1.0,
         jit_compile: bool = False,
         measures_waits: bool = True,
     ) -> None:
@@ -144,8 +144,6 @@ class TrainingLoop:
                 "gradient_accumulation_steps must be at least 1, "
                 f"got {gradient_accumulation_steps}."
             )
-        if clip_norm is not None and not clip_norm > 0.0:
-            raise ValueError(f"clip_norm must be positive or None, got {clip_norm!r}.")
         if not optimizer.built:
             raise ValueError(
                 "The optimizer is not built: call optimizer.build(model.trainable_variables) in "

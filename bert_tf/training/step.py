@@ -102,7 +102,7 @@ class ReplicaStep:
         *,
         seed: int,
         micro_batches: int,
-        clip_norm: float | None,
+        clip_norm: float,
         jit_compile: bool = False,
     ) -> None:
         self._model = model
@@ -144,8 +144,7 @@ class ReplicaStep:
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
         *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
         norm = tf.linalg.global_norm(gradients)
-        if self._clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+        gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
         return gradients, (flat[: tf.size(sums)], norm, cursors)

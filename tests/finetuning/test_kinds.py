@@ -17,13 +17,7 @@ KINDS = CASES | MORE_CASES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("classification", "tagging", "questions"),
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("classes", "choices")),
-    ],
-)
+@pytest.mark.parametrize("name", ["classification", "tagging", "choices", "questions"])
 def test_a_training_is_keras_fit(name, tmp_path):
     found, outputs = two_devices.train(name, tf.distribute.get_strategy(), tmp_path)
     keras.utils.clear_session()

@@ -42,24 +42,6 @@ def plain(inputs, folder):
     return {"test_file": inputs / "test.tsv"}
 
 
-def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
-    """Which is ended and kept: a signal may come at any time."""
-    evaluate, first = training.Training.evaluate, [True]
-
-    def interrupted(self):
-        if first:
-            self.interruption.requested = first.pop()
-        return evaluate(self)
-
-    monkeypatch.setattr(training.Training, "evaluate", interrupted)
-    flags = settings(inputs, tmp_path / "run", **plain(inputs, tmp_path))
-    with pytest.raises(KeyboardInterrupt):
-        run(flags)
-    assert "Stopped at step 6. The same command goes on" in capsys.readouterr().out
-    run(flags)
-    assert_ends_as(finished, tmp_path / "run")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags_of", "stops"),

@@ -19,11 +19,11 @@ from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.text_task import ClassTask
 from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.loop import BadStep
+from bert_tf.training.loop import BadStep, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .small_runs import results_of, saved, sentences, settings
+from .small_runs import assert_ends_as, results_of, saved, sentences, settings
 
 
 def trainings(monkeypatch):
@@ -79,9 +79,10 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
 
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys):
     """In parts, whose attention is that of groups of texts, in a loop within that of parts."""
-    assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
+    default = TrainingLoop.__init__.__kwdefaults__
+    assert default["clip_norm"] == 1.0  # as in Google's optimization.py
     clip_norm, in_groups = 0.05, []  # below every step's norm
-    monkeypatch.setattr(training, "_CLIP_NORM", clip_norm)
+    monkeypatch.setitem(default, "clip_norm", clip_norm)
 
     def attend(*arguments):
         in_groups.append(attend)
@@ -163,6 +164,24 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     np.testing.assert_allclose(
         [float(row[column]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
     )
+
+
+def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
+    """Which is ended and kept: a signal may come at any time."""
+    evaluate, first = training.Training.evaluate, [True]
+
+    def interrupted(self):
+        if first:
+            self.interruption.requested = first.pop()
+        return evaluate(self)
+
+    monkeypatch.setattr(training.Training, "evaluate", interrupted)
+    flags = settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv")
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    assert "Stopped at step 6. The same command goes on" in capsys.readouterr().out
+    run(flags)
+    assert_ends_as(finished, tmp_path / "run")
 
 
 # === What tells a collapse ===

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines.length_buckets import Examples, padded_lengths, plan_epoch
-from bert_tf.pipelines.randomness import Operation, bits, fold, permutation
+from bert_tf.pipelines.randomness import Operation, fold, permutation
 
 LENGTHS = np.random.default_rng(0).integers(3, 20, 45).astype(np.int32)
 
@@ -24,51 +24,41 @@ def examples():
     return Examples(LENGTHS, 20, _make_batch)
 
 
-def _plan_twin(lengths, batch_size, seed, epoch, sorted_together):
+def _plan_twin(lengths, batch_size, seed, epoch):
     """The plan by plain loops, from the same draws."""
     order = permutation(len(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch)).numpy().tolist()
-    num_full = len(lengths) // batch_size
-    draws = bits([num_full], fold(seed, Operation.BATCH_ORDER, epoch)).numpy().tolist()
-    plan = []
-    for begin in range(0, num_full, sorted_together):
-        end = min(begin + sorted_together, num_full)
-        window = sorted(order[begin * batch_size : end * batch_size], key=lambda i: lengths[i])
-        batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
-        for _, batch in sorted(zip(draws[begin:end], batches, strict=True)):
-            plan += batch
-    return plan + order[num_full * batch_size :]
+    end = len(lengths) // batch_size * batch_size
+    batches = [order[i : i + batch_size] for i in range(0, end, batch_size)]
+    return [i for batch in batches for i in sorted(batch, key=lambda i: lengths[i])] + order[end:]
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "sorted_together"), [(1, 3), (4, 1), (4, 3), (5, 3), (44, 3), (45, 1), (46, 3)]
-)
-def test_the_plan_is_its_twins(batch_size, sorted_together):
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 44, 45, 46])
+def test_the_plan_is_its_twins(batch_size):
     for epoch in (0, 5):
-        plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch, sorted_together)
-        twin = _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch, sorted_together)
+        plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch)
+        twin = _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch)
         assert plan.numpy().tolist() == twin
         assert sorted(twin) == list(range(45))
 
 
-def _planned(size, epochs, seed=0, sorted_together=1):
+def _planned(size, epochs, seed=0):
     """The batches of some epochs, by their plans."""
     found = []
     for epoch in range(epochs):
-        plan = plan_epoch(tf.constant(LENGTHS), size, seed, epoch, sorted_together).numpy()
+        plan = plan_epoch(tf.constant(LENGTHS), size, seed, epoch).numpy()
         for indices in np.split(plan, range(size, len(plan), size)):
             found.append((indices.tolist(), min(20, -(-max(LENGTHS[indices]) // 8) * 8)))
     return found
 
 
 # From the start, from an epoch's first batch, and from within one.
-@pytest.mark.parametrize(
-    ("sorted_together", "threads", "first_step"), [(3, 8, 0), (1, 1, 12), (1, None, 19)]
-)
-def test_batches_are_slices_of_the_plan(examples, sorted_together, threads, first_step):
-    sort = {"batches_sorted_together": sorted_together, "num_parallel_calls": threads}
-    dataset = examples.training_batches(4, epochs=3, seed=7, first_step=first_step, **sort)
+@pytest.mark.parametrize(("threads", "first_step"), [(8, 0), (1, 12), (None, 19)])
+def test_batches_are_slices_of_the_plan(examples, threads, first_step):
+    dataset = examples.training_batches(
+        4, epochs=3, seed=7, first_step=first_step, num_parallel_calls=threads
+    )
     assert dataset.cardinality().numpy() == 3 * examples.num_batches(4) - first_step
-    assert _batches(dataset) == _planned(4, 3, 7, sorted_together)[first_step:]
+    assert _batches(dataset) == _planned(4, 3, 7)[first_step:]
 
 
 def test_each_pass_is_the_next_epoch_of_a_run(examples):
@@ -86,20 +76,14 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
     dataset = examples.evaluation_batches(2)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == [([0, 1], 12), ([2, 3], 12), ([4], 12)]
-    dataset = examples.evaluation_batches(2, longest_first=True, bucket_lengths=[3, 9])
+    dataset = examples.evaluation_batches(2, longest_first=True, length_multiple=3)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == [([3, 1], 12), ([4, 0], 9), ([2], 3)]
 
 
-@pytest.mark.parametrize(
-    ("most", "buckets", "expected"),
-    [
-        *((20, None, [8, 16, 20]), (16, None, [8, 16]), (5, None, [5])),
-        *((20, [5, 20], [5, 20]), (12, [], [12])),
-    ],
-)
-def test_padded_lengths(most, buckets, expected):
-    assert padded_lengths(most, 8, buckets).tolist() == expected
+@pytest.mark.parametrize(("most", "expected"), [(20, [8, 16, 20]), (16, [8, 16]), (5, [5])])
+def test_padded_lengths(most, expected):
+    assert padded_lengths(most, 8).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -107,23 +91,14 @@ def test_padded_lengths(most, buckets, expected):
     [
         ({"batch_size": 0}, "batch_size: expected 1 or more; got 0"),
         ({"epochs": 0}, "epochs: expected 1 or more; got 0"),
-        ({"batches_sorted_together": 0}, "batches_sorted_together: expected 1 or more; got 0"),
         ({"first_step": 12}, "expected 0 to 11, as 1 epochs have 12 batches of 4 each"),
         ({"seed": 2**63}, "seed: expected an integer of 64 bits"),
-        ({"bucket_lengths": [8, 8]}, "bucket_lengths: expected .*ascending"),
+        ({"length_multiple": 0}, "length_multiple: expected 1 or more; got 0"),
     ],
 )
 def test_refuses_bad_arguments(examples, arguments, message):
     with pytest.raises(ValueError, match=message):
         examples.training_batches(**{"batch_size": 4, **arguments})
-
-
-def test_refuses_bad_lengths():
-    with pytest.raises(ValueError, match="length_multiple: expected 1 or more; got 0"):
-        padded_lengths(20, 0, None)
-    for wrong in ([8, 8], [9, 8], [0, 4], [8, 21]):
-        with pytest.raises(ValueError, match="ascending, none over max_seq_length 20; got"):
-            padded_lengths(20, 8, wrong)
 
 
 @pytest.mark.parametrize(

@@ -182,28 +182,6 @@ def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
     assert done.returncode == 1 and b"BrokenProcessPool" in done.stderr
 
 
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_this_installation(tmp_path, monkeypatch):
-    count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))
-    content = (tmp_path / "a").read_bytes()
-    sample_corpus.write_sample_corpus(str(tmp_path / "b"), max_bytes=500_000)
-    sample_corpus.collect_ahead()
-    monkeypatch.setattr(sample_corpus, "_collect", None)  # the other process has done it
-    assert sample_corpus.write_sample_corpus(str(tmp_path / "c")) == count
-    assert (tmp_path / "c").read_bytes() == content
-    beginning = (tmp_path / "b").read_bytes()
-    assert len(beginning) > 400_000 and content.startswith(beginning)
-    assert 3_000_000 < len(content) <= 6_000_000
-    documents = content.decode().removesuffix("\n\n").split("\n\n")
-    assert len(documents) == count > 800
-    assert all(len(document.split("\n")) >= 4 for document in documents)
-    # English prose: its most frequent words are the language's.
-    words = content.decode().lower().split()
-    assert words.count("the") > 0.04 * len(words)
-    assert ">>>" not in content.decode()
-
-
 def prose(text: str) -> list[list[str]]:
     return list(read_prose(text))
 

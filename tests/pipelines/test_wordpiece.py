@@ -75,20 +75,12 @@ def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 @pytest.mark.parametrize(
-    ("count", "seeds"),
-    [
-        (2000, [2]),
-        pytest.param(20000, [10], marks=pytest.mark.slow),
-        pytest.param(
-            20000, range(11, 20), marks=[pytest.mark.slow, pytest.mark.exhaustive], id="more"
-        ),
-    ],
+    ("count", "seed"), [(2000, 2), pytest.param(20000, 10, marks=pytest.mark.slow)]
 )
-def test_random_texts_equal_the_definition(telling, do_lower_case, count, seeds):
+def test_random_texts_equal_the_definition(telling, do_lower_case, count, seed):
     tokenizers, ids = telling
-    for seed in seeds:
-        texts = definition.random_texts(count, seed)
-        assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+    texts = definition.random_texts(count, seed)
+    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
 
 
 @pytest.mark.parametrize(

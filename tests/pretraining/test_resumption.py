@@ -8,8 +8,6 @@ import time
 
 import pytest
 
-import bert_tf
-from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.run import _PretrainingRun, run
 from bert_tf.training import checkpoints
 from tests.killing import Started, kill_at_a_write
@@ -62,42 +60,6 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     step = int(kept.removeprefix("step-"))
     assert f"Continuing from the checkpoint at step {step}." in done.stdout
     assert_bit_equal(weights(model_dir, 2000), weights(tmp_path / "whole", 2000))
-
-
-def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypatch, capsys):
-    model_dir = tmp_path / "run"
-    flags = {"num_train_steps": 2, "save_checkpoints_steps": 1, "max_eval_steps": 1}
-    # Nothing but what is resumed: pairs have a test of their own.
-    flags |= dict.fromkeys(("export", "pairs", "nsp"), "false")
-    settings = parse(*arguments(inputs, model_dir, **flags))[0]
-    evaluate, figures = _PretrainingRun._evaluate, {}
-
-    def evaluated(self, *given):
-        """What it was of the same weights, which other tests compute again."""
-        step = self.loop.step
-        figures[step] = figures[step] if step in figures else evaluate(self, *given)
-        return figures[step]
-
-    monkeypatch.setattr(_PretrainingRun, "_evaluate", evaluated)
-    run(settings)
-    whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
-    # Nor is what the first run found of the same corpus and weights looked for again.
-    for name, found in (("report_share", None), ("first_sentences", []),
-                        ("fill_masks", results["filled_masks"])):  # fmt: skip
-        monkeypatch.setattr(pretraining_run, name, lambda *_, found=found: found)
-    (model_dir / "results.json").unlink()
-    data = model_dir / "checkpoints/step-00000002/variables.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:-100])
-    capsys.readouterr()
-    run(settings)
-    printed = capsys.readouterr().out
-    assert "Passed over the checkpoint" in printed
-    assert "Continuing from the checkpoint at step 1." in printed
-    assert_bit_equal(weights(model_dir, 2), whole)
-    assert json.loads((model_dir / "results.json").read_text()) == results
-    loaded = {f"model/{v.path}": v.numpy() for v in bert_tf.load(model_dir).weights}
-    kept = {name: value for name, value in whole.items() if name.startswith("model/")}
-    assert_bit_equal(loaded, kept)
 
 
 @pytest.mark.slow
