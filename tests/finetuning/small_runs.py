@@ -4,7 +4,6 @@ import collections
 import json
 import random
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import flags
@@ -40,7 +39,7 @@ def write_model(
 ):  # fmt: skip
     """A directory of this library, as a fine-tuning leaves it, of random weights; its model."""
     spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
-    keras.utils.set_random_seed(seed)
+    random.seed(seed)
     model = build_model(config, spec)
     found = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
     model_directory.write_description(str(folder), config, spec, **found, **more)

@@ -1,8 +1,8 @@
 import copy
 import dataclasses
 import functools
+import random
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,7 +31,7 @@ SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 @functools.cache
 def _made(model_class, config, arguments):
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     model = model_class(config, **dict(arguments))
     return model, model.get_weights()
 

@@ -2,10 +2,10 @@
 
 import os
 import pathlib
+import random
 import time
 from typing import Any
 
-import keras
 import pytest
 
 from bert_tf import (
@@ -69,7 +69,7 @@ def heads(*in_ci: str) -> list[Any]:
 def make_head(name: str) -> BertModel:
     """A model, one of ``HEADS``, the same in every process."""
     model_class, arguments, _ = HEADS[name]
-    keras.utils.set_random_seed(3)
+    random.seed(3)
     model = model_class(CONFIG, **arguments)
     for attribute, value in _FOUND.get(name, {}).items():
         setattr(model, attribute, value)

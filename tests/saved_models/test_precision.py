@@ -6,9 +6,9 @@ import functools
 import importlib.util
 import os
 import pathlib
+import random
 import types
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -58,7 +58,7 @@ def on_ids(function):
 
 @pytest.fixture(scope="module")
 def encoder():
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     return BertEncoder(NARROW)
 
 
@@ -105,7 +105,7 @@ def test_the_quick_model_is_the_same_without_padding(case):
 
 
 def test_a_pretrained_models_heads_are_near():
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     model = BertPretrainer(NARROW)
     copied = served(model, precision="bfloat16")
     expected = model(WITH_MASKS)
@@ -241,7 +241,7 @@ def test_the_copy_is_under_no_strategy_and_of_the_precision():
 
 
 def test_rows_of_choices_are_the_models_which_keeps_its_own_call():
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     model = BertMultipleChoice(NARROW)
     copied = served(model)
     rows = {key: tf.stack([value, value[::-1], value]) for key, value in INPUTS.items()}
