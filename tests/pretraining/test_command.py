@@ -70,6 +70,7 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
         "vocab_size": None,
         "vocab_file": model_dir / "vocab.txt",
         "max_predictions_per_seq": 5,
+        "export": "false",
     }
     assert "--max_predictions_per_seq=5" in written.stdout
     done = pretrain(inputs, tmp_path / "run", **records)
@@ -87,7 +88,7 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
 def test_a_single_document_trains_without_pairs(inputs, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
-    flags = {"input": path, "pairs": "false", "num_train_steps": 3}
+    flags = {"input": path, "pairs": "false", "export": "false", "num_train_steps": 3}
     done = pretrain(inputs, tmp_path / "run", **flags)
     assert done.returncode == 0, done.stderr
     assert "nothing is held out" in done.stdout

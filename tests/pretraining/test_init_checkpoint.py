@@ -20,6 +20,7 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     """At a rate that changes nothing of the weights, but moves the optimizer's moments."""
     source = shutil.copytree(finished[0], tmp_path / "source")
     flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-30}
+    flags["export"] = "false"
     run = tmp_path / "run"
     done = pretrain(inputs, run, **flags)
     assert done.returncode == 0, done.stderr
