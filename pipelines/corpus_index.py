@@ -177,10 +177,7 @@ def _longest_whole(reading: Reading) -> int:
 
 
 def _check_packing(
-    sources: Sequence[SourceFile],
-    kinds: Sequence[_Kind],
-    reading: Reading,
-    cache_dir: str | None,
+    sources: Sequence[SourceFile], kinds: Sequence[_Kind], reading: Reading, cache_dir: str | None
 ) -> None:
     """Checks that there is space for the blocks that will be packed, as far as can be told."""
     if cache_dir is None:

@@ -29,9 +29,7 @@ def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     place = tf.ragged.range(lengths).values
     kept = (place < head) | (place >= length - (room - head)) | (length <= room)
     return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(ids.values, kept),
-        tf.minimum(lengths, room),
-        validate=False,
+        tf.boolean_mask(ids.values, kept), tf.minimum(lengths, room), validate=False
     )
 
 

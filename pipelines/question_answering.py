@@ -15,13 +15,7 @@ from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
 from .bounded_memory import value_rows
-from .columns import (
-    check_rows,
-    packed_examples,
-    string_column,
-    tokenize_with_offsets,
-    vector,
-)
+from .columns import check_rows, packed_examples, string_column, tokenize_with_offsets, vector
 from .context_windows import (
     QuestionTokens,
     Windows,

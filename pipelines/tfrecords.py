@@ -150,10 +150,7 @@ def tfrecord_dataset(
 
 
 def write_tfrecords(
-    batches: Iterable[Mapping[str, Any]],
-    files: str | Sequence[str],
-    *,
-    are_new: bool = False,
+    batches: Iterable[Mapping[str, Any]], files: str | Sequence[str], *, are_new: bool = False
 ) -> int:
     """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
 

@@ -28,12 +28,7 @@ from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.python_data import rows_of
 from bert_tf.training import loop
-from tests.finetuning.small_runs import (
-    results_of,
-    sentences,
-    settings,
-    write_inputs,
-)
+from tests.finetuning.small_runs import results_of, sentences, settings, write_inputs
 from tests.pretraining.commands import TINY, write_corpus
 
 OF = [

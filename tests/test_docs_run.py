@@ -126,10 +126,7 @@ def _run_python(shown, folder):
 
 def _copy_models(folder):
     """What transformers' TFBert classes left, by the names in docs/from_transformers.md."""
-    names = {
-        "model": "tf_bert",
-        "sequence_classification": "tf_classifier",
-    }
+    names = {"model": "tf_bert", "sequence_classification": "tf_classifier"}
     for name, target in names.items():
         shutil.copytree(DATA / "tf_model" / name, folder / target)
         shutil.copy(DATA / "tf_model" / "model" / "vocab.txt", folder / target)
@@ -170,9 +167,7 @@ def world(pretrained):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if any(_shown(page, python=False))],
-    ids=lambda page: page.name,
+    "page", [page for page in PAGES if any(_shown(page, python=False))], ids=lambda page: page.name
 )
 def test_the_commands_of_a_page_run(page, world, tmp_path):
     """And after them the Python that reads what they left."""

@@ -97,10 +97,7 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
     assert (options.n_best, options.doc_stride, options.precision) == (4, 7, "bfloat16")
     # Without a word from the directory, all positions.
-    assert asked(encoder)[1] == {
-        "options": ExportOptions(),
-        "name": "bert",
-    }
+    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert"}
     options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8, normalize=True)
 

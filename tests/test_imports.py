@@ -30,7 +30,7 @@ ALLOWED = {
     "heads": set(),
     "modeling": {"choices", "config", "features", "loader"},
     "training": {
-        *("choices", "config", "features", "files", "modeling", "paths", "seals", "untrusted"),
+        *("choices", "config", "features", "files", "modeling", "paths", "seals", "untrusted")
     },
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
     "saved_models": {

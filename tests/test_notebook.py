@@ -15,9 +15,7 @@ def test_what_is_committed_is_a_run_without_an_error():
     text, outputs = printed(json.loads(NOTEBOOK.read_text()))
     assert NOTEBOOK.stat().st_size < 200_000
     assert all(output["output_type"] != "error" for output in outputs)
-    assert {kind for output in outputs for kind in output.get("data", {})} >= {
-        "image/png",
-    }
+    assert {kind for output in outputs for kind in output.get("data", {})} >= {"image/png"}
     assert "Error" not in text and "/tmp" not in text and "/home" not in text
     # The three new sentences are about these, whatever the model is: so says the export, too.
     served = text[text.rindex("probability_asyncio") :]

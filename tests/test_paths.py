@@ -68,7 +68,7 @@ def test_what_is_left_to_who_reads_it(tmp_path):
         texts=["gs://bucket/*", f"{tmp_path}/a[1].txt", rf"{tmp_path}/a\[1\].txt", f"{tmp_path}/*"],
         files=[None, "", "<train>", "-", "gs://bucket/a.csv"],
         checkpoints=[
-            *("hf://owner/name", "gs://bucket/run", None, "", f"{tmp_path}/bert_model.ckpt"),
+            *("hf://owner/name", "gs://bucket/run", None, "", f"{tmp_path}/bert_model.ckpt")
         ],
     )
     with pytest.raises(ValueError, match=r"its folder has the prefixes bert_model\.ckpt: expected"):

@@ -62,7 +62,7 @@ def test_all_of_it_is_in_the_wheel(monkeypatch):
     }
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf/models").rglob("*.*")}
     assert {pathlib.Path(path).name for path in there} >= {
-        *("README.md", "config.json", "model.safetensors", "results.json", "vocab.txt"),
+        *("README.md", "config.json", "model.safetensors", "results.json", "vocab.txt")
     }
     assert there <= packed
 

@@ -138,11 +138,7 @@ def test_extraction_writes_the_same(folder, pooling):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        small_runs.parse,
-        functools.partial(run_main, bert_tf.predict),
-    ],
+    "command", [small_runs.parse, functools.partial(run_main, bert_tf.predict)]
 )
 def test_a_strategy_of_several_machines_is_refused(command):
     sentence = "--strategy=multi_worker: value should be one of <auto|one_device|mirrored>"

@@ -32,11 +32,7 @@ _FOREIGN = (
     ".hidden", "checkpoints/step-00000004/notes.txt", "last/step-00000006/mine",
     "corpus/sample.txt", "export/1/saved_model.pb", "export/1.partial/mine", "dev/dev.tsv",
 )  # fmt: skip
-_FORMATS = {
-    "bert_tf": model_directory,
-    "huggingface": hugging_face,
-    "google_tf1": google,
-}
+_FORMATS = {"bert_tf": model_directory, "huggingface": hugging_face, "google_tf1": google}
 
 
 @pytest.fixture(scope="module")

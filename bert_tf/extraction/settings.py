@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS
-from bert_tf.cli.flag_fields import (
-    choice,
-    defaults,
-    integer,
-    string,
-    switch,
-    words,
-)
+from bert_tf.cli.flag_fields import choice, defaults, integer, string, switch, words
 from bert_tf.cli.flag_rules import check, refuses, required
 
 FORMATS = ("jsonl", "numpy", "parquet")

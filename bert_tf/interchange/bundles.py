@@ -76,8 +76,5 @@ def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
             names.append(name)
             values.append(to_tensor(tensor.read()))
         tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=values,
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
         )

@@ -93,13 +93,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     except _NotComputedError as reason:
         return dataclasses.replace(whole, not_computed=f"{path} {reason}")
     embedding = check_sentence_embedding(
-        {
-            "pooling": pooling,
-            "normalize": normalize,
-            "max_seq_length": length,
-            **prompts,
-        },
-        inner,
+        {"pooling": pooling, "normalize": normalize, "max_seq_length": length, **prompts}, inner
     )
     notes = (*checkpoint.notes, *notes)
     return dataclasses.replace(checkpoint, sentence_embedding=embedding, notes=notes)

@@ -129,9 +129,7 @@ def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
     ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
-            ids,
-            unk_token=vocabulary.UNK_TOKEN,
-            max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,
+            ids, unk_token=vocabulary.UNK_TOKEN, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
         )
     )
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
@@ -214,10 +212,7 @@ def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
 
 
 def _read_settings(
-    path: str,
-    tokenizer: Mapping[str, Any] | None,
-    pieces: Sequence[str] | None,
-    adds_tokens: bool,
+    path: str, tokenizer: Mapping[str, Any] | None, pieces: Sequence[str] | None, adds_tokens: bool
 ) -> dict[str, bool]:
     """The settings of ``_SETTINGS``, as far as the files say them."""
     settings: dict[str, Any] = {}

@@ -76,9 +76,7 @@ class Names(NamedTuple):
 def _transpose(tensor: StoredTensor) -> StoredTensor:
     """The tensor with its axes reversed, once it is read."""
     return dataclasses.replace(
-        tensor,
-        shape=tensor.shape[::-1],
-        read=lambda: np.ascontiguousarray(tensor.read().T),
+        tensor, shape=tensor.shape[::-1], read=lambda: np.ascontiguousarray(tensor.read().T)
     )
 
 

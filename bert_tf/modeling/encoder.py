@@ -56,10 +56,7 @@ class BertEmbeddings(BertLayer):
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        seed_generator: MaskSeeds | None = None,
-        **kwargs: Any,
+        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         self.layer_norm = LayerNorm(

@@ -217,11 +217,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     @classmethod
     def from_checkpoint(
-        cls,
-        path: str,
-        variant: str = "concat_last_four",
-        dtype: Any = None,
-        **kwargs: Any,
+        cls, path: str, variant: str = "concat_last_four", dtype: Any = None, **kwargs: Any
     ) -> Self:
         """Makes the layer from a checkpoint of any format.
 

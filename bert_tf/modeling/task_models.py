@@ -219,11 +219,7 @@ class BertClassifier(TaskModel):
 
     head = "classifier"
     argument_checks = MappingProxyType(
-        {
-            "num_classes": is_count,
-            "dropout": is_rate_or_none,
-            "pooling": is_pooling,
-        }
+        {"num_classes": is_count, "dropout": is_rate_or_none, "pooling": is_pooling}
     )
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
@@ -294,14 +290,7 @@ class BertRegressor(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            dropout=dropout,
-            pooling=pooling,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        super().__init__(config, dropout=dropout, pooling=pooling, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -343,11 +332,7 @@ class BertTokenClassifier(TaskModel):
     head = "token_classifier"
     reads = features.SEQUENCE_OUTPUT
     argument_checks = MappingProxyType(
-        {
-            "num_classes": is_count,
-            "dropout": is_rate_or_none,
-            "pooler": is_flag_or_none,
-        }
+        {"num_classes": is_count, "dropout": is_rate_or_none, "pooler": is_flag_or_none}
     )
     pooler_by_default = False
     hugging_face = "BertForTokenClassification"
@@ -508,14 +493,7 @@ class BertMultipleChoice(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            dropout=dropout,
-            pooling=pooling,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        super().__init__(config, dropout=dropout, pooling=pooling, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:

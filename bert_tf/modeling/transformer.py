@@ -216,10 +216,7 @@ class SelfAttention(BertLayer):
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        seed_generator: MaskSeeds | None = None,
-        **kwargs: Any,
+        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         self.attend: Attend | None = None
@@ -278,10 +275,7 @@ class TransformerBlock(BertLayer):
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        seed_generator: MaskSeeds | None = None,
-        **kwargs: Any,
+        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         policy = self.dtype_policy

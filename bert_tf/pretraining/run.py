@@ -56,10 +56,7 @@ _EVAL_STEPS_WHILE_TRAINING = 20
 
 
 def run(
-    settings: PretrainingSettings,
-    callbacks: Sequence[Any] = (),
-    *,
-    is_temporary: bool = False,
+    settings: PretrainingSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
 ) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
 

@@ -10,14 +10,7 @@ from absl import flags
 
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import (
-    choice,
-    integer,
-    number,
-    string,
-    switch,
-    words,
-)
+from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
 
 from . import rules
@@ -163,9 +156,7 @@ class PretrainingSettings:
     vocab_file: str | None = string(
         None,
         "A vocabulary, one piece a line. Without it one is learned from the input.",
-        rules=[
-            without("vocab_size", says="--{flag} has a size of its own: leave --{other} out."),
-        ],
+        rules=[without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")],
     )
     vocab_size: int | None = integer(
         None,
@@ -254,7 +245,7 @@ class PretrainingSettings:
             without(
                 *("bert_config", "vocab_size"),
                 says="--{flag} says its own --{other}: leave the flag out.",
-            ),
+            )
         ],
     )
     precision: str = choice(

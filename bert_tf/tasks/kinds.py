@@ -156,10 +156,7 @@ KINDS = {
             class_metrics=True,
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=(
-                *("class_weights", "label_smoothing", *_LONG),
-                *("few_shot", "few_shot_pairs"),
-            ),
+            flags=(*("class_weights", "label_smoothing", *_LONG), *("few_shot", "few_shot_pairs")),
         ),
         Kind(
             "multilabel",
@@ -197,10 +194,7 @@ KINDS = {
             reading=("character_spans",),
             options={"document_context": _FLAG},
             given={"document_context": "document_context", "folder": "model_dir"},
-            flags=(
-                *("feature_based", "lstm_units"),
-                *("class_weights", "label_smoothing"),
-            ),
+            flags=(*("feature_based", "lstm_units"), *("class_weights", "label_smoothing")),
             default_texts=("words",),
             texts_in_python=(("words",),),
             reads_words=True,

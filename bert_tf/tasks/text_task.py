@@ -32,14 +32,7 @@ from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import quote
 
-from .evaluation import (
-    Evaluation,
-    Mistake,
-    Thresholds,
-    is_constant,
-    temperature_of,
-    worst_mistakes,
-)
+from .evaluation import Evaluation, Mistake, Thresholds, is_constant, temperature_of, worst_mistakes
 from .inference import Inference
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .target_scale import TargetScale, number_fault
@@ -66,11 +59,7 @@ class _TextTask(Task):
     export_options: ClassVar[Mapping[str, str]] = {"long_text": "long_text"}
 
     def __init__(
-        self,
-        *data: Any,
-        glue: str | None = None,
-        long_text: str = LONG_TEXTS[0],
-        **common: Any,
+        self, *data: Any, glue: str | None = None, long_text: str = LONG_TEXTS[0], **common: Any
     ) -> None:
         self._glue, self._long_text = glue, long_text
         super().__init__(*data, **common)

@@ -39,10 +39,7 @@ class Distribution(NamedTuple):
 
 
 def choose_strategy(
-    strategy: str = "auto",
-    *,
-    tpu: str | None = None,
-    cluster: Cluster | None = None,
+    strategy: str = "auto", *, tpu: str | None = None, cluster: Cluster | None = None
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 

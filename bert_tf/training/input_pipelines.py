@@ -24,8 +24,7 @@ def check_static_batches(
     """
     spec = dataset.element_spec
     features.check_batch(
-        spec,
-        {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")},
+        spec, {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")}
     )
     for key, feature in spec.items():
         if not feature.shape.is_fully_defined():
@@ -67,9 +66,7 @@ def distribute(
         @tf.autograph.experimental.do_not_convert
         def share(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             numbered = tf.pad(
-                batch[features.CURSOR],
-                [[0, 0], [1, 0]],
-                constant_values=context.input_pipeline_id,
+                batch[features.CURSOR], [[0, 0], [1, 0]], constant_values=context.input_pipeline_id
             )
             # (B, ...) -> (replicas of this pipeline, rows of a replica, ...)
             return {

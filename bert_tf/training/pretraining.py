@@ -229,9 +229,7 @@ class PretrainingLoop(TrainingLoop):
         return training_result(self.make(iterator, num_steps))
 
     def evaluate(
-        self,
-        batches: tf.data.Dataset | MakeBatches,
-        max_steps: int | None = None,
+        self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None
     ) -> EvaluationResult:
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
@@ -281,9 +279,7 @@ class PretrainingLoop(TrainingLoop):
             outputs[features.MASKED_LM_LOGITS].shape[-1],
         )
         labels = tf.math.unsorted_segment_sum(
-            losses.row_weights(batch[features.INPUT_MASK]),
-            batch[features.NEXT_SENTENCE_LABELS],
-            2,
+            losses.row_weights(batch[features.INPUT_MASK]), batch[features.NEXT_SENTENCE_LABELS], 2
         )
         sums = tf.stack(losses.batch_sums(outputs, batch))
         context = tf.distribute.get_replica_context()

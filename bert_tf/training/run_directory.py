@@ -306,9 +306,7 @@ def fingerprint(value: Any) -> str:
 
 
 def _changed(
-    kept: Mapping[str, Any],
-    current: Mapping[str, Any],
-    may_differ: frozenset[str],
+    kept: Mapping[str, Any], current: Mapping[str, Any], may_differ: frozenset[str]
 ) -> list[str]:
     names = sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
     return [name for name in names if kept.get(name) != current.get(name)]

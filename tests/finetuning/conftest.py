@@ -62,11 +62,7 @@ def sentence_model(inputs, tmp_path_factory):
 def asked_for(inputs, sentence_model, tmp_path_factory):
     """A run of eight steps by flags that few give: its directory, and what else it was given."""
     model_dir = tmp_path_factory.mktemp("asked") / "run"
-    flags = {
-        "max_steps": 8,
-        "hidden_dropout_prob": 0.25,
-        "metric": "loss",
-    }
+    flags = {"max_steps": 8, "hidden_dropout_prob": 0.25, "metric": "loss"}
     flags |= {"learning_rate": 3e-2, "weight_decay": 0.0, "init_checkpoint": sentence_model}
     flags |= {"freeze": 1}
     run(settings(inputs, model_dir, **flags))

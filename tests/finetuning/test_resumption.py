@@ -7,13 +7,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.training import attention
 from bert_tf.training.attention import attend_in_groups
 
-from .small_runs import (
-    assert_ends_as,
-    sentences,
-    settings,
-    stop_at,
-    write_table,
-)
+from .small_runs import assert_ends_as, sentences, settings, stop_at, write_table
 
 BRIEF = {"num_train_epochs": 1}
 

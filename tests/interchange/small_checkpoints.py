@@ -60,8 +60,7 @@ OURS_ALONE = {
         BertMultipleChoice, {"dropout": 0.5, "pooling": "mean"}
     ),
     "feature tagger": ModelSpec(
-        BertFeatureTagger,
-        {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4},
+        BertFeatureTagger, {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4}
     ),
     "feature tagger of a sum": ModelSpec(
         BertFeatureTagger, {"num_classes": 2, "variant": "weighted_sum_all", "lstm_units": 3}

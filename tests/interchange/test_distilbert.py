@@ -46,10 +46,7 @@ HEADS = {
         "DistilBertForSequenceClassification",
         {"pre_classifier": "pooler/dense", "classifier": "classifier"},
     ),
-    "token classifier": (
-        "DistilBertForTokenClassification",
-        {"classifier": "token_classifier"},
-    ),
+    "token classifier": ("DistilBertForTokenClassification", {"classifier": "token_classifier"}),
     "span predictor": ("DistilBertForQuestionAnswering", {"qa_outputs": "span"}),
     "multiple choice": (
         "DistilBertForMultipleChoice",

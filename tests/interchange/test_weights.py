@@ -8,12 +8,7 @@ import pytest
 
 from bert_tf.interchange import weights
 from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.weights import (
-    assign,
-    build_model,
-    heads,
-    take_weights,
-)
+from bert_tf.interchange.weights import assign, build_model, heads, take_weights
 from bert_tf.modeling import (
     BertEncoder,
     BertFeatureTagger,

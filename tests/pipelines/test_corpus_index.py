@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import (
-    corpus,
-    corpus_files,
-    corpus_index,
-    sources,
-    text_bytes,
-)
+from bert_tf.pipelines import corpus, corpus_files, corpus_index, sources, text_bytes
 
 READING = corpus_index.Reading(None, "text", 100)
 GOOGLE = "".join(f"This is {i}.\nIt is so.\n\n" for i in range(40))

@@ -6,15 +6,7 @@ import pytest
 import bert_tf
 from bert_tf.modeling.pooling import SentenceEmbedding
 
-from .prediction_models import (
-    CLASSES,
-    LABELS,
-    TEXTS,
-    VOCAB,
-    about,
-    text_task,
-    write_model,
-)
+from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, about, text_task, write_model
 
 
 def test_texts_of_every_form_are_answered_alike(classifier):

@@ -14,15 +14,7 @@ from bert_tf.pretraining.run import _PretrainingRun, run
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
 
-from .commands import (
-    TINY,
-    arguments,
-    assert_bit_equal,
-    parse,
-    refusal_of,
-    weights,
-    write_corpus,
-)
+from .commands import TINY, arguments, assert_bit_equal, parse, refusal_of, weights, write_corpus
 
 PIECES = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 VOCABULARY = {"vocab_file": "vocab.txt", "vocab_size": None}

@@ -3,12 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pretraining.settings import (
-    MAY_DIFFER,
-    Phase,
-    parse_phases,
-    phases_of,
-)
+from bert_tf.pretraining.settings import MAY_DIFFER, Phase, parse_phases, phases_of
 
 from .commands import parse
 
@@ -158,7 +153,7 @@ def test_flags_of_rows_that_records_hold_are_said_to_change_nothing():
     given += ("--max_predictions_per_seq=20",)
     said = parse("--input=a.tfrecord", *given)[1]
     assert [sentence.split()[0] for sentence in said] == [
-        *("--masked_lm_prob", "--masking", "--short_seq_prob"),
+        *("--masked_lm_prob", "--masking", "--short_seq_prob")
     ]
     assert said[0].endswith("changes no row here: --input_format=tfrecord holds rows that are "
                             "masked.")  # fmt: skip

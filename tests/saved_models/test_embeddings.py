@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import (
-    BertEncoder,
-    BertMultipleChoice,
-    BertPretrainer,
-    BertSpanPredictor,
-)
+from bert_tf.modeling import BertEncoder, BertMultipleChoice, BertPretrainer, BertSpanPredictor
 from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens, endpoints
 from bert_tf.saved_models.signatures import model_signatures
 

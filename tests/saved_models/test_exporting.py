@@ -15,11 +15,7 @@ from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.saved_models import (
-    ExportOptions,
-    exporting,
-    precision,
-)
+from bert_tf.saved_models import ExportOptions, exporting, precision
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 

@@ -31,11 +31,7 @@ CASES = [
     (BertTokenClassifier, {"num_classes": 3}, LOGITS),
     (BertMultipleChoice, {}, LOGITS),
     (BertSpanPredictor, {}, {"start_logits": "start_logits", "end_logits": "end_logits"}),
-    (
-        BertEncoder,
-        {},
-        {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"},
-    ),
+    (BertEncoder, {}, {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}),
     (BertEncoder, {"pooler": False}, {"last_hidden_state": "sequence_output"}),
     (BertPretrainer, {"nsp": False}, {"logits": "masked_lm_logits"}),
     (BertPretrainer, {"mlm": False}, {"logits": "next_sentence_logits"}),

@@ -165,10 +165,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     assert found.scores["f1"] == 60.0
     assert [
         (m.id, m.expected, m.predicted) for m in sorted(found.mistakes, key=lambda m: m.id)
-    ] == [
-        ("b", "(no answer)", "b0 d0"),
-        ("d", "a0", "(no answer)"),
-    ]
+    ] == [("b", "(no answer)", "b0 d0"), ("d", "a0", "(no answer)")]
     for thresholds, c in [(found.thresholds, "b1 c0"), ({"null": -1.0}, "")]:
         paths = fixed.write_predictions(how, "dev", str(tmp_path), thresholds)
         assert written(paths)["predictions.json"]["c"] == c

@@ -16,14 +16,7 @@ from bert_tf.training.loop import BadStepError
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .conftest import (
-    SEQUENCE,
-    batches_dataset,
-    make_loop,
-    random_batch,
-    small_model,
-    starting_over,
-)
+from .conftest import SEQUENCE, batches_dataset, make_loop, random_batch, small_model, starting_over
 
 CLIP_NORM = 0.5  # well below the small model's gradient norms, so clipping always acts
 
@@ -229,8 +222,7 @@ def with_padding():
 
 
 @pytest.mark.parametrize(
-    ("remat", "micro_batches"),
-    [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)],
+    ("remat", "micro_batches"), [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)]
 )
 def test_gradients_without_padding_are_those_with_it(
     remat, micro_batches, with_padding, monkeypatch

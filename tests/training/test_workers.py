@@ -43,10 +43,7 @@ def test_tf_config(monkeypatch, jobs, task, expected):
         ({"cluster": ["a:1"]}, "TF_CONFIG: expected a cluster such as"),
         ({"cluster": {"worker": {"0": "b:1"}}}, "got {'0': 'b:1'} for worker"),
         ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
-        (
-            {"cluster": {"worker": ["a:1", "b:1"]}},
-            "cluster.s 2 tasks, .*, got None",
-        ),
+        ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
         (
             {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}},
             "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,",
