@@ -74,7 +74,8 @@ def report_cost(settings: PretrainingSettings) -> None:
     settings, start = open_start(settings)
     config = sized_config(settings, start)
     replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
-    parameters, machine = parameter_count(config, settings.nsp), _machine_memory()
+    parameters = parameter_count(config, settings.nsp)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
     total = 0.0
     for phase in phases_of(settings):
@@ -105,10 +106,6 @@ def report_cost(settings: PretrainingSettings) -> None:
             flush=True,
         )
     print(f"Estimated time: {duration(total)}. Nothing was written.")
-
-
-def _machine_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _step_seconds(

@@ -243,7 +243,8 @@ class RunDirectory:
         have moved: ``check_inputs`` compares their contents, and the flags of which that is still
         to do are returned.
         """
-        kept, current = self.kept_flags(), _through_json(settings)
+        # A tuple is read back as a list.
+        kept, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
         changed = _changed(kept, current, may_differ)
         if self._is_chief and not (kept and self.has_progress()):
             if kept and changed:
@@ -320,8 +321,3 @@ def _is_same_place(before: Any, now: Any) -> bool:
         local = [local_path(name) if isinstance(name, str) else None for name in names]
         places.append([name and os.path.realpath(name) for name in local])
     return places[0] == places[1] and all(places[0])
-
-
-def _through_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    # A tuple is read back as a list.
-    return json.loads(json.dumps(dict(settings)))
