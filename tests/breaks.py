@@ -81,7 +81,8 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[list[str], int]
     before = file.read_text()
     if before.count(old) != 1:
         raise SystemExit(f"{path} has {before.count(old)} times what is to be broken: {old}")
-    given = ["-q", "-n0", "-p", "no:cacheprovider", "--tb=no", *["-x"][:quick]]
+    # Also those that compare with peers, where these are installed.
+    given = ["-q", "-n0", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", *["-x"][:quick]]
     users = _importing(path, "bert_tf", "pipelines", "saved_models")
     asked: set[str] = set()
     failed: set[str] = set()
