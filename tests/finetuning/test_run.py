@@ -98,7 +98,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
          "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
-        ({"class_weights": "odd:2"}, "got 'odd:2', and the classes are neg, pos"),
+        ({"class_weights": "odd:2"}, "got 'odd', and the classes are neg, pos"),
         ({"init_checkpoint": "bare"}, "bare has no vocabulary .*: put its vocab.txt into"),
         ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks"),
     ],
