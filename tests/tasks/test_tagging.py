@@ -277,5 +277,8 @@ def test_what_there_is_to_train_on_in_words():
         "1 of the training sentences are read in several rows of 16 tokens (--max_seq_length).",
     ]
     assert task.training_lines(task.training_examples(TOKENIZER, 32)) == ["3 sentences in 3 rows"]
+    wrong = [dataclasses.replace(item, words=("It\x92s", *item.words[1:])) for item in items]
+    said = TaggingTask("ner", examples_of(wrong, TAGS), {}, {}).training_lines(rows)
+    assert said[1].startswith("3 of 3 examples hold control characters, such as 'It\\x92s', where")
     with pytest.raises(ValueError, match="ner: every word has the tag 'O': expected two or m"):
         TaggingTask("ner", examples_of(items, ["O"]), {}, {}).training_lines(rows)
