@@ -123,12 +123,8 @@ def grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Has
         groups = _sharing(items)
         return (lambda item: groups[item.texts[1]]), "drawn by the seed"
     pairs = {(item.text_a, item.text_b) for item in items}
-
-    def either_way(item: TextExample) -> Hashable:
-        pair = (item.text_a, item.text_b)
-        return min(pair, pair[::-1]) if pair[::-1] in pairs else pair
-
-    return either_way, "drawn by the seed"
+    swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
+    return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), "drawn by the seed"
 
 
 def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:

@@ -108,7 +108,12 @@ class Predictor:
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
         self._settings = settings
-        self._check_choice()
+        is_of_one_class = self.task_class.classes == "classes" and not self.task_class.multi_label
+        if settings.top_k is not None and not is_of_one_class:
+            raise ValueError(
+                f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
+                "out."
+            )
 
     def __call__(
         self,
@@ -228,9 +233,13 @@ class Predictor:
 
     def _loaded(self) -> BertModel:
         """The model, loaded once, with its preprocessor."""
-        model = self._model = self._model or _load(self._checkpoint)
+        model: BertModel = self._model or load(self._checkpoint)
         if model.preprocessor is None:
-            raise ValueError(f"{model.name} has no preprocessor: set one, with its vocabulary.")
+            raise ValueError(
+                f"{self.path} has no vocabulary: put its vocab.txt into the directory, or set the "
+                "model's preprocessor."
+            )
+        self._model = model
         return model
 
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
@@ -253,16 +262,6 @@ class Predictor:
             else:
                 yield next(found)
 
-    def _check_choice(self) -> None:
-        """Checks that ``top_k`` fits the task."""
-        if self.task_class.classes == "classes" and not self.task_class.multi_label:
-            return
-        if self._settings.top_k is not None:
-            raise ValueError(
-                f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
-                "out."
-            )
-
     def _choose(self, record: Record) -> Record:
         """A record with as many classes as were asked for."""
         found = record.get("probabilities")
@@ -274,10 +273,9 @@ class Predictor:
         chosen = dict(record)
         del chosen["probabilities"]
         for place, name in enumerate(ranked[:top_k], start=1):
-            suffix = f"_{place}" if place > 1 else ""
             if place > 1:
-                chosen[f"prediction{suffix}"] = name
-            chosen[f"probability{suffix}"] = found[name]
+                chosen[f"prediction_{place}"] = name
+            chosen[f"probability_{place}" if place > 1 else "probability"] = found[name]
         return chosen
 
 
@@ -344,12 +342,3 @@ def _thresholds(
         raise ValueError(f"--threshold={threshold:g}: {fault}")
     temperature = checkpoint.thresholds.get(TEMPERATURE, 1.0)
     return {TEMPERATURE: temperature, task_class.threshold: threshold}
-
-
-def _load(checkpoint: Checkpoint) -> BertModel:
-    model: BertModel = load(checkpoint)
-    if model.preprocessor is None:
-        raise ValueError(
-            f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
-        )
-    return model

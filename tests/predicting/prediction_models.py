@@ -63,7 +63,7 @@ def write_texts(folder):
     return path
 
 
-load = predictor._load
+load = predictor.load
 _loaded = {}
 
 
@@ -84,7 +84,7 @@ def loaded(folder):
 
 
 def models_loaded_once():
-    return mock.patch.object(predictor, "_load", _load_once)
+    return mock.patch.object(predictor, "load", _load_once)
 
 
 def predict(folder, source, output=None, **options):
