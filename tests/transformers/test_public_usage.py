@@ -307,6 +307,7 @@ def test_what_cannot_be_says_what_to_write(file):
         (lambda: block.attention.self_attention, AttributeError, "use attention.query_key_value"),
         (lambda: block.bert_output, AttributeError, "use the block's feed_forward_output"),
         (lambda: model.prune_heads, AttributeError, "nothing: no head"),
+        (lambda: model.serving, AttributeError, r"use save_pretrained\(saved_model=True\)"),
         (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
         (lambda: successor.BertTokenizer(file).truncate_sequences, AttributeError, "max_length="),
         (
