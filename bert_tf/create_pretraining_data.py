@@ -90,8 +90,8 @@ def main(argv: list[str]) -> None:
 
     command.load_tensorflow()
     from bert_tf.files import check_new
-    from bert_tf.pipelines import pretraining, record_shards, tfrecords
-    from bert_tf.pipelines.vocabulary import casing_note
+    from bert_tf.pipelines import record_shards, tfrecords
+    from bert_tf.pipelines.text_notes import corpus_lines
 
     sharded = record_shards.shard_paths(given.output_file)
     paths = sharded or given.output_file
@@ -120,17 +120,10 @@ def main(argv: list[str]) -> None:
             tuple(given.input), given.input_format, cache_dir, given.vocab_file, given.do_lower_case
         )
         corpus, tokenizer = record_shards.open_source(source)
-        if note := casing_note(tokenizer.vocab, given.do_lower_case):
-            print(note, flush=True)
         print(f"Corpus: {corpus.describe()}.", flush=True)
-        share, sample = pretraining.measure_share(
-            corpus,
-            tokenizer,
-            max_seq_length=given.max_seq_length,
-            short_seq_prob=given.short_seq_prob,
-            seed=given.seed,
-        )
-        print(f"Tokens that reach rows: {share:.1%} of a sample of {sample:,}.", flush=True)
+        names = ("masking", "max_seq_length", "short_seq_prob", "seed")
+        for line in corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names}):
+            print(line, flush=True)
         written = "Examples"
         if given.runner:
             beam_flags = [f"--runner={given.runner}", *argv[1:]]

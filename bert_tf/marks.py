@@ -47,13 +47,6 @@ def is_marked(path: str) -> bool:
     )
 
 
-def prefixes(folder: str) -> list[str]:
-    """The names of the TensorFlow checkpoints in a folder of this machine; [] without one."""
-    folder = folder or os.curdir
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
-
-
 def _first_bytes(path: str, most: int) -> bytes:
     with open(path, "rb") as file:
         return file.read(most)

@@ -101,9 +101,9 @@ def file(path: str, what: str) -> str:
 
 def checkpoint(path: str) -> str:
     """The sentence where no weights are."""
-    local = local_path(path)
-    prefixes = [] if local is None else marks.prefixes(os.path.dirname(local))
-    there = f", and its folder has the prefixes {listed(prefixes)}" if prefixes else ""
+    folder = glob.escape(os.path.dirname(local_path(path) or os.sep))
+    prefixes = [name.removesuffix(".index") for name in glob.glob("*.index", root_dir=folder)]
+    there = f", and its folder has the prefixes {listed(sorted(prefixes))}" if prefixes else ""
     return (
         f"There is no checkpoint at {path}{there}: expected a directory, the prefix of a "
         "TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "

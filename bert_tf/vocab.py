@@ -12,7 +12,7 @@ import dataclasses
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -78,6 +78,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.files import check_new, replace_whole
     from bert_tf.pipelines import sources, vocabulary
+    from bert_tf.pipelines.text_notes import marks_note
     from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
     check_new(output)
@@ -85,18 +86,19 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
         corpus = sources.open_corpus(input, input_format=options.input_format, cache_dir=cache)
         print(f"Corpus: {corpus.describe()}.", flush=True)
         print(f"Learning {options.vocab_size:,} pieces.", flush=True)
+        if options.do_lower_case and (note := marks_note(corpus)):
+            print(note, flush=True)
         began = time.monotonic()
-        text = _Sentences(corpus)
         # Opened first: a place that cannot be written to is refused before the learning.
         with replace_whole(output) as file:
             vocab = learn_vocabulary(
-                text, options.vocab_size, options.do_lower_case, options.min_frequency
+                corpus.sentences(_MOST_BYTES),
+                options.vocab_size,
+                options.do_lower_case,
+                options.min_frequency,
             )
             file.write(vocabulary.encode_vocabulary(vocab, output))
-        print(
-            f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "
-            f"characters in {time.monotonic() - began:,.0f} s: {output}"
-        )
+        print(f"Learned {len(vocab):,} pieces in {time.monotonic() - began:,.0f} s: {output}")
         if len(vocab) < options.vocab_size:
             print(
                 f"That is fewer than --vocab_size={options.vocab_size}: no other pair of pieces "
@@ -113,31 +115,13 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
     )
 
 
-class _Sentences:
-    """A corpus' sentences, as often as they are asked for; counts their characters."""
-
-    def __init__(self, corpus: "Corpus") -> None:
-        self._corpus = corpus
-        self.num_characters = 0
-
-    def __iter__(self) -> Iterator[str]:
-        self.num_characters = 0
-        for sentence in self._corpus.sentences(_MOST_BYTES):
-            self.num_characters += len(sentence)
-            yield sentence
-
-
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
     """How well a vocabulary fits a sample of its corpus, in a sentence."""
-    import tensorflow as tf
-
+    from bert_tf.pipelines.text_notes import word_counts
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    tokenizer = BertTokenizer(vocab, do_lower_case)
-    ids = tokenizer.tokenize(list(corpus.sentences(_COVERAGE_BYTES))).flat_values
-    num_tokens = int(tf.size(ids))
-    num_words = num_tokens - int(tf.reduce_sum(tf.gather(tokenizer.continuation.astype(int), ids)))
-    num_unknown = int(tf.math.count_nonzero(ids == tokenizer.unk_id))
+    sample = list(corpus.sentences(_COVERAGE_BYTES))
+    num_tokens, num_words, num_unknown = word_counts(sample, BertTokenizer(vocab, do_lower_case))
     return (
         f"In a sample of {num_words:,} words: {num_tokens / num_words:.2f} pieces a word, "
         f"{num_unknown:,} unknown words ({num_unknown / num_words:.3%})."

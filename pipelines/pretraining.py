@@ -169,21 +169,12 @@ def measure_share(
     short_seq_prob: float = 0.1,
     pairs: bool = True,
     seed: int = 0,
-) -> tuple[float, int]:
+) -> tuple[float, int, float]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
 
-    The arguments are those of ``pretraining_dataset``. The text that random segments repeat counts
-    only where it stands in a row of its own.
-
-    Returns:
-        The share of a sample's tokens, from 0 to 1, and how many tokens the sample has: about two
-        megabytes of the first epoch's first pool.
-
-    >>> from bert_tf.pipelines.sources import from_documents
-    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-    >>> corpus = from_documents([["a b a b a b", "b a b a"], ["b", "a"]])
-    >>> measure_share(corpus, BertTokenizer(vocab), max_seq_length=11, short_seq_prob=0, seed=1)
-    (0.8333333333333334, 12)
+    The arguments are those of ``pretraining_dataset``. Returned, of about two megabytes of the
+    first epoch's first pool: the share of tokens in rows, where random segments repeat none, from 0
+    to 1; how many tokens these are; and the share of pairs that are random.
     """
     options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", pairs, seed)
     plan = _plan_pools(corpus, None, options)
@@ -201,7 +192,8 @@ def measure_share(
     ):
         np.add.at(borders, start, 1)
         np.add.at(borders, end, -1)
-    return float(np.sum(np.cumsum(borders) > 0) / max(1, num_tokens)), num_tokens
+    share = float(np.sum(np.cumsum(borders) > 0) / max(1, num_tokens))
+    return share, num_tokens, float(np.mean(segments.labels))
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:

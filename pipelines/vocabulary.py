@@ -137,12 +137,7 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
 
 
 def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
-    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None.
-
-    >>> casing_note([*SPECIAL_TOKENS, "the", "The"], True)[:56]
-    'The vocabulary seems to be cased (1 pieces with capitals'
-    >>> casing_note([*SPECIAL_TOKENS, "the", "The"], False)
-    """
+    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None."""
     # Chinese vocabularies have a handful of other special tokens, with capitals.
     capitals = [piece for piece in vocab if piece.lower() != piece and piece[0] not in "[<"]
     if not do_lower_case or 100 * len(capitals) < len(vocab):

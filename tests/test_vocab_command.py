@@ -40,9 +40,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     assert corpus == "Corpus: 1 file, google, 4 documents, 0.0 MB, 1 block."
     assert learning == "Learning 80 pieces."
     seconds = r"\d+"
-    expected = (
-        rf"Learned {len(learned)} pieces from 0\.0 million characters in {seconds} s: {output}"
-    )
+    expected = rf"Learned {len(learned)} pieces in {seconds} s: {output}"
     assert re.fullmatch(expected, size)
     assert fewer == (
         "That is fewer than --vocab_size=80: no other pair of pieces occurs 2 times. More text "
@@ -95,7 +93,6 @@ def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
         (folder / f"{number}.txt").write_text(f"Here is the number {number}.\n" * 400)
     output = str(tmp_path / "vocab.txt")
     vocab.learn([str(folder)], output, input_format="google", vocab_size=99)
-    assert "from 0.0 million characters" in capsys.readouterr().out
     digits = [piece for piece in load_vocabulary(output) if piece.isdigit()]
     assert len(digits) == 2
 

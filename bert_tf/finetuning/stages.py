@@ -13,6 +13,8 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.text_notes import unknown_note
+from bert_tf.readers.examples import texts_of
 from bert_tf.results.report import write_report
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import data_lines, label_lines
@@ -27,6 +29,8 @@ from .model import Start, build_model, model_spec, open_start
 from .resolution import table_columns
 from .settings import FineTuningSettings
 from .training import Training, describe_collapse
+
+_SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +91,10 @@ def prepare(
             file.write("".join(f"{sentence}\n" for sentence in skipped).encode())
         print(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
-    for line in [*data_lines(task, examples), *label_lines(task)]:
+    items = task.training_items()
+    sample = items[:: -(-len(items) // _SAMPLE)]
+    note = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
+    for line in filter(None, [*data_lines(task, examples), *label_lines(task), note]):
         print(line, flush=True)
     return Material(task, start, examples, strategy)
 

@@ -70,23 +70,18 @@ def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> 
             checkpoint = form.open_checkpoint(path, **options)
             tensors = checkpoint.tensors.items()
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
-            return _with_fitting_vocabulary(dataclasses.replace(checkpoint, tensors=checked))
+            checkpoint = dataclasses.replace(checkpoint, tensors=checked)
+            try:
+                pieces = checkpoint.tokenization.vocabulary if checkpoint.tokenization else ()
+                check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
+            except ValueError as error:
+                notes = (*checkpoint.notes, f"No preprocessor is made: {error}")
+                checkpoint = dataclasses.replace(checkpoint, tokenization=None, notes=notes)
+            return checkpoint
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
     names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else None
     raise ValueError(marks.unknown(path, names))
-
-
-def _with_fitting_vocabulary(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint, without a tokenizer some of whose ids have no embedding, and saying so."""
-    try:
-        if (found := checkpoint.tokenization) is not None:
-            size = checkpoint.config.vocab_size
-            check_vocabulary_fits(found.vocabulary, size, checkpoint.path)
-        return checkpoint
-    except ValueError as error:
-        notes = (*checkpoint.notes, f"No preprocessor is made: {error}")
-        return dataclasses.replace(checkpoint, tokenization=None, notes=notes)
 
 
 @contextlib.contextmanager

@@ -100,10 +100,7 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
 def write_tokenization(
     path: str, tokenization: Tokenization, max_seq_length: int, types: int = 2
 ) -> None:
-    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory.
-
-    With fewer than two ``types`` of segments transformers is told to give the model none.
-    """
+    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory."""
     vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
     lower = tokenization.do_lower_case
     write_json(
@@ -115,6 +112,7 @@ def write_tokenization(
             "tokenize_chinese_chars": True,
             "model_max_length": max_seq_length,
             **_SPECIAL_ROLES,
+            # transformers gives both texts of a pair types of their own, unless it is told.
             **({"model_input_names": ["input_ids", "attention_mask"]} if types < 2 else {}),
         },
     )

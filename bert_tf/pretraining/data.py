@@ -14,6 +14,7 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.pools import Reached
 from bert_tf.pipelines.record_files import Records, open_records
+from bert_tf.pipelines.text_notes import marks_note
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
@@ -186,6 +187,8 @@ def load_or_learn_vocabulary(
             "them with --vocab_file."
         )
     print(f"Learning a vocabulary of {size:,} pieces.", flush=True)
+    if settings.do_lower_case and (note := marks_note(data.train)):
+        print(note, flush=True)
     return learn_vocabulary(
         data.train.sentences(_VOCABULARY_BYTES),
         vocab_size=size,
@@ -196,9 +199,6 @@ def load_or_learn_vocabulary(
 _EVALUATION_SEED_OFFSET = 1_000_000_007
 # Of evaluation batches that are kept in memory.
 _MOST_BYTES = 1 << 26
-
-# English text has 0.85 to 0.98.
-_LOW_SHARE = 0.7
 
 
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
@@ -270,29 +270,6 @@ def training_batches(
         shard_index=shard_index,
         num_shards=num_shards,
     )
-
-
-def report_share(
-    settings: PretrainingSettings, data: PretrainingData, tokenizer: BertTokenizer, phase: Phase
-) -> None:
-    """Prints how much of the text reaches the first phase's rows, and what helps a low share."""
-    if data.train is None:
-        return
-    share, tokens = pretraining.measure_share(
-        data.train,
-        tokenizer,
-        max_seq_length=phase.max_seq_length,
-        short_seq_prob=settings.short_seq_prob,
-        pairs=settings.pairs,
-        seed=settings.seed,
-    )
-    print(f"Tokens that reach rows: {share:.1%} of a sample of {tokens:,}.")
-    if share < _LOW_SHARE:
-        print(
-            f"  That is little: most sentences nearly fill the {phase.max_seq_length} tokens of a "
-            "row, and pairs of them are cut to length. Longer rows (--max_seq_length) use more of "
-            "the text, and --pairs=false leaves no token out."
-        )
 
 
 def evaluation_batches(

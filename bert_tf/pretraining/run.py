@@ -14,7 +14,8 @@ from bert_tf.files import check_outside, read_json, read_json_object, remove, wr
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
+from bert_tf.pipelines.text_notes import corpus_lines
+from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.callbacks import Callbacks, check_callbacks
@@ -35,7 +36,6 @@ from .data import (
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
-    report_share,
     training_batches,
 )
 from .model import (
@@ -214,16 +214,18 @@ class _PretrainingRun(Trainer):
             tf.config.experimental.enable_op_determinism()
         self.data, vocab, self.config = _open_inputs(settings, directory, start, moved)
         lower = bool(settings.do_lower_case)
-        if note := casing_note(vocab, lower):
-            print(note, flush=True)
         self.tokenization = Tokenization(tuple(vocab), lower)
         if self.workers.is_chief:
             self._describe(directory.path)
         if self.data.records:
             check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
-        if self.workers.is_chief:
-            report_share(settings, self.data, self.tokenizer, self.phases[0])
+        if self.workers.is_chief and self.data.train is not None:
+            names = ("masking", "short_seq_prob", "pairs", "seed")
+            rows = {name: getattr(settings, name) for name in names}
+            rows["max_seq_length"] = self.phases[0].max_seq_length
+            for line in corpus_lines(self.data.train, self.tokenizer, **rows):
+                print(line, flush=True)
         if flags := as_flags(settings.recipe, settings.to_dict()):
             print(f"--recipe={settings.recipe}: {flags}", flush=True)
         name = settings.bert_config or settings.init_checkpoint

@@ -95,6 +95,15 @@ class QuestionExample:
     is_impossible: bool  # whether the context is known not to answer the question
 
 
+_TEXTS = ("text_a", "text_b", "words", "context", "choices", "texts", "question")
+
+
+def texts_of(example: Any) -> list[str]:
+    """The texts of an example of any kind; of a tagged one its words."""
+    found = (getattr(example, name, None) or () for name in _TEXTS)
+    return [t for texts in found for t in ([texts] if isinstance(texts, str) else texts)]
+
+
 @dataclasses.dataclass(frozen=True)
 class ExampleSet(Generic[T]):
     """A file's examples."""
