@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf import features
@@ -87,9 +86,8 @@ def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
 # === How it draws ===
 
 
-@pytest.mark.parametrize("shape", [(7, 3, 5), (8, 64)])
-def test_masks_are_those_of_the_words_sixteen_bits(shape):
-    half = [-(-shape[0] // 2), *shape[1:]]
+def test_masks_are_those_of_the_words_sixteen_bits():
+    shape, half = (7, 3, 5), [4, 3, 5]
     rates = {dropped: MaskSeeds(3) for dropped in (1, 40_000)}
 
     @tf.function(jit_compile=True, autograph=False)  # without XLA, TensorFlow has no Threefry
