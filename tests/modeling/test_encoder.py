@@ -222,7 +222,6 @@ def test_variables_do_not_depend_on_what_was_built_before():
     [
         ("bert-tiny", 4_385_920),  # Turc et al. 2019, table 1: 4.4 million
         pytest.param("bert-base", 109_482_240, marks=pytest.mark.slow),
-        pytest.param("bert-large", 335_141_888, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_parameter_count(preset, count):
