@@ -103,7 +103,7 @@ class ExportSettings:
         None,
         "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
         "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients "
-        "go on; the signature named strings then takes strings.",
+        "go on, also those of int64_serving; the signature named strings then takes strings.",
     )
     normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
     precision: str | None = flag_fields.choice(

@@ -38,6 +38,7 @@ from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
 
 SERVING_DEFAULT = "serving_default"
+INT64_SERVING = "int64_serving"  # transformers' signature of ids that are int64
 STRINGS = "strings"  # what serving_default is where it has not transformers' signature
 
 Signatures = dict[str, Signature]
@@ -71,9 +72,9 @@ def model_signatures(served: Served) -> Signatures:
                 label_names(served)
             by_name = heads(served) if callable(heads) else heads
             if served.options.transformers_signature:
-                others = {name: head for name, head in by_name.items() if name != SERVING_DEFAULT}
-                by_name = {SERVING_DEFAULT: _theirs(served), STRINGS: by_name[SERVING_DEFAULT]}
-                by_name |= others
+                theirs = {SERVING_DEFAULT: _theirs(served)}
+                theirs[INT64_SERVING] = _theirs(served, tf.int64)
+                by_name = {**theirs, STRINGS: by_name[SERVING_DEFAULT], **by_name, **theirs}
             made = {id(head): head.signature(served) for head in by_name.values()}
             default = by_name[SERVING_DEFAULT]
             made[id(default)] = default.signature(served.quick or served)
@@ -153,15 +154,16 @@ _THEIR_STATES = {
 }
 
 
-def _their_inputs(served: Served) -> dict[str, tf.TensorSpec]:
-    """(B, S) int32 each, of choices (B, K, S); a DistilBERT has no ``token_type_ids``."""
+def _their_inputs(served: Served, dtype: tf.DType = tf.int32) -> dict[str, tf.TensorSpec]:
+    """(B, S) integers each, of choices (B, K, S); a DistilBERT has no ``token_type_ids``."""
     shape = [None] * (3 if isinstance(served.model, BertMultipleChoice) else 2)
     names = [*_THEIR_NAMES.values()][: 2 if served.model.config.is_distilbert else 3]
-    return {name: tf.TensorSpec(shape, tf.int32) for name in names}
+    return {name: tf.TensorSpec(shape, dtype) for name in names}
 
 
 def _their_answer(served: Served, **given: tf.Tensor) -> Outputs:
     """Runs the model on ids, (B, S) or (B, K, S): float32 outputs by transformers' names."""
+    given = {name: tf.cast(rows, tf.int32) for name, rows in given.items()}
     ids = given["input_ids"]
     rows = {key: given.get(name, tf.zeros_like(ids)) for key, name in _THEIR_NAMES.items()}
     model = served.model
@@ -197,11 +199,11 @@ def _their_requests(served: Served) -> samples.Requests:
     return tuple(map(by_their_names, samples.requests_of_ids(served, contract)))
 
 
-def _theirs(served: Served) -> _Head:
+def _theirs(served: Served, dtype: tf.DType = tf.int32) -> _Head:
     summary = (
         "Takes the ids of a BERT tokenizer, and returns what transformers' TFBert classes did."
     )
-    return _Head(_their_answer, _their_inputs(served), _their_requests, summary)
+    return _Head(_their_answer, _their_inputs(served, dtype), _their_requests, summary)
 
 
 # === The library's own ===

@@ -348,12 +348,18 @@ class QuestionAnsweringPipeline(Pipeline):
         positions = self.model.config.max_position_embeddings
         most = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
         top_k = topk or top_k
+        room = most - 3 - len(self.tokenizer.tokenize(question))
+        if room < 1:
+            raise ValueError(
+                f"The question {question!r:.60} leaves no room for its context in {most} tokens: "
+                "expected a shorter one, or a larger max_seq_len."
+            )
         windows = self.tokenizer(
             [question],
             [context],
             truncation="only_second",
             max_length=most,
-            stride=min(most // 2, 128) if doc_stride is None else doc_stride,
+            stride=min(room - 1, *((most // 2, 128) if doc_stride is None else (doc_stride,))),
             return_overflowing_tokens=True,
         )
 

@@ -141,23 +141,37 @@ def _take_over(model: Any, native: Any, layer: Any) -> None:
     native.set_weights(layer.get_weights())
 
 
-def write_saved_model(model: Any, directory: str) -> None:
-    """A SavedModel whose ``serving_default`` takes ids and gives the outputs by their names."""
+def input_specs(model: Any, dtype: str = "int32") -> dict[str, tf.TensorSpec]:
+    """Of ids, masks and types by their names: (B, S), of choices (B, K, S)."""
     shape = [None] * (3 if "MultipleChoice" in type(model).__name__ else 2)
     names = ["input_ids", "attention_mask"]
     if getattr(model.config, "type_vocab_size", 0):
         names.append("token_type_ids")
-    signature = {name: tf.TensorSpec(shape, "int32", name=name) for name in names}
+    return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
 
-    @tf.function(input_signature=[signature], autograph=False)
-    def serving(inputs: dict[str, Any]) -> dict[str, Any]:
-        outputs = model(inputs, output_attentions=False, output_hidden_states=False)
-        return dict(outputs.items())
 
+def serving(model: Any, dtype: str = "int32") -> Any:
+    """A ``tf.function`` of ids, masks and types that gives the outputs by their names."""
+
+    def answer(inputs: dict[str, Any]) -> dict[str, Any]:
+        return dict(model(inputs, output_attentions=False, output_hidden_states=False).items())
+
+    return tf.function(answer, input_signature=[input_specs(model, dtype)], autograph=False)
+
+
+def served(model: Any) -> tf.Module:
+    """What a SavedModel holds: of Keras' variables in place of TensorFlow's TF Lite reads none."""
     archive = tf.Module()
     archive.variables_of_model = [variable.value for variable in model.variables]
-    archive.serving = serving
-    tf.saved_model.save(archive, directory, signatures={"serving_default": serving})
+    archive.serving = serving(model)
+    return archive
+
+
+def write_saved_model(model: Any, directory: str) -> None:
+    """A SavedModel with their two signatures, of ids that are int32 and of ids that are int64."""
+    archive = served(model)
+    signatures = {"serving_default": archive.serving, "int64_serving": serving(model, "int64")}
+    tf.saved_model.save(archive, directory, signatures=signatures)
 
 
 # === Files of any name, as Keras 2 had them: Keras 3 takes only those that end in .weights.h5 ===

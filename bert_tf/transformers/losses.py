@@ -21,10 +21,7 @@ def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
 
 
 def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
-    """(B,) and (B, K) -> (B,): the cross-entropy, whose mean is that of the rows that count.
-
-    It is 0 where the label is -100 and, if ``end`` is given, where it is that or more.
-    """
+    """(B,), (B, K) -> (B,): the cross-entropy; its mean is over labels below ``end`` but -100."""
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
     is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
     labels = ops.where(is_left_out, 0, labels)

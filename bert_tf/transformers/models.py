@@ -217,8 +217,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     ) -> None:
         """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
 
-        With ``saved_model=True`` a SavedModel with their signature is beside them, in
-        ``saved_model/1`` or that of another ``version``.
+        With ``saved_model=True`` a SavedModel with their signatures, ``serving_default`` and
+        ``int64_serving``, is beside them, in ``saved_model/1`` or that of another ``version``.
         """
         if push_to_hub or signatures is not None:
             raise ValueError(
@@ -226,6 +226,18 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
                 "huggingface_hub; give signatures to tf.saved_model.save."
             )
         directories.write(self, os.fspath(save_directory), version if saved_model else None)
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+        """TensorFlow's hook: what ``tf.saved_model.save`` writes, and the function it serves."""
+        if save_type == "savedmodel" and type(self).call is CalledAsTheirs.call:
+            archive = directories.served(self)
+            return {"serving": archive.serving, "served": archive}
+        return super()._trackable_children(save_type, **options)
+
+    def export(self, filepath: Any, *how: Any, input_signature: Any = None, **options: Any) -> None:
+        """Keras' own, by default of ids, masks and types."""
+        signature = input_signature or [directories.input_specs(self)]
+        super().export(filepath, *how, input_signature=signature, **options)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Keras' own, into a file of any name."""

@@ -51,7 +51,7 @@ def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
     model = make(model_class, **arguments)
     signatures = model_signatures(serve(model, transformers_signature=True))
     ordinary = model_signatures(serve(model))
-    assert set(signatures) == {*ordinary, "strings"}
+    assert set(signatures) == {*ordinary, "strings", "int64_serving"}
     assert signatures["strings"].inputs == ordinary["serving_default"].inputs
     signature = signatures["serving_default"]
     rows = [IDS, MASK, TYPES]
@@ -69,9 +69,14 @@ def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
         if model_class is BertRegressor:
             expected = expected[:, None]
         np.testing.assert_allclose(found[name].numpy(), expected, rtol=0, atol=3e-5)
+    wide = signatures["int64_serving"]
+    again = wide.function(**{name: tf.constant(row, tf.int64) for name, row in given.items()})
+    for name, values in found.items():
+        np.testing.assert_allclose(again[name].numpy(), values.numpy(), rtol=0, atol=3e-5)
+    assert {spec.dtype for spec in wide.inputs.values()} == {tf.int64}
     # What it asks itself before it serves.
-    for request in signature.samples:
-        assert request.keys() == signature.inputs.keys() == given.keys()
+    for request in (*signature.samples, *wide.samples):
+        assert request.keys() == signature.inputs.keys() == wide.inputs.keys() == given.keys()
 
 
 def test_a_distilbert_has_no_types():

@@ -186,13 +186,39 @@ def test_a_larger_vocabulary_keeps_its_rows_and_trains():
     np.testing.assert_array_equal(smaller.weight.shape, (12, 8))
 
 
-def test_a_saved_model_has_the_signature_of_theirs(tmp_path, classifier):
-    classifier.save_pretrained(tmp_path, saved_model=True)
-    served = tf.saved_model.load(tmp_path / "saved_model" / "1").signatures["serving_default"]
-    found = served(**{name: tf.constant(rows, tf.int32) for name, rows in ROWS.items()})
-    assert list(found) == ["logits"]
+SAVED = {
+    "save_pretrained": lambda model, folder: model.save_pretrained(folder, saved_model=True),
+    "tf.saved_model.save": lambda model, folder: tf.saved_model.save(model, str(folder)),
+    "export": lambda model, folder: model.export(folder, verbose=False),
+}
+
+
+@pytest.mark.parametrize("way", SAVED)
+def test_a_saved_model_has_the_signatures_of_theirs(tmp_path, classifier, way):
+    SAVED[way](classifier, tmp_path)
+    folder = tmp_path / "saved_model" / "1" if way == "save_pretrained" else tmp_path
+    signatures = tf.saved_model.load(folder).signatures
     expected = classifier(IDS, MASK, TYPES).logits.numpy()
-    np.testing.assert_allclose(found["logits"].numpy(), expected, rtol=0, atol=1e-6)
+    asked = {"serving_default": tf.int32}
+    if way == "save_pretrained":
+        asked["int64_serving"] = tf.int64
+    for name, dtype in asked.items():
+        found = signatures[name](**{key: tf.constant(rows, dtype) for key, rows in ROWS.items()})
+        assert list(found) == ["logits"]
+        np.testing.assert_allclose(found["logits"].numpy(), expected, rtol=0, atol=1e-6)
+
+
+def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
+    """Of a SavedModel that holds Keras' variables alone it computes with any memory's content."""
+    ids = keras.Input((None,), dtype="int32")
+    for number, model in enumerate((classifier, keras.Model(ids, classifier(ids).logits))):
+        tf.saved_model.save(model, str(tmp_path / str(number)))
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / str(number)))
+        run = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
+        rows = {key: value.astype("int32") for key, value in ROWS.items()} if number == 0 else {}
+        (found,) = run(**(rows or {"inputs": IDS.astype("int32")})).values()
+        expected = classifier(**(rows or {"input_ids": IDS})).logits
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 REFUSALS = {

@@ -163,6 +163,8 @@ def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
     answer = pipeline("question-answering", TFBertForQuestionAnswering(config), tokenizer=tokenizer)
     found = answer(question=np.str_("so"), context="no " * 30)
     assert found == answer({"question": "so", "context": "no " * 30})
+    # Of a question as long as this the usual steps would be longer than the windows.
+    assert "no" in answer(question="so " * 9, context="no " * 30)["answer"]
 
 
 def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
@@ -197,6 +199,10 @@ REFUSED = {
     "long windows": (
         *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
         r"is 20 tokens, and the model has 16 positions: give max_seq_len=16",
+    ),
+    "a long question": (
+        *("question-answering", {"question": "so " * 13, "context": "no"}, {}),
+        r"^The question 'so .* leaves no room for its context in 16 tokens: expected a shorter one",
     ),
     "no context": ("question-answering", None, {"question": "so"}, _OF_BOTH),
     "texts without names": ("question-answering", "so", {}, rf"given 'so': {_OF_BOTH}"),
