@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import SCHEMES, Scheme, convert_all, entity_labels, find_fault, prefixes
+from .entities import SCHEMES, Scheme, convert_all, entity_labels, find_fault, is_tag, prefixes
 from .examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
 from .text_files import read_lines
 
@@ -64,6 +64,7 @@ def read_conll(
         raise ValueError(f"convert_to is {convert_to!r}: expected {', '.join(SCHEMES)} or None.")
     bad = BadRows.of(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
+    _check_first_column(path, sentences)
     width = len(sentences[0].rows[0]) if sentences else 0
     if labelled and width == 1:
         raise ValueError(
@@ -131,6 +132,27 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
             tag_before = "O"
     if rows:
         yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+
+
+def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
+    """Refuses a file that begins with a comment, or has the words' numbers in the first column."""
+    first, *_, last = (sentences[0].rows[0], *sentences[0].rows) if sentences else ([""], [""])
+    is_alone = first[0] == "#" or len(first) != len(last)
+    is_comment = first[0].startswith("#") and len(first) > 1 and not is_tag(first[-1]) and is_alone
+    columns = [[row[0] for row in s.rows] for s in sentences if len(s.rows) > 1]
+    if is_comment or (columns and all(map(_counts, columns))):
+        raise ValueError(
+            f"{path}, line {sentences[0].first_line}: expected a word and at the end its tag, got "
+            f"{shown(' '.join(first))}: remove comments, and columns before the words, as "
+            "'cut -f2,3' does where tabs part the columns."
+        )
+
+
+def _counts(column: Sequence[str]) -> bool:
+    """Whether a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
+    numbers = [int(text) for text in column if text.isdecimal()]
+    are_numbers = bool(numbers) and all(text[0].isdecimal() for text in column)
+    return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
 
 
 def _check_columns(sentence: _Sentence, width: int | None) -> None:

@@ -73,18 +73,13 @@ def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
     return odd if could_be and any(tag.upper() == "O" for tag in counts) else []
 
 
-def find_entities(tags: Sequence[str]) -> list[Entity]:
-    """Finds the entities of one sequence, as CoNLL's conlleval and seqeval's default mode do.
+def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+    """Finds the entities of each sequence, as CoNLL's conlleval and seqeval's default mode do.
 
     The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
     so do I-, E- and L- unless the tag before is B- or I- of the same type. A ``ValueError`` names
     the first tag that is none.
     """
-    return find_all([tags])[0]
-
-
-def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
-    """Finds the entities of each sequence, as ``find_entities`` does of one."""
     scores = np.zeros(sum(map(len, sequences)))
     return [[entity for entity, _ in found] for found in find_scored(sequences, scores)]
 
@@ -112,19 +107,6 @@ def find_scored(
         begin = int(begins[number])
         found[number].append((Entity(kind.decode(), first - begin, last + 1 - begin), score))
     return found
-
-
-def odd_tags_of_entities(labels: Iterable[str], counts: Mapping[str, int]) -> set[str] | None:
-    """The labels that are no tags of entities, where the others are; ``None``: none are.
-
-    >>> odd_tags_of_entities(["O", "B-PER", "B_PER"], {"O": 7, "B-PER": 2, "B_PER": 1})
-    {'B_PER'}
-    >>> odd_tags_of_entities(["NOUN", "VERB"], {"NOUN": 2, "VERB": 1})
-    """
-    names = set(labels)
-    odd = {name for name in names if not is_tag(name)}
-    are_entities = any(is_tag(name) and name != "O" for name in names)
-    return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
 
 
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:

@@ -164,7 +164,7 @@ class BadRows:
         self.skipped: list[str] = []
         self.rows: list[BadRow] = []
         self._skip = skip
-        self._answers_all = answers_all
+        self.answers_all = answers_all
         self._good: Sized = ()
         self._id = ""
         self._words: tuple[str, ...] = ()
@@ -185,20 +185,18 @@ class BadRows:
 
         ``place`` is a line's number or words, ``reason`` "expected ..., got ...".
         """
-        has_answer = self._answers_all and isinstance(reason, NoTextError) and self._id
+        has_answer = self.answers_all and isinstance(reason, NoTextError) and self._id
         if not (self._skip or has_answer):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
             instead = "" if self._skip is None else flag
-            raise ValueError(f"{self._at(place)}: {reason}; correct the row{instead}.")
+            where = f"{self.path}, {place_name(place)}"
+            raise ValueError(f"{where}: {reason}; correct the row{instead}.")
         self.skip(place, reason)
 
     def skip(self, place: Place, reason: object) -> None:
         """Lists a bad row, whether or not bad rows are to be skipped."""
-        self.skipped.append(f"{self._at(place)}: {reason}.")
+        self.skipped.append(f"{self.path}, {place_name(place)}: {reason}.")
         self.rows.append(BadRow(len(self._good), self._id, self._words, self.skipped[-1]))
-
-    def _at(self, place: Place) -> str:
-        return f"{self.path}, {place_name(place)}"
 
     def collect(
         self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]
@@ -215,7 +213,7 @@ class BadRows:
                 examples.append(make_example(row))
             except BadRowError as error:
                 self.report(place if error.line is None else error.line, error)
-        if not examples and not self._answers_all:
+        if not examples and not self.answers_all:
             raise ValueError(self._nothing())
         return examples
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from bert_tf.untrusted import listed, quote
 
 from .entities import entity_labels, find_odd_tags, is_tag
-from .entity_spans import tags_of_spans, word_places
+from .entity_spans import by_utf16, tags_of_spans, word_places
 from .examples import (
     BadRowError,
     BadRows,
@@ -251,24 +251,30 @@ def read_tagging(
     With ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
     ``tags_column`` a list of its entities, ``{"start": 0, "end": 3, "label": "PER"}``: the first
     character and the one behind the last, and the type. The tags are those of IOB2. A row is bad
-    whose entities overlap or are not of whole words.
+    whose entities overlap, are not of whole words, or have a ``text`` that is elsewhere.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
     places = _LabelPlaces()
+    spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
     def make_example(row: Row) -> TaggedExample:
         example_id, words, tags = row.values
         name = row_id(example_id, row.number)
         found_tags: tuple[str, ...] | None = None
         if character_spans:
-            example = _text_of_words(name, filled_text(words, words_are), row.number)
-            if not example.words:
+            whole = filled_text(words, words_are)
+            words_at = word_places(whole)
+            found = tuple(whole[start:end] for start, end in words_at)
+            example = TaggedExample(name, found, None, row.number, whole, words_at)
+            if not found:
                 raise NoTextError(f"expected text in {words_are}, got only invisible characters")
             if tags_column is not None:
-                found_tags = tags_of_spans(example.text, tags, example.places, types, tags_are)
+                found_tags = tags_of_spans(whole, tags, words_at, types, tags_are)
+                ends = ((s["start"], s["end"]) for s in ([] if whole.isascii() else tags))
+                spans.update((whole[a:b], whole[slice(*by_utf16(whole, a, b))]) for a, b in ends)
         else:
             found = tuple(filled_text(word, words_are) for word in _list(words, words_are))
             if not found:
@@ -292,17 +298,18 @@ def read_tagging(
     rows = read_columns(path, [id_column, words_column, tags_column], bad)
     items = bad.collect(places.follow(rows), make_example)
     notes = _tag_notes(str(path), places) if labels is None else ()
+    entities = {here for here, meant in spans if here == meant}
+    moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
+    if len(moved) > sum(here != meant and here in entities for here, meant in spans):
+        notes += (
+            f"{path}: spans behind an emoji seem to count UTF-16 units, as browsers do: "
+            f"{shown(min(moved)[0])} is read, {shown(min(moved)[1])} meant; count characters.",
+        )
     if labels is None:
         labels = sorted_names(places.counts)
         if character_spans and tags_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, notes)
-
-
-def _text_of_words(name: str, text: str, number: int) -> TaggedExample:
-    places = word_places(text)
-    words = tuple(text[start:end] for start, end in places)
-    return TaggedExample(name, words, None, number, text, places)
 
 
 def is_word(text: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
 
-from .examples import BadRowError, BadRows, Place
+from .examples import BadRowError, BadRows, Place, shown
 from .records import LINES, READERS, Record, is_given, read_given
 from .text_files import read_lines
 
@@ -302,7 +302,16 @@ def _read_objects(
             continue
         if bad.id_column is not None:
             bad.begin(number, row.get(bad.id_column, ""))
+        if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
+            row = {"spans": [], **row}
+            if row.get("answer", "accept") != "accept" and not bad.answers_all:
+                bad.report(place, f"expected Prodigy's answer accept, got {shown(row['answer'])}")
+                continue
         missing = [column for column in columns if column is not None and column not in row]
+        is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
+        if is_task and (missing or "data" in columns):
+            bad.report(place, "expected a row, got a task of Label Studio's JSON; export JSON-MIN")
+            continue
         if missing:
             several = _several(missing[0], row)
             bad.report(place, f"expected the key {missing[0]!r}, got {listed(row)}{several}")

@@ -22,12 +22,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.conll import read_conll
-from bert_tf.readers.entities import (
-    Entity,
-    find_all,
-    find_scored,
-    odd_tags_of_entities,
-)
+from bert_tf.readers.entities import Entity, find_all, find_odd_tags, find_scored, is_tag
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.untrusted import quote
@@ -44,7 +39,7 @@ from .prediction_outputs import (
     columns_suffix,
     write_records,
 )
-from .task import ExampleSet, FormReader, Items, Task, TrainingOptions
+from .task import FormReader, Items, Task, TrainingOptions
 from .task_file import TaskFile
 from .word_states import WordStates
 
@@ -115,15 +110,13 @@ class TaggingTask(Task):
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
-        return odd_tags_of_entities(self.labels, counts)
+        odd = {name for name in self.labels if not is_tag(name)}
+        are_entities = any(is_tag(name) and name != "O" for name in self.labels)
+        return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
 
     @property
     def _has_entities(self) -> bool:
         return self._odd is not None
-
-    @property
-    def _odd_tags(self) -> set[str]:
-        return self._odd or set()
 
     def _nothing_to_learn(self) -> str:
         if len(self.labels) == 1:  # of which Keras computes no loss
@@ -153,7 +146,7 @@ class TaggingTask(Task):
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """CoNLL's columns."""
-        return FormReader(_read_conll, lambda path: True)
+        return FormReader(functools.partial(read_conll, convert_to="IOB2"), lambda path: True)
 
     @classmethod
     def words_to_write(
@@ -215,7 +208,7 @@ class TaggingTask(Task):
         gold = [item.tags for item in items]
         show = self._show_entities if self._has_entities else _show_differences
         if self._has_entities:
-            judged = judge_entities(gold, tags, losses, odd_tags=self._odd_tags)
+            judged = judge_entities(gold, tags, losses, odd_tags=self._odd or set())
         else:
             judged = judge_tags(gold, tags, losses)
 
@@ -272,7 +265,7 @@ class TaggingTask(Task):
         table = os.path.join(folder, f"{set_name}_entities.tsv")
         found = judge_entities(
             *([item.tags for item in items], [record["tags"] for record in records]),
-            odd_tags=self._odd_tags,
+            odd_tags=self._odd or set(),
         ).classes
         scores = [("all", total(found.values())), *found.items()]
         write_records(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
@@ -280,7 +273,7 @@ class TaggingTask(Task):
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
         """The tags with O in place of those that are none of entities."""
-        return ["O" if tag in self._odd_tags else tag for tag in tags]
+        return ["O" if tag in (self._odd or ()) else tag for tag in tags]
 
     def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
         return find_all(list(map(self._as_entities, tags)))
@@ -339,7 +332,3 @@ def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, st
         for column in (true, tags)
     )
     return expected, found
-
-
-def _read_conll(path: str, **arguments: Any) -> ExampleSet:
-    return read_conll(path, convert_to="IOB2", **arguments)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import Predictor
 from bert_tf.predicting.inputs import read_inputs
-from bert_tf.readers.entities import find_entities
+from bert_tf.readers.entities import find_all
 from bert_tf.tasks.task_file import TaskFile
 
 from . import prediction_models
@@ -112,7 +112,7 @@ def test_texts_with_character_spans(tagger, tmp_path):
         assert row["scores"] == scores_of(model, words)
         expected = [
             (kind, " +".join(words[start:end]), np.mean(row["scores"][start:end]))
-            for kind, start, end in find_entities(row["tags"])
+            for kind, start, end in find_all([row["tags"]])[0]
         ]
         for entity, (kind, pattern, score) in zip(row["entities"], expected, strict=True):
             assert entity["label"] == kind and re.fullmatch(pattern, entity["text"])

@@ -85,6 +85,10 @@ def _span(start, end, label="PER"):
     return {"start": start, "end": end, "label": label}
 
 
+def _behind_emoji(*entities):
+    return {"text": "\U0001f600 Ann left \u5317\u4eac", "entities": list(entities)}
+
+
 def _choices(choices, label=0):
     return {"q": "How?", "c": choices, "y": label}
 
@@ -122,15 +126,31 @@ ROWS = {
     "spans": [
         (_spans(_span(0, 2)), "expected spans of whole words in column 'entities', got 'An' "
          "(characters 0 to 2) of 'Ann'"),
-        (_spans(_span(4, 8)), "got 'Lee ' (characters 4 to 8) of 'Lee '"),
+        (_spans(_span(4, 8)),
+         "got 'Lee ' (characters 4 to 8) of 'Lee '; leave out the blanks at its ends"),
         (_spans(_span(3, 7)), "got ' Lee' (characters 3 to 7) of ' Lee'"),
         (_spans(_span(3, 4)), "got ' ' (characters 3 to 4) of ' '"),
         (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column"),
         (_spans(_span(0, 99)),
-         "expected spans of the text's 12 characters in column 'entities', got {"),
+         "expected spans of the text's 12 characters in column 'entities', got 'Ann Le"),
         (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', got {'end': 3, "),
         (_spans(_span(0, 3, "LOC")), "expected one of ORG, PER in the label of column"),
         (_spans({"start": 0}), "expected objects with start, end, label in column 'entities', got"),
+        (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '; in UTF-16 units, "
+         "which browsers count, the place is that of 'Ann': count characters, an emoji as one"),
+        (_behind_emoji(_span(12, 14)), "expected spans of the text's 13 characters in column "
+         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'; in UTF-16 units, which brow"),
+        (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', as the span's own "
+         "text is, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'; in UTF"),
+        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "got 'Ann' (characters 2 to 5)"),
+        (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
+         '[0, 3, \'PER\'], as doccano or spaCy writes it; write {"start": 0, "end": 3, "label": "'),
+        (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}), "as doccano writes it; "),
+        (_spans({"start": 0, "end": 3, "labels": ["PER"]}), "as Label Studio writes it; write {"),
+        ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
+         "expected Prodigy's answer accept, got 'reject'"),
+        ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
+         "expected a row, got a task of Label Studio's JSON; export JSON-MIN"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got only inv"),

@@ -1,6 +1,7 @@
 """CoNLL's column files: sentences, documents, schemes, and the line of what is not valid."""
 
 import gzip
+import re
 
 import pytest
 
@@ -155,6 +156,37 @@ def test_no_sentence(read):
     for text in ("", "\n\n", "-DOCSTART- O\n\n"):
         with pytest.raises(ValueError, match="a.txt has no rows: expected at least one example"):
             read(text)
+
+
+NUMBERS = "1 Ann B-PER O\n2 sang O O\n\n1 It O O\n2 rained O O\n"
+NO_WORDS = {
+    "numbers": (NUMBERS, "1 Ann B-PER O"),
+    "numbers from 0": ("0 Ann B-PER\n1 sang O\n", "0 Ann B-PER"),
+    "CoNLL-U": ("1-2 vamos _ O\n1 ir O O\n2 nos O O\n2.1 a O O\n3 x O O\n", "1-2 vamos _ O"),
+    "GermEval": (f"#\thttp://a.de [2009-10-17]\n{NUMBERS}", "# http://a.de [2009-10-17]"),
+    "MultiCoNER": ("# id 5ce domain=en\nAnn _ _ B-PER\n", "# id 5ce domain=en"),
+    "OntoNotes": (
+        "#begin document (a); part 000\na 0 Ann B-PER\n",
+        "#begin document (a); part 000",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", NO_WORDS)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
+    text, first = NO_WORDS[form]
+    message = f"a.txt, line 1: expected a word and at the end its tag, got {first!r}: remove comm"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(text, labelled=labelled, skip_bad_rows=True)
+
+
+def test_words_that_are_numbers_or_begin_with_a_hash(read):
+    for text in ("1 O\n2 O\n\nAnn B-PER\nsang O\n", "1 O\n\n1 O\n", "1 O\n2 O\n4 O\n",
+                 "# O\n1 O\n", "#rome B-LOC\nx O\n"):  # fmt: skip
+        assert read(text).items[0].words[0] == text.split(" ")[0]
+    for text in ("#\na\n", "#rome\nis well\n", "#rome NN _\nis VB _\n"):
+        assert read(text, labelled=False).items[0].words[0] == text.split()[0]
 
 
 # Sentences, words and documents of the published files, and the tasks' own counts of entities.

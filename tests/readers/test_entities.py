@@ -9,7 +9,6 @@ from bert_tf.readers.entities import (
     Entity,
     convert_all,
     find_all,
-    find_entities,
     find_fault,
     find_odd_tags,
 )
@@ -57,12 +56,12 @@ def _altered(sequences, seed):
 def test_what_ends_an_entity_is_not_continued(end, alone):
     tags = [f"{alone}-PER", "I-PER", f"{end}-PER", "I-PER", f"{alone}-PER", "I-PER"]
     whole = [Entity("PER", *place) for place in [(0, 1), (1, 3), (3, 4), (4, 5), (5, 6)]]
-    assert find_entities(tags) == whole
+    assert find_all([tags])[0] == whole
 
 
 def test_literal_entities():
     tags = ["O", "I-PER", "I-PER", "B-PER", "I-LOC", "I-LOC", "O", "B-PER", "I-LOC", "B-LOC"]
-    assert find_entities(tags) == [
+    assert find_all([tags])[0] == [
         Entity("PER", 1, 3),
         Entity("PER", 3, 4),
         Entity("LOC", 4, 6),
@@ -70,8 +69,8 @@ def test_literal_entities():
         Entity("LOC", 8, 9),
         Entity("LOC", 9, 10),
     ]
-    assert find_entities(["O", "B-A-B", "I-A-B"]) == [Entity("A-B", 1, 3)]
-    assert find_entities([]) == []
+    assert find_all([["O", "B-A-B", "I-A-B"]]) == [[Entity("A-B", 1, 3)]]
+    assert find_all([[]]) == [[]]
 
 
 def test_literal_scores():
@@ -131,7 +130,7 @@ def test_faults(tags, scheme, sentence):
 def test_what_is_no_tag(tag):
     sentence = f"^Tag 1 is '{tag}': expected O, B-TYPE or I-TYPE\\.$"
     with pytest.raises(ValueError, match=sentence):
-        find_entities(["O", tag])
+        find_all([["O", tag]])
 
 
 def test_every_scheme_spells_the_same_entities():
