@@ -36,6 +36,8 @@ _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
 
 #: Members that follow from others; of a model without a head that says words three give ``None``.
 _THEIRS: dict[str, Callable[[Any], Any]] = {
+    "input_signature": lambda model: directories.input_specs(model),
+    "serving": lambda model: directories.serving(model),
     "name_or_path": lambda model: model.config.name_or_path,
     "get_lm_head": lambda model: lambda: getattr(model, "mlm", None),
     "get_output_embeddings": lambda it: lambda: it.get_lm_head() and it.base_model.embeddings,

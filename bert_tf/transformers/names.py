@@ -94,7 +94,6 @@ _REFUSED = (
     (r"TF\w*Output\w*", "the output of a model that is here"),
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
      "TFBertMainLayer and its parts"),
-    (r"(eager_)?serving(_output)?|input_signature", "save_pretrained(saved_model=True)"),
     (r"prune_heads", "nothing: no head can be switched off"),
     (r"generate|prepare_inputs_for_generation", "nothing: no text is generated"),
     (r"push_to_hub", "save_pretrained, and upload the directory with huggingface_hub"),

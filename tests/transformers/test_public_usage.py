@@ -271,6 +271,11 @@ def test_members_of_theirs():
         model.set_input_embeddings(tf.fill((rows, 8), 0.5))
         assert model.bert.embeddings.weight.numpy().tolist() == [[0.5] * 8] * rows
     encoder = successor.TFBertModel(CONFIG)
+    names = list(encoder.input_signature)
+    served = encoder.serving({name: tf.ones_like(IDS, tf.int32) for name in names})
+    np.testing.assert_allclose(
+        served["pooler_output"], encoder(IDS * 0 + 1, None, IDS * 0 + 1)[1], atol=1e-6
+    )
     assert encoder.get_bias() is None and encoder.get_output_embeddings() is None
     embedded = encoder.bert.embeddings(IDS, token_type_ids=IDS * 0)
     np.testing.assert_array_equal(embedded, encoder(IDS, output_hidden_states=True)[2][0])
@@ -307,7 +312,6 @@ def test_what_cannot_be_says_what_to_write(file):
         (lambda: block.attention.self_attention, AttributeError, "use attention.query_key_value"),
         (lambda: block.bert_output, AttributeError, "use the block's feed_forward_output"),
         (lambda: model.prune_heads, AttributeError, "nothing: no head"),
-        (lambda: model.serving, AttributeError, r"use save_pretrained\(saved_model=True\)"),
         (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
         (lambda: successor.BertTokenizer(file).truncate_sequences, AttributeError, "max_length="),
         (
