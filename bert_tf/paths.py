@@ -158,7 +158,8 @@ def check_inputs(
     if output and os.path.isdir(output):
         return
     for pattern in texts:
-        if not (_is_elsewhere(pattern) or os.path.exists(pattern) or _matches(pattern)):
+        is_there = _is_elsewhere(pattern) or os.path.exists(pattern)
+        if not (is_there or any(glob.iglob(pattern, include_hidden=True))):
             raise ValueError(corpus(pattern))
     for path in filter(None, files):
         local = local_path(path)
@@ -172,7 +173,3 @@ def check_inputs(
 def _is_elsewhere(path: str) -> bool:
     # TensorFlow's globs know a backslash, Python's do not.
     return local_path(path) != path or "\\" in path
-
-
-def _matches(pattern: str) -> bool:
-    return next(glob.iglob(pattern, include_hidden=True), None) is not None

@@ -245,7 +245,8 @@ class RunDirectory:
         """
         # A tuple is read back as a list.
         kept, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
-        changed = _changed(kept, current, may_differ)
+        names = sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
+        changed = [name for name in names if kept.get(name) != current.get(name)]
         if self._is_chief and not (kept and self.has_progress()):
             if kept and changed:
                 for path in (self.inputs, *self.described, self.description):
@@ -304,13 +305,6 @@ def fingerprint(value: Any) -> str:
     False
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
-
-
-def _changed(
-    kept: Mapping[str, Any], current: Mapping[str, Any], may_differ: frozenset[str]
-) -> list[str]:
-    names = sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
-    return [name for name in names if kept.get(name) != current.get(name)]
 
 
 def _is_same_place(before: Any, now: Any) -> bool:
