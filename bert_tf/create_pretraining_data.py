@@ -122,8 +122,8 @@ def main(argv: list[str]) -> None:
         corpus, tokenizer = record_shards.open_source(source)
         print(f"Corpus: {corpus.describe()}.", flush=True)
         names = ("masking", "max_seq_length", "short_seq_prob", "seed")
-        for line in corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names}):
-            print(line, flush=True)
+        lines = corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names})
+        print(*lines, sep="\n", flush=True)
         written = "Examples"
         if given.runner:
             beam_flags = [f"--runner={given.runner}", *argv[1:]]

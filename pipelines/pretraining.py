@@ -91,8 +91,8 @@ def pretraining_dataset(
             ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 4 MB of
-            text. The pools of an epoch are of one size,
-            or one block larger. The rows depend on it, and so does the memory needed.
+            text. The pools of an epoch are of one size, or one block larger. The rows depend on
+            it, and so does the memory needed.
         start: (epoch, pool, row) of the first row; or what some number of shards have read, the
             cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
         num_epochs: the epoch to end before; ``None`` for never.

@@ -298,14 +298,13 @@ def make_preprocessor(
     options = task.get("options")
     is_cut_within = isinstance(options, Mapping) and options.get("long_text") == "head_tail"
     long_text = "head_tail" if is_cut_within else "head"
+    size = checkpoint.config.vocab_size
+    note = (
+        f"{checkpoint.path} has {len(vocabulary):,} pieces in its vocabulary and {size:,} "
+        "embeddings: the vocabulary may be cut short."
+    )
+    notes = (note,) if len(vocabulary) <= size - _FILLING else ()
     try:
-        size = checkpoint.config.vocab_size
-        notes: tuple[str, ...] = ()
-        if len(vocabulary) <= size - _FILLING:
-            notes = (
-                f"{checkpoint.path} has {len(vocabulary):,} pieces in its vocabulary and {size:,} "
-                "embeddings: the vocabulary may be cut short.",
-            )
         return BertPreprocessor(vocabulary, lower, length, long_text), notes
     except ValueError as error:
         if max_seq_length is not None:

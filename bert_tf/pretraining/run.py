@@ -224,8 +224,7 @@ class _PretrainingRun(Trainer):
             names = ("masking", "short_seq_prob", "pairs", "seed")
             rows = {name: getattr(settings, name) for name in names}
             rows["max_seq_length"] = self.phases[0].max_seq_length
-            for line in corpus_lines(self.data.train, self.tokenizer, **rows):
-                print(line, flush=True)
+            print(*corpus_lines(self.data.train, self.tokenizer, **rows), sep="\n", flush=True)
         if flags := as_flags(settings.recipe, settings.to_dict()):
             print(f"--recipe={settings.recipe}: {flags}", flush=True)
         name = settings.bert_config or settings.init_checkpoint

@@ -108,9 +108,9 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     # Nor is what the first run found of the same corpus and weights looked for again.
-    for name, found in (("report_share", None), ("first_sentences", []),
+    for name, found in (("corpus_lines", []), ("first_sentences", []),
                         ("fill_masks", results["filled_masks"])):  # fmt: skip
-        monkeypatch.setattr(pretraining_run, name, lambda *_, found=found: found)
+        monkeypatch.setattr(pretraining_run, name, lambda *_, found=found, **__: found)
     (model_dir / "results.json").unlink()
     data = model_dir / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-100])
