@@ -67,26 +67,34 @@ ALIASES = {
     "create_pretraining_data": "dupe_factor input_file random_seed",
 }
 TRANSFORMERS = """
-    AdamWeightDecay AddedToken AutoConfig AutoTokenizer BatchEncoding BertConfig BertTokenizer
-    BertTokenizerFast CharSpan DataCollatorForLanguageModeling
+    AdamWeightDecay AddedToken AutoConfig AutoTokenizer BatchEncoding BertConfig
+    BertTokenizer BertTokenizerFast CharSpan DataCollatorForLanguageModeling
     DataCollatorForTokenClassification DataCollatorWithPadding DefaultDataCollator
     DistilBertConfig DistilBertTokenizer DistilBertTokenizerFast FeatureExtractionPipeline
     FillMaskPipeline GradientAccumulator InputExample InputFeatures KerasMetricCallback
-    NerPipeline Pipeline PreTrainedTokenizerBase PreTrainedTokenizerFast PretrainedConfig
-    QuestionAnsweringPipeline TFAutoModel TFAutoModelForCausalLM TFAutoModelForMaskedLM
-    TFAutoModelForMultipleChoice TFAutoModelForNextSentencePrediction
-    TFAutoModelForPreTraining TFAutoModelForQuestionAnswering
-    TFAutoModelForSequenceClassification TFAutoModelForTextEncoding
-    TFAutoModelForTokenClassification TFAutoModelWithLMHead TFBertEmbeddings TFBertEncoder
+    ModelOutput NerPipeline Pipeline PreTrainedTokenizerBase PreTrainedTokenizerFast
+    PretrainedConfig QuestionAnsweringPipeline TFAutoModel TFAutoModelForCausalLM
+    TFAutoModelForMaskedLM TFAutoModelForMultipleChoice
+    TFAutoModelForNextSentencePrediction TFAutoModelForPreTraining
+    TFAutoModelForQuestionAnswering TFAutoModelForSequenceClassification
+    TFAutoModelForTextEncoding TFAutoModelForTokenClassification TFAutoModelWithLMHead
+    TFBaseModelOutput TFBaseModelOutputWithPooling
+    TFBaseModelOutputWithPoolingAndCrossAttentions TFBertEmbeddings TFBertEncoder
     TFBertForMaskedLM TFBertForMultipleChoice TFBertForNextSentencePrediction
-    TFBertForPreTraining TFBertForQuestionAnswering TFBertForSequenceClassification
-    TFBertForTokenClassification TFBertLMHeadModel TFBertMainLayer TFBertModel
-    TFBertPreTrainedModel TFBertTokenizer TFDistilBertForMaskedLM
+    TFBertForPreTraining TFBertForPreTrainingOutput TFBertForQuestionAnswering
+    TFBertForSequenceClassification TFBertForTokenClassification TFBertLMHeadModel
+    TFBertMainLayer TFBertModel TFBertPreTrainedModel TFBertTokenizer
+    TFCausalLMOutputWithCrossAttentions TFDistilBertForMaskedLM
     TFDistilBertForMultipleChoice TFDistilBertForQuestionAnswering
     TFDistilBertForSequenceClassification TFDistilBertForTokenClassification
-    TFDistilBertMainLayer TFDistilBertModel TFDistilBertPreTrainedModel TFPreTrainedModel
-    TextClassificationPipeline TokenClassificationPipeline TokenSpan WarmUp create_optimizer
-    default_data_collator enable_full_determinism logging pipeline set_seed
+    TFDistilBertMainLayer TFDistilBertModel TFDistilBertPreTrainedModel TFMaskedLMOutput
+    TFMaskedLanguageModelingLoss TFMultipleChoiceLoss TFMultipleChoiceModelOutput
+    TFNextSentencePredictorOutput TFPreTrainedModel TFQuestionAnsweringLoss
+    TFQuestionAnsweringModelOutput TFSequenceClassificationLoss TFSequenceClassifierOutput
+    TFTokenClassificationLoss TFTokenClassifierOutput TextClassificationPipeline
+    TokenClassificationPipeline TokenSpan WarmUp create_optimizer default_data_collator
+    enable_full_determinism get_initializer keras_serializable logging pipeline set_seed
+    shape_list
 """
 NAMES = {
     "bert_tf": """
