@@ -40,7 +40,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel, is_count_or_none
 from bert_tf.modeling.pooling import SentenceEmbedding
-from bert_tf.untrusted import is_number, one_line, quote
+from bert_tf.untrusted import is_number, listed, one_line, quote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,6 +324,8 @@ def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str | int | float):
             raise ValueError(f"{source}: the label {quote(name)} is not a text.")
+    if len({*map(str, names)}) < len(names):
+        raise ValueError(f"{source}: two classes have one name among {listed(names)}: name each.")
     return tuple(map(str, names))
 
 

@@ -461,11 +461,7 @@ def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> t
     if joined:
         remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
         notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
-    rows = [
-        item.id
-        for item in items
-        if "\n" in item.text_a and not classes.isdisjoint(_LAST_FIELD.findall(item.text_a))
-    ]
+    rows = [i.id for i in items if "\n" in i.text_a and classes & {*_LAST_FIELD.findall(i.text_a)}]
     if rows:
         notes.append(
             f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "

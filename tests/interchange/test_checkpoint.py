@@ -79,6 +79,7 @@ def _tagger(**arguments):
         (_values(multi_label="false"), r"multi_label is 'false', expected true or false\.$"),
         (_values(do_lower_case="false"), r"do_lower_case is 'false', expected true, false or null"),
         (_values(labels=["a", ["b"]]), r"the label \['b'\] is not a text\.$"),
+        (_values(labels=["1", 1]), "two classes have one name among 1, 1: name each"),
         (_values(arguments={"num_classes": 10**9}), r"cannot be made with num_classes=1000000000"),
         (_values(arguments={"num_classes": 2, "dropout": float("nan")}), r"made with dropout=nan"),
         (_tagger(lstm_units=10**9), r"cannot be made with lstm_units=1000000000"),
