@@ -18,6 +18,7 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import Any
 
 from absl import flags
 
@@ -101,7 +102,7 @@ def main(argv: list[str]) -> None:
         )
     for path in paths:
         check_new(path)  # before all the work
-    rows = {
+    rows: dict[str, Any] = {
         "max_seq_length": given.max_seq_length,
         "max_predictions_per_seq": given.max_predictions_per_seq,
         "masked_lm_prob": given.masked_lm_prob,

@@ -93,8 +93,8 @@ def prepare(
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     items = task.training_items()
     sample = items[:: -(-len(items) // _SAMPLE)]
-    note = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
-    for line in filter(None, [*data_lines(task, examples), *label_lines(task), note]):
+    unknown = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
+    for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
         print(line, flush=True)
     return Material(task, start, examples, strategy)
 
