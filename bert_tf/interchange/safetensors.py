@@ -80,7 +80,10 @@ def write_file(path: str, tensors: Iterable[StoredTensor], metadata: Mapping[str
     with whole_file(path) as temporary:
         local = local_path(temporary)
         if local is not None:
-            safetensors.numpy.save_file(arrays, local, dict(metadata))
+            try:
+                safetensors.numpy.save_file(arrays, local, dict(metadata))
+            except safetensors.SafetensorError as error:  # a full disk's is no OSError
+                raise OSError(f"{path} cannot be written: {reason(error)}") from error
         else:
             with tf.io.gfile.GFile(temporary, "wb") as file:
                 file.write(safetensors.numpy.save(arrays, dict(metadata)))

@@ -1,5 +1,7 @@
 """safetensors files: what is written is read again, what is damaged is refused."""
 
+import resource
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -103,3 +105,14 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     with pytest.raises(Exception, match="complex"):
         write_file(str(path), [stored("a", np.zeros(2, "complex256"))], {})
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path):
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, was[1]))
+    try:
+        with pytest.raises(OSError, match=r"new\.safetensors cannot be written: .*too large"):
+            write_file(str(tmp_path / "new.safetensors"), entries({"a": np.ones([999])}), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    assert list(tmp_path.iterdir()) == []
