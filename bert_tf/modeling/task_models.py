@@ -113,6 +113,12 @@ class TaskModel(BertModel):
             raise ValueError(f"{type(self).__name__} {LOGITS_NEEDED}.")
         super().compile(optimizer, loss, *more, **others)
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as a file says, which Keras does not where ``compile`` is not its own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
         """The dense layer's."""
