@@ -101,9 +101,11 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
 
 
 def test_a_missing_file_and_a_folder(tmp_path):
-    for path in (tmp_path / "dev.json", tmp_path):
-        with pytest.raises(ValueError, match=f"^There is no file at {path}: expected a text file"):
-            read_json_document(str(path))
+    missing = tmp_path / "dev.json"
+    with pytest.raises(ValueError, match=f"^There is no file at {missing}: expected a text file"):
+        read_json_document(str(missing))
+    with pytest.raises(ValueError, match=f"^{tmp_path} is a folder: expected a text file; name"):
+        read_json_document(str(tmp_path))
     (tmp_path / "a.zip").touch()
     with pytest.raises(ValueError, match="a.zip is an archive: unpack it, and name the file in it"):
         list(read_lines(str(tmp_path / "a.zip")))
@@ -173,9 +175,7 @@ def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
 def test_says_what_is_no_file(tmp_path):
     with pytest.raises(ValueError, match="There is no file at /no/such.txt: expected a text file"):
         list(read_lines("/no/such.txt"))
-    with pytest.raises(
-        ValueError, match=rf"^There is no file at {tmp_path}: expected a text file\.$"
-    ):
+    with pytest.raises(ValueError, match=rf"^{tmp_path} is a folder: expected a text file; name"):
         list(read_lines(str(tmp_path)))
     (tmp_path / "reviews.csv").touch()
     with pytest.raises(ValueError, match=rf"file \(did you mean {tmp_path}/reviews.csv\?\)\.$"):

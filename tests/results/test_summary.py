@@ -21,7 +21,9 @@ def results(**changes):
 
 
 def test_the_data_in_words():
-    items = [TextExample(str(number), "a0 " * number, None, "x") for number in range(1, 6)]
+    items = [
+        TextExample(str(number), "a0 " * number, None, "xa"[number % 2]) for number in range(1, 6)
+    ]
     sets = examples_of(items, ("x", *"abcdefghijk"))
     task = text_task("own", sets, {"dev": sets}, {"test": sets})
     assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [

@@ -79,7 +79,7 @@ def entities_by_loop(tokenizer, text, labels, logits_of, room=10**6):
     probabilities = [softmax(logits_of(ids, word[2])) for word in words]
     tags = [labels[row.argmax()] for row in probabilities]
     found = []
-    for kind, first, behind in iob.find_entities(tags):
+    for kind, first, behind in iob.find_all([tags])[0]:
         start, end = words[first][0], words[behind - 1][1]
         score = np.mean([row.max() for row in probabilities[first:behind]])
         found.append((kind, text.encode()[start:end], start, end, score))
@@ -129,7 +129,7 @@ def test_tags_of_schemes_that_say_the_end(labels):
         model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
         outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text) for text in texts])
         for row, text in enumerate(texts):
-            expected = iob.find_entities([tags[word] for word in text])
+            (expected,) = iob.find_all([[tags[word] for word in text]])
             found = [" ".join(text[start:end]) for _, start, end in expected]
             kept = slice(outputs["counts"][row])
             assert texts_of(outputs["entities"][row, kept]) == found
