@@ -14,6 +14,7 @@ import sys
 
 from absl import flags
 
+from bert_tf import paths
 from bert_tf.cli import command
 
 
@@ -36,11 +37,13 @@ def define_flags() -> None:
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name and the export's directory."""
-    # Only now: --help and wrong flags answer without loading TensorFlow.
+    _, directory = argv
+    if not paths.is_folder(directory):
+        raise ValueError(f"{directory} is no directory: expected an export, such as exports/1.")
+    # Only now: --help, wrong flags and a wrong path answer without loading TensorFlow.
     command.load_tensorflow()
     from bert_tf.saved_models.verification import verify
 
-    _, directory = argv
     values = flags.FLAGS
     found = verify(directory, python=values.python, tolerance=values.tolerance)
     versions = f"TensorFlow {found.tensorflow}, tensorflow_text {found.tensorflow_text}"
