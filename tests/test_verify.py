@@ -14,7 +14,7 @@ WRONG = VerifiedSignature("serving_default", 3, 0.5, ("serving_default.0.json: b
 
 
 @pytest.fixture
-def run(monkeypatch):
+def run(monkeypatch, tmp_path):
     """Runs the command where verifying finds what is told; returns what it was asked."""
 
     def run_with(signatures, has_hashes=True, **values):
@@ -27,6 +27,8 @@ def run(monkeypatch):
         monkeypatch.setattr(verification, "verify", found)
         given = types.SimpleNamespace(**{"python": None, "tolerance": None, **values})
         monkeypatch.setattr(flags, "FLAGS", given)
+        (tmp_path / "exports" / "1").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path)
         verify.main(["verify", "exports/1"])
         return asked
 
