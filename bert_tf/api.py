@@ -134,7 +134,7 @@ def _start(init: Any, stack: contextlib.ExitStack) -> Any:
 
 
 class FineTuned:
-    """What ``fine_tune`` gives.
+    """Result of ``fine_tune``.
 
     Attributes:
         model: the weights of the best evaluation, with ``preprocessor``, ``labels``,
@@ -168,17 +168,17 @@ class FineTuned:
 
         The model is run when they are first asked for.
         """
-        from bert_tf.finetuning.data import read_sets
+        from bert_tf.finetuning.data import read_splits
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.records import giving
 
         with giving(self._tables):
-            sets = read_sets(self._settings)
+            splits = read_splits(self._settings)
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
             name: list(map(dict, predictor.records(Inputs.of(examples.items))))
-            for name, examples in {**sets.dev, **sets.test}.items()
+            for name, examples in {**splits.dev, **splits.test}.items()
         }
 
     def predict(self, data: Any, output: Path | None = None, **given: Any) -> Any:
@@ -379,7 +379,7 @@ def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What ``pretrain`` gives.
+    """Result of ``pretrain``.
 
     Attributes:
         model: the pre-trained model, with its ``preprocessor``.

@@ -237,7 +237,7 @@ can be built from it.
 
     @property
     def is_distilbert(self) -> bool:
-        """Whether it is a DistilBERT: no segment types, and a pooler with a ReLU."""
+        """True if it is a DistilBERT: no segment types, and a pooler with a ReLU."""
         return self.type_vocab_size == 0
 
     @property

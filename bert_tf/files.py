@@ -195,7 +195,7 @@ def _names_below(path: str, below: str = "") -> list[str]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's or a directory's name is a temporary one of this library."""
+    """True if a file's or a directory's name is a temporary one of this library."""
     match = _TEMPORARY.fullmatch(name)
     return match is not None and match[3] == _check_sum(match[1], match[2])
 

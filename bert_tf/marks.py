@@ -29,7 +29,7 @@ _MAX_CONFIG_BYTES = 1 << 20
 
 
 def is_marked(path: str) -> bool:
-    """Whether a path of this machine may be a checkpoint, or the prefix of one."""
+    """True if a path of this machine may be a checkpoint, or the prefix of one."""
     if os.path.exists(path + _INDEX):
         return True
     if not os.path.isdir(path):

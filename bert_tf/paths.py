@@ -60,7 +60,7 @@ def check_readable(path: str) -> None:
 
 
 def is_file(path: str) -> bool:
-    """Whether a file is there, on any TensorFlow file system."""
+    """True if a file is there, on any TensorFlow file system."""
     local = local_path(path)
     if local is not None:
         return os.path.exists(local) and not os.path.isdir(local)
@@ -70,12 +70,12 @@ def is_file(path: str) -> bool:
 
 
 def is_local_file(path: str) -> bool:
-    """Whether a file is there, on one of this machine's own file systems."""
+    """True if a file is there, on one of this machine's own file systems."""
     return local_path(path) is not None and is_file(path)
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder is there, likewise."""
+    """True if a folder is there, likewise."""
     local = local_path(path)
     if local is not None:
         return os.path.isdir(local)
@@ -124,7 +124,7 @@ def check_checkpoint(path: str) -> None:
 
 
 def _guess(path: str) -> str:
-    """What a path may mean on the hub.
+    """Names on the hub that a path may mean.
 
     >>> _guess("google-bert/bert-base-uncased"), _guess("runs/mine.keras")
     (' (did you mean hf://google-bert/bert-base-uncased?)', '')

@@ -1,4 +1,4 @@
-"""What comes before TensorFlow loads: a check of what is installed, and a quiet screen.
+"""Steps before TensorFlow loads: a check of the installed packages, and a quiet screen.
 
 tensorflow-text is compiled against one minor version of TensorFlow; beside another one its
 libraries fail to load with a message about undefined symbols, which the check comes before.
@@ -75,7 +75,7 @@ _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
 
 def has_reader() -> bool:
-    """Whether standard output is no pipe, or one that somebody reads."""
+    """True if standard output is no pipe, or one that somebody reads."""
     output = select.poll()
     output.register(1, 0)
     return not output.poll(0)

@@ -1,4 +1,4 @@
-"""What files of strangers say: JSON parsed within bounds, and values shown in one short line.
+"""Reading files of strangers: JSON parsed within bounds, values shown in one short line.
 
 A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
 ``listed``: they let no character through that a terminal obeys, no line break, and nothing that is
@@ -83,7 +83,7 @@ def check_line(length: int, path: str, where: str) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a JSON value is a finite number that a float can hold; true and false are none."""
+    """True if a JSON value is a finite number that a float can hold; true and false are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -112,7 +112,7 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
 
 
 def near_name(path: str) -> str:
-    """What a path that is not there may have meant, for the sentence that says so."""
+    """Hint at a similar path that exists, for the sentence on a missing one."""
     folder, name = os.path.split(path)
     try:
         if glob.has_magic(name) or os.path.lexists(path):
@@ -144,7 +144,7 @@ def listed(names: Iterable[object], most: int = _LISTED) -> str:
 
 
 def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
-    """What an error says, on one line; of TensorFlow's errors without the names in its graph."""
+    """Message of an error on one line, without the names of TensorFlow's graph."""
     text = str(getattr(error, "message", None) or error) or type(error).__name__
     # Known by its name: most commands have not imported TensorFlow when they end.
     if any(base.__name__ == "OpError" for base in type(error).__mro__):

@@ -116,7 +116,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
 
 
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
-    """How well a vocabulary fits a sample of its corpus, in a sentence."""
+    """A sentence on how well a vocabulary fits a sample of its corpus."""
     from bert_tf.pipelines.text_notes import word_counts
     from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -242,7 +242,7 @@ def span_texts(
 
 
 def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
-    """How many characters of texts begin before bytes of them: places in Python's strings.
+    """Numbers of characters that begin before given bytes of texts: places in Python's strings.
 
     ``contexts`` (B,) string; ``byte_places`` (B, K) int64, 0 to a text's length, or -1, which
     stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.

@@ -383,7 +383,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class _Sentences:
-    """What ``Corpus.sentences`` returns."""
+    """Result of ``Corpus.sentences``."""
 
     corpus: Corpus
     limit_bytes: int | None

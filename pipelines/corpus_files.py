@@ -240,5 +240,5 @@ def _first_blank_line(window: bytes) -> int:
 
 
 def starts_document(text: bytes) -> bool:
-    """Whether WikiExtractor's markup of a document begins in a text."""
+    """True if WikiExtractor's markup of a document begins in a text."""
     return text.removeprefix(codecs.BOM_UTF8).startswith(b"<doc ") or b"\n<doc " in text

@@ -247,7 +247,7 @@ def detect_format(path: str, head: str) -> str:
 
 
 def _is_json_object(text: str) -> bool:
-    """Whether the first line is a JSON object, as far as it can be seen."""
+    """True if the first line is a JSON object, as far as it can be seen."""
     if not text.startswith("{"):
         return False
     line, newline, _ = text.partition("\n")

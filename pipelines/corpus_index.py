@@ -55,7 +55,7 @@ _GZIP_LEVEL = 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Index:
-    """What is known of a corpus: the sorted formats of its files, its blocks, its documents."""
+    """Index of a corpus: the sorted formats of its files, its blocks, its documents."""
 
     formats: tuple[str, ...]
     blocks: FileBlocks
@@ -64,7 +64,7 @@ class Index:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files are read: their format, if given, the key of texts in JSON, and a block's size."""
+    """Options of reading: their format, if given, the key of texts in JSON, the size of blocks."""
 
     input_format: str | None
     text_key: str
@@ -89,7 +89,7 @@ def open_index(
 
 
 def _parts(reading: Reading) -> tuple[object, ...]:
-    """What a file's index depends on beside the file."""
+    """Options on which a file's index depends."""
     return (*dataclasses.astuple(reading), corpus_files.MAX_DOCUMENT_BYTES)
 
 
@@ -115,7 +115,7 @@ class _Report:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What the first bytes of a file tell of it."""
+    """Properties of a file that its first bytes tell."""
 
     text_format: str
     is_gzip: bool
@@ -172,7 +172,7 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
 
 
 def _longest_whole(reading: Reading) -> int:
-    """How long a gzip file's text may be that is read whole, as one block."""
+    """Largest text of a gzip file that is read whole, as one block."""
     return 2 * max(reading.block_bytes, corpus_files.MAX_DOCUMENT_BYTES)
 
 
@@ -193,7 +193,7 @@ def _check_packing(
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """What a worker found in a block: how long it is stored and unpacked, and its documents."""
+    """Report of a worker on a block: its stored and unpacked lengths, and its documents."""
 
     stored: int
     length: int

@@ -1,4 +1,4 @@
-"""What is known of files, kept on the disk as arrays.
+"""Properties of input files, kept on the disk as arrays.
 
 An ``.npz`` file holds the arrays, uncompressed, with a check sum of each. Its name holds a key of
 the files, by path, size and times, so that what is kept of files that have changed is not found.
@@ -48,5 +48,5 @@ def pack_names(names: Sequence[str]) -> np.ndarray:
 
 
 def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
-    """What ``pack_names`` was given, one name at least."""
+    """Names that ``pack_names`` packed, one at least."""
     return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))

@@ -73,7 +73,7 @@ class Examples:
         return len(self.lengths)
 
     def num_batches(self, batch_size: int) -> int:
-        """How many batches an epoch has, always; the last one may be smaller.
+        """Number of batches in every epoch; the last one may be smaller.
 
         It is ``fit``'s ``steps_per_epoch``.
         """

@@ -112,7 +112,7 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 class Replacement(NamedTuple):
-    """What becomes of a predicted token; the rest (by default 10%) stays as it is.
+    """Replacement of predicted tokens; the rest (by default 10%) stays as it is.
 
     Attributes:
         mask: the share that becomes [MASK].
@@ -142,7 +142,7 @@ def check_masking(masking: str) -> None:
 def prediction_counts(
     num_tokens: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
 ) -> tf.Tensor:
-    """How many tokens of a row are to be predicted, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
+    """Number of tokens to predict in each row, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
 
     That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))): one at least,
     even at probability 0. The rounding is Python's (half to even), as in Google's script.

@@ -196,7 +196,7 @@ def _shift(vector: tf.Tensor, first: int | bool) -> tf.Tensor:
 
 
 def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """How many bytes each code point takes in UTF-8, int64."""
+    """Number of bytes of each code point in UTF-8, int64."""
     return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
 
 

@@ -173,7 +173,7 @@ def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
 
 
 def replacements(do_lower_case: bool) -> dict[int, str]:
-    """What the model puts in the place of each code point that it changes."""
+    """Replacement of each code point that the model changes."""
     table = code_points()
     # Punctuation between spaces, but ASCII's, which is written into the op behind this one.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}

@@ -16,7 +16,7 @@ from .randomness import Operation, fold
 
 
 class SpecialTokens(Protocol):
-    """What packing and masking must know of a tokenizer; ``wordpiece.BertTokenizer`` has it."""
+    """Ids of a tokenizer that packing and masking need; ``wordpiece.BertTokenizer`` has them."""
 
     vocab_size: int
     pad_id: int
@@ -59,7 +59,7 @@ Range = tuple[tf.Tensor, tf.Tensor]
 
 
 class FittedSegments(NamedTuple):
-    """What of a row's segments stays, so that it fits: ``ranges`` for ``pack``.
+    """Ranges of a row's segments that stay, so that the row fits: ``ranges`` for ``pack``.
 
     ``lengths`` (R,) int32 are the row's tokens, [CLS] and [SEP] among them; ``truncated`` (R,) bool
     says whether the row lost tokens.
@@ -152,7 +152,7 @@ def pack_from_table(
 
 
 def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """How many of the dropped tokens go at the front: binomial (dropped, 1/2)."""
+    """Number of dropped tokens that go at the front: binomial (dropped, 1/2)."""
     return tf.random.stateless_binomial(
         tf.shape(dropped),
         seed,

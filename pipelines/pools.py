@@ -26,7 +26,7 @@ _MAX_PARALLEL_POOLS = 4
 
 @dataclasses.dataclass(frozen=True)
 class PoolPlan:
-    """How an epoch's blocks are shared out among its pools: in a fresh order, evenly.
+    """Shares an epoch's blocks out among its pools, in a fresh order, evenly.
 
     There are from 1 to ``num_blocks`` pools.
     """
@@ -142,7 +142,7 @@ def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
 
 
 def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tensor:
-    """How many rows of a pool were read by the shard that had it, of those that read together."""
+    """Number of a pool's rows that its shard had read, of the shards that read together."""
     pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
     shard = number % len(shards)
     whole = tf.constant(tf.int32.max, tf.int64)

@@ -228,7 +228,7 @@ def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _RowOptions:
-    """What the rows of a pool depend on beside its text and its seed; checked."""
+    """Options of the rows of a pool, checked."""
 
     max_seq_length: int
     max_predictions_per_seq: int

@@ -19,7 +19,7 @@ _PHILOX = 1
 
 
 class Operation(enum.IntEnum):
-    """What a seed is for. The numbers are part of the data's order: add new ones, change none."""
+    """Purpose of a seed. The numbers are part of the data's order: add new ones, change none."""
 
     POOL = 0
     BLOCK_ORDER = 1

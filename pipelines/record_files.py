@@ -47,14 +47,14 @@ _VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """What a file holds: its records, the values of each feature in the first, its blocks."""
+    """Index of a file: its records, the values of each feature in the first, its blocks."""
 
     count: int
     values: tuple[int, ...]  # in the order of GOOGLE_NAMES; zeros without a record
     offsets: np.ndarray  # (blocks,) int64, where each block begins
 
     def fits(self, size: int) -> bool:
-        """Whether a file of that size may hold this."""
+        """True if a file of that size may hold this."""
         inside = self.offsets.dtype == np.int64 and ((self.offsets >= 0) & (self.offsets < size))
         return bool(np.all(inside)) and len(self.values) == len(GOOGLE_NAMES)
 
@@ -175,7 +175,7 @@ def _find(file: SourceFile) -> _Found:
 
 
 def _values_of(record: bytes, path: str) -> tuple[int, ...]:
-    """How many values each feature has in a file's first record."""
+    """Number of values of each feature in a file's first record."""
     try:
         example = tf.train.Example.FromString(record)
     except DecodeError as error:
@@ -210,7 +210,7 @@ def _save(path: str, found: Sequence[_Found]) -> None:
 
 
 def _load(path: str, files: Sequence[SourceFile]) -> list[_Found] | None:
-    """What was kept of the files; None where nothing was, or something that cannot be of them."""
+    """Kept index of the files; None without one, or if it cannot be theirs."""
     kept = kept_files.load_arrays(path)
     if kept is None:
         return None

@@ -1,4 +1,4 @@
-"""How the replicas of a model share a batch: the same code for one device and for several.
+"""Sharing of a batch among a model's replicas: the same code for one device and for several.
 
 A model that is built in the scope of a ``tf.distribute`` strategy has its variables on each of the
 strategy's devices. Every replica is handed the whole batch and computes a share of its rows.
@@ -102,7 +102,7 @@ def forget_steps(model: Any) -> None:
 def _on_replicas(
     strategy: tf.distribute.Strategy, compute: Callable[[Any], Any], batch: Any
 ) -> Any:
-    """What ``compute`` gives for the batch, (B, ...), from what it gives for the shares."""
+    """Result of ``compute`` for the batch, (B, ...), from its results for the shares."""
     if strategy.num_replicas_in_sync == 1:
         return compute(batch)
     size = tf.shape(tf.nest.flatten(batch)[0])[0]

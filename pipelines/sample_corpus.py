@@ -135,7 +135,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(sentence: str) -> bool:
-    """Whether a sentence ends like one, is neither stub nor list, and is mostly made of words."""
+    """True if a sentence ends like one, is neither stub nor list, and is mostly made of words."""
     words = sentence.split()
     if len(words) < _SHORTEST_SENTENCE or len(sentence) > _LONGEST_SENTENCE:
         return False
@@ -197,7 +197,7 @@ def _send() -> None:
 
 
 def _collected_ahead() -> bytes:
-    """What the other process collected; nothing where there is none, or it failed."""
+    """Text that the other process collected; empty without one, or if it failed."""
     global _ahead
     if _ahead is None:
         return b""

@@ -112,7 +112,7 @@ def _tag_rows(
 
 
 def _context(bounds: np.ndarray, documents: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of its document each sentence gets before and behind it: (N,) twice."""
+    """Numbers of tokens of its document before and behind each sentence: (N,) twice."""
     begins = np.flatnonzero(np.diff(documents, prepend=documents[0] - 1))
     document = np.searchsorted(begins, np.arange(len(documents)), "right") - 1
     most_before = bounds[:-1] - bounds[begins][document]

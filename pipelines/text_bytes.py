@@ -111,7 +111,7 @@ def buffered(file: Any) -> io.BufferedReader:
 
 
 def _starts_as_gzip(file: Any) -> bool:
-    """Whether an opened file's first bytes are gzip's; leaves the file at its start."""
+    """True if an opened file's first bytes are gzip's; leaves the file at its start."""
     magic = file.read(len(_GZIP_MAGIC))
     file.seek(0)
     return magic == _GZIP_MAGIC

@@ -1,4 +1,4 @@
-"""What a person should know of a text and the tokenizer that reads it, in sentences."""
+"""Notes on a text and the tokenizer that reads it."""
 
 import collections
 import itertools
@@ -20,7 +20,7 @@ _MOST_RANDOM = 0.9  # of documents with several sentences about half
 
 
 def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows: Any) -> list[str]:
-    """How much of a corpus reaches rows, by ``measure_share``, and what helps where it fits ill."""
+    """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
     share, size, random = measure_share(corpus, tokenizer, **rows)
     sample = list(corpus.sentences(_SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
@@ -56,7 +56,7 @@ def marks_note(corpus: Corpus) -> str | None:
 
 
 def word_counts(texts: Sequence[str], tokenizer: BertTokenizer) -> tuple[int, int, int]:
-    """How many tokens and words texts have, and how many of these are [UNK]."""
+    """Numbers of tokens, of words and of unknown words in texts."""
     ids = tokenizer.tokenize(texts).flat_values.numpy()
     return ids.size, int((~tokenizer.continuation[ids]).sum()), int((ids == tokenizer.unk_id).sum())
 

@@ -62,7 +62,7 @@ def _parse_records(
 
 
 def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
-    """How many values each of the contract's features has in a record."""
+    """Number of values of each of the contract's features in a record."""
     sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
     return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
 

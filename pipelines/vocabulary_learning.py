@@ -135,7 +135,7 @@ def _choose_alphabet(
 
 
 def _stands_alone(character: str) -> bool:
-    """Whether BERT's tokenizer makes this character a word of its own."""
+    """True if BERT's tokenizer makes this character a word of its own."""
     isolating = tokenizers.normalizers.BertNormalizer(
         clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
     )

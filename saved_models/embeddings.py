@@ -1,4 +1,4 @@
-"""What the encoder makes of texts and ids: embeddings, its own outputs, TensorFlow Hub's endpoints.
+"""Signatures of the encoder: embeddings, its own outputs, TensorFlow Hub's endpoints.
 
 Next to the signatures, which are flat and for servers, a loaded export has functions as attributes
 that take and return what a Hub encoder does

@@ -1,4 +1,4 @@
-"""What each literal ``[MASK]`` of a text stands for."""
+"""Guesses for each literal ``[MASK]`` of a text."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def fills_masks(model: BertModel) -> bool:
-    """Whether a model has a masked-LM head that fills masks; a causal one's has the next token."""
+    """True if a model has a masked-LM head that fills masks; a causal one's has the next token."""
     return model.masked_lm is not None and not model.config.is_decoder
 
 

@@ -1,4 +1,4 @@
-"""What an export refuses where its options say so: more rows or bytes than it takes.
+"""Limits of an export: the most rows and bytes of a request.
 
 A refusal is an ``InvalidArgumentError``, INVALID_ARGUMENT of TensorFlow Serving, with a sentence. A
 server that joins requests into batches refuses the whole batch: its other requests fail too.
@@ -51,7 +51,7 @@ def fitting(options: ExportOptions, requests: Requests) -> Requests:
 
 
 def _fits(options: ExportOptions, row: tuple[Any, ...]) -> bool:
-    """Whether no column of a row, a string, strings or ids, is beyond a limit."""
+    """True if no column of a row, a string, strings or ids, is beyond a limit."""
     for value in row:
         parts = value if isinstance(value, list) else [value]
         texts = [part.encode() if isinstance(part, str) else part for part in parts]

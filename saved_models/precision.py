@@ -115,7 +115,7 @@ def _traces(model: BertModel, read: Read) -> dict[str, Any]:
 
 
 def _matrices(encoder: BertEncoder) -> list[keras.Variable]:
-    """What an encoder multiplies by."""
+    """Matrices of an encoder, without its tables of embeddings and ``sentence_dense``."""
     embeddings, dense = encoder.embeddings, encoder.sentence_dense
     others = [
         embeddings.word_embeddings,
@@ -160,7 +160,7 @@ def _trace_masked_lm(
 
 
 def _trace_vectors(model: BertModel) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """What makes a sentence's vector of its states, as one graph."""
+    """Graph that makes a sentence's vector from its states."""
     states = tf.TensorSpec([None, None, model.config.hidden_size], model.encoder.compute_dtype)
     mask = tf.TensorSpec([None, None], tf.int32)
     function = _traced(lambda inputs: model.embed_states(*inputs), (states, mask))
@@ -244,7 +244,7 @@ class Copies:
         return self._made[id(variable)].read()
 
     def made(self) -> tuple[Any, ...]:
-        """What has been read converted so far, to be saved with every function that reads it."""
+        """Variables converted so far, to be saved with every function that reads them."""
         return tuple(self._made.values())
 
 

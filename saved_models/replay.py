@@ -184,7 +184,7 @@ def _decoded(value: Any) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the graph's nodes that TensorFlow adds."""
+    """Message of an error, without the nodes of the graph that TensorFlow adds."""
     text = str(getattr(error, "message", None) or error)
     lines = text.strip().splitlines()
     return (lines or [type(error).__name__])[0].split(" [[")[0][:500]
@@ -218,7 +218,7 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
 
 
 def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, Any]:
-    """What ``verification`` reads: the answers of ``replay`` with what was needed for them.
+    """Report that ``verification`` reads: the answers of ``replay``, versions and loaded modules.
 
     ``error`` is the sentence of a ``ReplayError``, or ""; ``foreign`` are those of ``FOREIGN`` that
     were loaded meanwhile.

@@ -1,4 +1,4 @@
-"""What the stages of an export pass on: options, the served model, signatures."""
+"""Types that the stages of an export pass on: options, the served model, signatures."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ LARGEST_BATCH = 64
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """How a model is served.
+    """Options of serving a model.
 
     Attributes:
         max_seq_length: the most tokens of a row, [CLS] and [SEP] included; by default those of the
@@ -129,13 +129,13 @@ class Served:
 
     @property
     def temperature(self) -> float:
-        """What logits are divided by."""
+        """Divisor of the logits."""
         return self.model.thresholds.get(TEMPERATURE, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a server answers under one name: ``summary`` says what, in a sentence.
+    """Signature of a server: ``summary`` says in a sentence what it answers.
 
     The function's outputs are dense, the request's batch first; ``samples`` are requests, columns
     by input.

@@ -49,7 +49,7 @@ _ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
 
 
 def model_signatures(served: Served) -> Signatures:
-    """What a server answers with a model, by name, ``serving_default`` first.
+    """Signatures of a served model, by name, ``serving_default`` first.
 
     | model                | serving_default | next to it                                       |
     |----------------------|-----------------|--------------------------------------------------|

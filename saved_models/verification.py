@@ -30,7 +30,7 @@ _REPLAY = os.path.abspath(replay.__file__)
 
 @dataclasses.dataclass(frozen=True)
 class VerifiedSignature:
-    """What came of the recorded samples of one signature.
+    """Result for the recorded samples of one signature.
 
     Attributes:
         name: the signature's.
@@ -47,7 +47,7 @@ class VerifiedSignature:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What came of an export's recorded samples.
+    """Result for an export's recorded samples.
 
     Attributes:
         directory: the export's.
@@ -69,7 +69,7 @@ class Verification:
         return tuple(f"{row.name}: {text}" for row in self.signatures for text in row.problems)
 
     def table(self) -> str:
-        """What was asked and what came of it, a line for each signature.
+        """Table of the samples and results, a line for each signature.
 
         >>> row = VerifiedSignature("tokens", 2, 1.5e-7, ())
         >>> print(Verification("exports/1", "2.21.0", "2.21.1", (row,)).table())

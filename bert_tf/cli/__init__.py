@@ -1,1 +1,1 @@
-"""What every command shares: flags, errors in a sentence."""
+"""Shared parts of the commands: flags, errors in a sentence."""

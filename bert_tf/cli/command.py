@@ -1,4 +1,4 @@
-"""What every command shares: flags parsed, errors told in one sentence, an exit status.
+"""Runs a command: parses its flags, prints an error in one sentence, sets the exit status.
 
 A command's module defines absl flags and a ``main(argv)``, imports nothing heavy at its top (so
 that ``--help`` is quick), and ends with ``command.run(main)``.

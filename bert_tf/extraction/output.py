@@ -49,7 +49,7 @@ _DIGESTS = {"input": "other text", "model": "another model"}
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What an output holds so far."""
+    """State of an output so far."""
 
     flags: Mapping[str, Any]  # what all numbers depend on; digests of the text and the model
     layers: tuple[int, ...]  # their numbers, in the order of the values
@@ -124,7 +124,7 @@ def save(path: str, manifest: Manifest) -> None:
 
 
 class Layout(NamedTuple):
-    """What every file of an output has in common."""
+    """Properties that every file of an output shares."""
 
     layers: tuple[int, ...]  # L numbers
     width: int  # D

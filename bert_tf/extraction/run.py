@@ -195,7 +195,7 @@ def _write(
 
 
 def _describe(done: Manifest) -> str:
-    """What an output holds, for people."""
+    """Summary of an output, to be printed."""
     lines, files = counted(done.lines, "line"), counted(len(done.shards), "file")
     parts = [f"{lines}, {done.tokens:,} tokens, {files}"]
     if done.lines_cut:
@@ -206,7 +206,7 @@ def _describe(done: Manifest) -> str:
 
 
 class _Display:
-    """How much of the input is done; within a file of the output its tokens tell."""
+    """Share of the input that is done, within a file of the output by its tokens."""
 
     def __init__(self, start: int, total: int) -> None:
         self._progress = Progress("Extracting", total, "bytes", start=start)

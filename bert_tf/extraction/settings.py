@@ -70,7 +70,7 @@ class ExtractionSettings:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a line has one vector, not one for each token."""
+        """True if a line has one vector, not one for each token."""
         return self.pooling not in (None, "none")
 
     def decide(

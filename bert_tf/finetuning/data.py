@@ -23,8 +23,8 @@ _Reader = Callable[[str, Sequence[str] | None, bool], ExampleSet[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sets:
-    """What was read: by the sets' names, and sentences on what was held out or is missing."""
+class DataSplits:
+    """Examples by the names of their sets, and notes on held-out, missing and left-out rows."""
 
     train: ExampleSet[Any]
     dev: dict[str, ExampleSet[Any]]
@@ -41,7 +41,7 @@ class Sets:
         return list(dict.fromkeys(sentence for skipped in every for sentence in skipped))
 
     def fingerprints(self) -> dict[str, str]:
-        """By set, what tells whether the data are those of the run's start."""
+        """Hash of the examples of each set, to notice data that changed since the run started."""
         return {name: _fingerprint(examples) for name, examples in self.all().items()}
 
 
@@ -52,20 +52,20 @@ def _fingerprint(examples: ExampleSet[Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_sets(settings: FineTuningSettings) -> Sets:
+def read_splits(settings: FineTuningSettings) -> DataSplits:
     """Reads and checks all data."""
-    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings)
-    skipped = sets.skipped()
-    sets.notes.extend(sets.train.notes)
+    splits = _read_glue_splits(settings) if settings.glue else _read_files(settings)
+    skipped = splits.skipped()
+    splits.notes.extend(splits.train.notes)
     if skipped:
-        sets.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
-    return sets
+        splits.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
+    return splits
 
 
 # === GLUE ===
 
 
-def _read_glue_sets(settings: FineTuningSettings) -> Sets:
+def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
     task, folder = glue_task(str(settings.glue)), settings.data_dir
 
     def read(split: str, name: str = task.name) -> ExampleSet[TextExample]:
@@ -85,13 +85,13 @@ def _read_glue_sets(settings: FineTuningSettings) -> Sets:
             test[set_name] = read(split, name)
         else:
             notes.append(f"{folder} has no file of {what}: not predicted.")
-    return Sets(read(train_split), dev, test, notes)
+    return DataSplits(read(train_split), dev, test, notes)
 
 
 # === Files ===
 
 
-def _read_files(settings: FineTuningSettings) -> Sets:
+def _read_files(settings: FineTuningSettings) -> DataSplits:
     read = _reader(settings)
     train = read(str(settings.train_file), None, True)
     labels = train.labels or None
@@ -122,11 +122,11 @@ def _read_files(settings: FineTuningSettings) -> Sets:
     if settings.test_file:
         labelled = _has_labels(settings, settings.test_file)
         (dev if labelled else test)[TEST] = read(settings.test_file, labels, labelled)
-    return Sets(train, dev, test, notes)
+    return DataSplits(train, dev, test, notes)
 
 
 def _has_labels(settings: FineTuningSettings, path: str) -> bool:
-    """Whether a file has labels; of a table, the column of them."""
+    """True if a file has labels, a table a column of labels."""
     columns = table_columns(settings)
     form = settings.kind.task_class.own_form(settings.task, columns)
     if form is not None and not columns:
@@ -162,26 +162,26 @@ def _reader(settings: FineTuningSettings) -> _Reader:
 
 def read_task(
     settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
-) -> tuple[Task, Sets]:
-    """The task on its data, and what was read; of embeddings, of such ones."""
-    kind, sets = settings.kind, read_sets(settings)
-    if settings.few_shot and len({item.label for item in sets.train.items}) < 2:
+) -> tuple[Task, DataSplits]:
+    """Makes the task of the settings from its data; returns both."""
+    kind, splits = settings.kind, read_splits(settings)
+    if settings.few_shot and len({item.label for item in splits.train.items}) < 2:
         raise ValueError(
-            f"All texts left to train on have the class {quote(sets.train.items[0].label)}, and "
+            f"All texts left to train on have the class {quote(splits.train.items[0].label)}, and "
             "--few_shot learns from pairs of two classes: give texts of another class, a "
             "--dev_file, or --dev_fraction=0."
         )
     task: Task = kind.task_class(
         settings.glue or settings.task,
-        *(sets.train, sets.dev, sets.test),
+        *(splits.train, splits.dev, splits.test),
         training=training_options(settings),
         **{argument: getattr(settings, name) for argument, name in kind.given.items()},
         **({"embedding": embedding} if kind.embeds else {}),
     )
-    return task, sets
+    return task, splits
 
 
 def training_options(settings: FineTuningSettings) -> TrainingOptions:
-    """What a run asks of its task."""
+    """The options of the settings that a task takes in training."""
     names = [field.name for field in dataclasses.fields(TrainingOptions)]
     return TrainingOptions(**{name: getattr(settings, name) for name in names})

@@ -26,7 +26,7 @@ _MOST_ROUNDS = 5000
 
 
 def learner_of(settings: FineTuningSettings, task: Task, inference: Inference) -> Learner:
-    """What a classifier's training learns of pairs instead: its encoder, and then the head."""
+    """Learning from few examples: the encoder from pairs, and then the head."""
     items, length, classifier = task.training_items(), settings.max_seq_length, inference.model
     ids = np.array([task.labels.index(item.label) for item in items])
     pairs = [

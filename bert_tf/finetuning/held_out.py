@@ -1,4 +1,4 @@
-"""What is held out of a training set: drawn by contents and seed alone."""
+"""Holding examples out of a training set, drawn by contents and seed alone."""
 
 import collections
 import hashlib
@@ -103,7 +103,7 @@ def _draw_by_class(
 
 
 def grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-    """What examples that belong together have in common, and what these groups are."""
+    """Returns the key that examples of one group share, and a description of the groups."""
     first = items[0]
     if isinstance(first, QuestionExample):
         if len({item.title for item in items}) > 1:

@@ -1,4 +1,4 @@
-"""What a fine-tuning starts from: a checkpoint's config, vocabulary and weights; what is frozen."""
+"""Starting model of a fine-tuning: the config, vocabulary and weights of a checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ from .settings import BY_SIZE, USUAL, FineTuningSettings
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
 
 
-class Start(NamedTuple):
-    """What a run starts from; a resumed one has no ``checkpoint``.
+class StartingModel(NamedTuple):
+    """Model that a run starts from; a resumed run has no ``checkpoint``.
 
     ``head`` are the arguments of the model's constructor that the start decides: what the head
     reads of a text, ``pooling``, where the task's reads one vector, and the layer behind that of a
@@ -71,7 +71,7 @@ def with_usual(
     return dataclasses.replace(settings, **taken), sentence
 
 
-def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
+def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
     """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
     if directory.has_state():
         config, described = model_directory.read_description(directory.path)
@@ -119,11 +119,11 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         except ValueError as error:
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
-    return Start(config, tokenization, tokenizer, checkpoint, head, embedding)
+    return StartingModel(config, tokenization, tokenizer, checkpoint, head, embedding)
 
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
-    """What the vector of a text is: as the flags say, else as the checkpoint does."""
+    """Definition of a text's vector: that of the flags, else that of the checkpoint."""
     usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
     asked = {name: getattr(settings, name) for name in ("pooling", "normalize", "max_seq_length")}
     return dataclasses.replace(
@@ -149,7 +149,7 @@ def forget_models() -> None:
     keras.config.set_dtype_policy(policy)
 
 
-def model_spec(task: Task, start: Start) -> ModelSpec:
+def model_spec(task: Task, start: StartingModel) -> ModelSpec:
     """The model that a task trains from a start, as a directory describes it."""
     known = task.model_class.argument_checks
     head = {
@@ -161,7 +161,7 @@ def model_spec(task: Task, start: Start) -> ModelSpec:
 
 
 def build_model(
-    settings: FineTuningSettings, task: Task, start: Start
+    settings: FineTuningSettings, task: Task, start: StartingModel
 ) -> tuple[BertModel, list[str]]:
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 
@@ -193,7 +193,7 @@ def build_model(
 
 
 def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoint) -> list[str]:
-    """What the head reads of a text, where that may be something else than the pooler on [CLS]."""
+    """Pooling that the head reads, for heads that need not read the pooler on [CLS]."""
     pooling = spec.arguments.get("pooling", "cls")
     pools = "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, found.pooling) == ("cls", "cls"):

@@ -1,4 +1,4 @@
-"""What fine-tuning minimises: the loss that a task's model is compiled with."""
+"""Objective of fine-tuning: the loss that a task's model is compiled with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ class TaskObjective(Objective):
         self._compares_rows = compares_rows
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """What the loss of the whole batch counts."""
+        """Weight of the whole batch, by which the loss is divided."""
         return [self._weight_of(batch["targets"])]
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -116,7 +116,7 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def _on_frozen_features(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is other with ``--feature_based``, which becomes the variants' names."""
+    """Defaults that ``--feature_based`` changes; the flag becomes the names of its variants."""
     names = wanted["feature_based"]
     variants = [name for name in FEATURE_BASED if name in names or ALL_FEATURES in names]
     defaults = {name: value for name, value in FEATURES_DEFAULTS.items() if name not in given}

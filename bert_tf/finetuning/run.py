@@ -63,16 +63,16 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
-        material = prepare(settings, directory, moved, strategy)
+        inputs = prepare(settings, directory, moved, strategy)
         if sentence:
             print(sentence)
-        material = dataclasses.replace(material, callbacks=tuple(callbacks))
+        inputs = dataclasses.replace(inputs, callbacks=tuple(callbacks))
         if settings.is_search:
-            results = run_sweep(settings, directory, material)
+            results = run_sweep(settings, directory, inputs)
         else:
-            trained = train(settings, directory, material)
-            files = write_outputs(directory, material, trained)
-            results = {**trained.results, "files": files}
+            outcome = train(settings, directory, inputs)
+            files = write_outputs(directory, inputs, outcome)
+            results = {**outcome.results, "files": files}
         results["export"] = None
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
@@ -87,7 +87,7 @@ def run(
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
-    """Whether an export is wanted that the results do not name."""
+    """True if an export is wanted that the results do not name."""
     return settings.export and not results.get("export")
 
 
@@ -114,7 +114,7 @@ def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) ->
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:
-    """How a model is served as it was trained; ``None`` where its directory says nothing."""
+    """Options to serve a model as it was trained; ``None`` if its directory has none."""
     if task is None:
         return ExportOptions()
     names = KINDS[task.kind].task_class.export_options

@@ -429,12 +429,12 @@ class FineTuningSettings:
 
     @property
     def kind(self) -> Kind:
-        """What the task is, whosever data it has."""
+        """Kind of the task, for published and own data."""
         return KINDS[TASKS[self.task]]
 
     @property
     def reads_table(self) -> bool:
-        """Whether the files are tables whose columns the flags name."""
+        """True if the files are tables whose columns the flags name."""
         return is_in_tables(self.task, self.train_file)
 
     @property
@@ -449,7 +449,7 @@ class FineTuningSettings:
 
     @property
     def is_search(self) -> bool:
-        """Whether several runs are asked for."""
+        """True if several runs are asked for."""
         return bool(self.sweep or self.restarts > 1 or self.variants)
 
     def to_dict(self) -> dict[str, Any]:
@@ -458,7 +458,7 @@ class FineTuningSettings:
 
 
 def is_in_tables(task: str, train_file: str | None) -> bool:
-    """Whether a task's files are tables whose columns the flags name."""
+    """True if a task's files are tables whose columns the flags name."""
     return task in KINDS and (
         not KINDS[task].reads_own_form or KINDS[task].is_table(train_file or "")
     )

@@ -24,8 +24,8 @@ from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
 
 from . import few_shot
-from .data import Sets, read_task
-from .model import Start, build_model, model_spec, open_start
+from .data import DataSplits, read_task
+from .model import StartingModel, build_model, model_spec, open_start
 from .resolution import table_columns
 from .settings import FineTuningSettings
 from .training import Training, describe_collapse
@@ -34,19 +34,19 @@ _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
 
 @dataclasses.dataclass(frozen=True)
-class Material:
-    """What every run of a fine-tuning shares."""
+class RunInputs:
+    """The task, its tokenised examples and the starting model, which all runs of a sweep share."""
 
     task: Task
-    start: Start
+    start: StartingModel
     examples: Examples
     strategy: tf.distribute.Strategy
     callbacks: Sequence[Any] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
-    """A training that has ended: the best weights' model, their evaluations and results."""
+class TrainingOutcome:
+    """The model with the best weights, its evaluations, and the results of the training."""
 
     inference: Inference
     evaluations: Mapping[str, Evaluation]
@@ -58,20 +58,20 @@ def check_inputs(
     directory: FineTuningDirectory,
     moved: Sequence[str],
     embedding: SentenceEmbedding | None = None,
-) -> tuple[Task, Sets]:
-    """Reads the data, and checks that they are those of the run's start.
+) -> tuple[Task, DataSplits]:
+    """Reads the data, and checks that they have not changed since the run started.
 
-    ``moved`` are the flags that name other paths than at the start.
+    ``moved`` are the flags whose paths differ from those of the first start.
     """
-    task, sets = read_task(settings, embedding)
-    fingerprints = sets.fingerprints()
-    # A run that has a state of its own, or has ended, opens it no more: it may be gone.
+    task, splits = read_task(settings, embedding)
+    fingerprints = splits.fingerprints()
+    # A resumed run has weights of its own: the checkpoint that it started from may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
     if "init_checkpoint" in moved or opens_start:
         start = open_checkpoint(settings.init_checkpoint)
         fingerprints["--init_checkpoint"] = start.fingerprint()
     directory.check_inputs(fingerprints)
-    return task, sets
+    return task, splits
 
 
 def prepare(
@@ -79,13 +79,13 @@ def prepare(
     directory: FineTuningDirectory,
     moved: Sequence[str],
     strategy: tf.distribute.Strategy,
-) -> Material:
-    """Opens the start, reads the data, and tokenises the training set; says what was found."""
+) -> RunInputs:
+    """Opens the starting model, reads the data, tokenises the training set, and prints notes."""
     start = open_start(settings, directory)
-    task, sets = check_inputs(settings, directory, moved, start.embedding)
-    for note in sets.notes:
+    task, splits = check_inputs(settings, directory, moved, start.embedding)
+    for note in splits.notes:
         print(note)
-    skipped = sets.skipped()
+    skipped = splits.skipped()
     if skipped:
         with replace_whole(directory.skipped_rows) as file:
             file.write("".join(f"{sentence}\n" for sentence in skipped).encode())
@@ -96,29 +96,29 @@ def prepare(
     unknown = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
     for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
         print(line, flush=True)
-    return Material(task, start, examples, strategy)
+    return RunInputs(task, start, examples, strategy)
 
 
 def train(
-    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
-) -> Trained:
+    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
+) -> TrainingOutcome:
     """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
-    task, start = material.task, material.start
-    describe(settings, directory, material, {})
-    with material.strategy.scope():
+    task, start = inputs.task, inputs.start
+    describe(settings, directory, inputs, {})
+    with inputs.strategy.scope():
         model, sentences = build_model(settings, task, start)
     for sentence in sentences:
         print(sentence, flush=True)
-    inference = inference_of(settings, material, model)
-    callbacks = material.callbacks
+    inference = inference_of(settings, inputs, model)
+    callbacks = inputs.callbacks
     learner = few_shot.learner_of(settings, task, inference) if settings.few_shot else None
-    training = Training(settings, task, inference, material.examples, directory, callbacks, learner)
+    training = Training(settings, task, inference, inputs.examples, directory, callbacks, learner)
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
-    describe(settings, directory, material, thresholds)
+    describe(settings, directory, inputs, thresholds)
     results = {
         "task": task.name,
         "headline": task.headline,
@@ -144,19 +144,19 @@ def train(
         "seconds": state.seconds,
         "examples_per_second": state.examples / state.seconds if state.seconds else None,
     }
-    return Trained(inference, evaluations, results)
+    return TrainingOutcome(inference, evaluations, results)
 
 
 def inference_of(
     settings: FineTuningSettings,
-    material: Material,
+    inputs: RunInputs,
     model: BertModel,
     outputs: Mapping[str, Any] | None = None,
 ) -> Inference:
-    """A model to be run as the settings say; ``outputs`` are what it gave for sets before."""
+    """A model to be run as the settings say; ``outputs`` are what it gave for splits before."""
     return Inference(
         model,
-        material.start.tokenizer,
+        inputs.start.tokenizer,
         settings.max_seq_length,
         settings.eval_batch_size,
         kept=dict(outputs or {}),
@@ -181,11 +181,11 @@ def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
 def describe(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
-    material: Material,
+    inputs: RunInputs,
     thresholds: Mapping[str, float],
 ) -> None:
-    """Writes what ``bert_tf.load`` and ``bert_tf.predict`` read beside the weights."""
-    task, start = material.task, material.start
+    """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
+    task, start = inputs.task, inputs.start
     length, columns = settings.max_seq_length, table_columns(settings)
     task_file = TaskFile(settings.kind.name, task.name, length, columns, task.options)
     model_directory.write_description(
@@ -202,21 +202,21 @@ def describe(
 
 
 def write_outputs(
-    directory: FineTuningDirectory, material: Material, trained: Trained
+    directory: FineTuningDirectory, inputs: RunInputs, outcome: TrainingOutcome
 ) -> dict[str, list[str]]:
-    """Writes, for every set, predictions and what a person wants to look at; gives the paths."""
-    task = material.task
+    """Writes predictions and a report of every set; returns the paths of the files, by set."""
+    task = inputs.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
         folder = directory.set_folder(name)
         tf.io.gfile.makedirs(folder)
         files[name] = task.write_predictions(
-            trained.inference, name, folder, trained.results["thresholds"]
+            outcome.inference, name, folder, outcome.results["thresholds"]
         )
-        if name in trained.evaluations:
-            evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
-            collapsed = trained.results["collapsed"]
+        if name in outcome.evaluations:
+            evaluation, title = outcome.evaluations[name], f"{task.name}, {name}"
+            collapsed = outcome.results["collapsed"]
             files[name] += write_report(folder, evaluation, task.labels, title, collapsed)
-        if trained.inference.kept is not None:
-            trained.inference.kept.pop(name, None)
+        if outcome.inference.kept is not None:
+            outcome.inference.kept.pop(name, None)
     return files

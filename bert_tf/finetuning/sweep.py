@@ -20,8 +20,8 @@ from .data import training_options
 from .model import forget_models
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
-    Material,
-    Trained,
+    RunInputs,
+    TrainingOutcome,
     describe,
     evaluate_all,
     inference_of,
@@ -65,11 +65,11 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
 
 
 def run_sweep(
-    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
+    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
 ) -> dict[str, Any]:
     """Makes the runs that are left, and puts the best one's files into the directory itself."""
     planned = plan_runs(settings)
-    dev_set = str(material.task.deciding_set)  # a sweep without one is refused with its flags
+    dev_set = str(inputs.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     outputs: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def run_sweep(
         if tf.io.gfile.exists(run_directory.results):
             results = read_json(run_directory.results)
         else:
-            results, found = _make_run(run, run_directory, _material_of(run, material))
+            results, found = _make_run(run, run_directory, _inputs_of(run, inputs))
         configuration = {key: getattr(run, key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
         _say(ended[-1], dev_set)
@@ -108,27 +108,27 @@ def run_sweep(
     with replace_whole(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
     run = planned[best["name"]]
-    own = _material_of(run, material)
+    own = _inputs_of(run, inputs)
     results["files"] = _put_in_place(run, directory, own, best, outputs)
     return results
 
 
-def _material_of(run: FineTuningSettings, material: Material) -> Material:
-    """A run's own material: of the layers that it reads."""
-    return dataclasses.replace(material, task=material.task.asked(training_options(run)))
+def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
+    """A run's own inputs: of the layers that it reads."""
+    return dataclasses.replace(inputs, task=inputs.task.asked(training_options(run)))
 
 
 def _make_run(
-    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
+    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
     forget_models()
     try:
-        trained = train(settings, directory, material)
-        results, outputs = trained.results, trained.inference.kept or {}
+        outcome = train(settings, directory, inputs)
+        results, outputs = outcome.results, outcome.inference.kept or {}
     except DivergedError as error:
-        results = {"task": material.task.name, "headline": material.task.headline}
+        results = {"task": inputs.task.name, "headline": inputs.task.headline}
         results |= {"scores": {}, "collapsed": str(error).split(":")[0]}
     write_json(directory.results, results)
     return results, outputs
@@ -166,7 +166,7 @@ def _delete_weights_but_of(
 def _put_in_place(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
-    material: Material,
+    inputs: RunInputs,
     best: dict[str, Any],
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
@@ -174,22 +174,22 @@ def _put_in_place(
     # An earlier process may have been stopped when the weights had moved here already. Those here
     # may also be of what was the best then: a run's own are gone only where they have moved.
     there = run_directory if checkpoints.find_latest(run_directory.checkpoints) else directory
-    with material.strategy.scope():
+    with inputs.strategy.scope():
         model, _ = load_with_report(
             there.path,
-            material.task.model_class,
+            inputs.task.model_class,
             max_seq_length=settings.max_seq_length,
-            **material.task.model_arguments,
+            **inputs.task.model_arguments,
         )
-    describe(settings, directory, material, best["thresholds"])
+    describe(settings, directory, inputs, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     if there is run_directory:
         checkpoints.delete_all(directory.checkpoints)
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     checkpoints.delete_all(run_directory.checkpoints)
-    inference = inference_of(settings, material, model, outputs)
-    trained = Trained(inference, evaluate_all(material.task, inference), best)
-    return write_outputs(directory, material, trained)
+    inference = inference_of(settings, inputs, model, outputs)
+    outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
+    return write_outputs(directory, inputs, outcome)
 
 
 def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:

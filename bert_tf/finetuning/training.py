@@ -18,7 +18,7 @@ from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
-from bert_tf.training.loop import BadStep, BadStepError, Made, TrainingLoop
+from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -38,7 +38,7 @@ _LEAST_FALL = 0.02
 
 
 class Learner(NamedTuple):
-    """What a training learns where that is not its task: a part of the model, of other examples.
+    """Learner of another objective than the task's: a part of the model, from other examples.
 
     ``fit`` is called before each evaluation, and makes the rest of the model fit that part.
     """
@@ -174,7 +174,7 @@ class Training(Trainer):
         return min(self.total_steps, (self.state.step // each + 1) * each)
 
     def has_ended(self) -> bool:
-        """Whether all steps are made, the best evaluation is too old, or a callback says so."""
+        """True if all steps are made, the best evaluation is too old, or a callback says so."""
         state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
@@ -185,16 +185,16 @@ class Training(Trainer):
     # --- What follows a step -----------------------------------------------------------------
 
     def is_epochs_end(self) -> bool:
-        """Whether the newest step was an epoch's last, or the training's."""
+        """True if the newest step was an epoch's last, or the training's."""
         step = self.state.step
         return step % self.steps_per_epoch == 0 or step >= self.total_steps
 
     def is_evaluation_due(self) -> bool:
-        """Whether the newest step is to be followed by an evaluation."""
+        """True if the newest step is to be followed by an evaluation."""
         return self.is_epochs_end() or self.callbacks.stops
 
     def is_save_due(self) -> bool:
-        """Whether the newest step is to be followed by a save."""
+        """True if the newest step is to be followed by a save."""
         minutes = (time.monotonic() - self._saved_at) / 60
         return (
             self.is_epochs_end()
@@ -204,7 +204,7 @@ class Training(Trainer):
         )
 
     def is_pause_due(self) -> bool:
-        """Whether the newest step is followed by either."""
+        """True if the newest step is followed by either."""
         return self.is_evaluation_due() or self.is_save_due()
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
@@ -287,22 +287,22 @@ class Training(Trainer):
         if not self.has_ended():
             print(f"Continuing from the state saved at step {restored.step:,}.", flush=True)
 
-    def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
-        """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
-        state, steps = self.state, len(made.losses)
-        losses = [loss * self._unit for loss in made.losses]
+    def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
+        """Shows the results of some steps, and writes them for TensorBoard."""
+        state, steps = self.state, len(results.losses)
+        losses = [loss * self._unit for loss in results.losses]
         for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
-        figures = {"gradient_norm": made.gradient_norm, "learning_rate": made.learning_rate}
+        figures = {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
         figures["loss"] = sum(losses) / len(losses)
         shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
         examples = sum(map(self._examples_of, range(state.step + 1, state.step + steps + 1)))
         state.step += steps
         if seconds is not None:  # the first step of a process is mostly tracing
-            figures |= made.speed(
+            figures |= results.speed(
                 seconds=seconds,
-                tokens=int(made.sums[1]),
+                tokens=int(results.sums[1]),
                 examples=examples,
                 devices=self.loop.strategy.num_replicas_in_sync,
             )
@@ -315,7 +315,7 @@ class Training(Trainer):
         self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
 
     def _examples_of(self, step: int) -> int:
-        """How many examples a step had, counted from 1."""
+        """Number of examples of a step; steps count from 1."""
         size, total = self.settings.train_batch_size, len(self.examples)
         place = (step - 1) % self.steps_per_epoch
         return min(size, total - place * size)
@@ -326,7 +326,7 @@ class Training(Trainer):
 
 @dataclasses.dataclass
 class TrainingState:
-    """What is saved with a training's variables, as JSON.
+    """State of a training that is saved as JSON beside its variables.
 
     ``evaluations`` are those of the set that decides; ``best_step`` is the step of the best one, or
     the newest epoch's end. ``seconds`` were spent on ``examples``: those of all steps but each
@@ -380,7 +380,7 @@ class LossCurve:
         return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
 
     def is_flat(self) -> bool:
-        """Whether, after 50 steps or more, the last tenth's mean is not 2% below the first's."""
+        """True if, after 50 steps or more, the last tenth's mean is not 2% below the first's."""
         means = self._means()
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
             return False

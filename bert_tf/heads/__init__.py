@@ -1,4 +1,4 @@
-"""What a model's outputs say, in-graph: evaluation, predictions and exports share these functions.
+"""Decoding of a model's outputs, in-graph, shared by evaluation, predictions and exports.
 
 ``classes`` is for one class, several, or a choice; ``entities`` for tags. What the logits of spans
 say is ``bert_tf.pipelines.answers``, and a regressor's output is the number itself.

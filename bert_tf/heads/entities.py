@@ -40,7 +40,7 @@ class Entities(NamedTuple):
 
 
 def read_labels(names: Sequence[str]) -> Labels:
-    """What labels mean, of all of a model."""
+    """Meaning of a model's labels as tags."""
     matches = [_ANY_SCHEMES_TAG.fullmatch(name) for name in names]
     if not all(match or name == OUTSIDE for match, name in zip(matches, names, strict=True)):
         matches = [_ENTITY_TAG.fullmatch(name) for name in names]

@@ -1,4 +1,4 @@
-"""What every format's reader gives and every format's writer takes: ``Checkpoint``.
+"""``Checkpoint``, which every format's reader returns and every format's writer takes.
 
 A reader opens a path no further than names, shapes and configuration; the tensors are read one by
 one when they are wanted, so that a conversion never holds a model. Tensors go by the library's own
@@ -62,13 +62,13 @@ class StoredTensor:
 
     @property
     def name(self) -> str:
-        """What the source calls it, where that is one name."""
+        """Name of the tensor in the source, if it has one name."""
         return self.names[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-    """What a source says about its tokenizer: the pieces by id, and whether it is uncased."""
+    """Tokenizer of a source: the pieces by id, and whether it is uncased."""
 
     vocabulary: tuple[str, ...]
     do_lower_case: bool
@@ -88,17 +88,17 @@ class ModelSpec:
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the model's encoder has a pooler."""
+        """True if the model's encoder has a pooler."""
         return self.model_class.has_pooler(self.arguments)
 
     @property
     def known_elsewhere(self) -> bool:
-        """Whether other libraries' formats have a place for the model."""
+        """True if other libraries' formats have a place for the model."""
         pools = self.arguments.get("pooling", "cls") != "cls"
         return self.model_class.known_elsewhere and not pools
 
     def pools_last_token(self, config: BertConfig) -> bool:
-        """Whether a pooler reads the last token, where other libraries' reads the first."""
+        """True if a pooler reads the last token, where other libraries' reads the first."""
         return config.summary_token == "last" and self.has_pooler
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
@@ -128,7 +128,7 @@ def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> Mode
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a path holds.
+    """Contents of a path.
 
     Attributes:
         path: the directory or file that was opened.
@@ -167,7 +167,7 @@ class Checkpoint:
 
     @property
     def pooling(self) -> str:
-        """What the head of a new task reads: as this model's head, or as its texts' vectors."""
+        """Pooling for the head of a new task, from this model's head or its sentence embedding."""
         found, embedding = self.model.arguments.get("pooling", "cls"), self.sentence_embedding
         if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
             found = embedding.pooling
@@ -192,7 +192,7 @@ DESCRIPTION_KEYS = {
 
 
 class Description(NamedTuple):
-    """What the JSON of a model says; ``do_lower_case`` is ``None`` where there is no tokenizer."""
+    """Description in a model's JSON; ``do_lower_case`` is ``None`` without a tokenizer."""
 
     model: ModelSpec
     labels: tuple[str, ...] = ()

@@ -95,7 +95,7 @@ _SAY_WHAT = ("bert_tf", "huggingface")
 
 
 class Conversion(NamedTuple):
-    """What a conversion did.
+    """Result of a conversion.
 
     Attributes:
         checkpoint: what was read.

@@ -25,7 +25,7 @@ _BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is an export, or a directory of versions of one."""
+    """True if a path is an export, or a directory of versions of one."""
     return _version(path) is not None
 
 

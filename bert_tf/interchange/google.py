@@ -80,7 +80,7 @@ def spell(name: str) -> Spelling:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
+    """True if a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
     bundle = bundles.find(path)
     return bundle is not None and _WORD_EMBEDDINGS in bundle.shapes
 
@@ -137,7 +137,7 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
 
 
 def _casing(folder: str) -> bool | None:
-    """What a released model's directory is called says its casing, as in Google's scripts."""
+    """Casing by the name of a released model's directory, as in Google's scripts."""
     name = os.path.basename(os.path.abspath(folder)).lower()
     if "uncased" in name or re.match(r"(chinese|multilingual)_l-12", name):
         return True

@@ -32,7 +32,7 @@ _FOLDERS = ("", "[0-9]_*/")  # the top of a model, and sentence-transformers' mo
 
 
 def is_name(path: str) -> bool:
-    """Whether a path is the name of a model on the hub."""
+    """True if a path is the name of a model on the hub."""
     return path.startswith(HUB_SCHEME)
 
 
@@ -120,7 +120,7 @@ def _weights(path: str) -> str | None:
 
 
 def _is_whole(path: str, allow_pickle: bool) -> bool:
-    """Whether a snapshot has config, weights that may be read, and a vocabulary beside them.
+    """True if a snapshot has config, weights that may be read, and a vocabulary beside them.
 
     Other programs put into it what they read themselves, such as the tokenizer alone.
     """
@@ -131,7 +131,7 @@ def _is_whole(path: str, allow_pickle: bool) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """What a person needs of an error of huggingface_hub, which may be a page long."""
+    """Reason for an error of huggingface_hub in a few words; its own may be a page long."""
     kind = type(error).__name__
     if kind in ("RepositoryNotFoundError", "GatedRepoError"):
         return "there is no such model, or access to it is restricted: hf auth login"

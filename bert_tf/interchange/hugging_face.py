@@ -74,7 +74,7 @@ def model_spec(
 def _classifier(
     values: Mapping[str, Any], classes: int, pooler: bool, source: str
 ) -> tuple[type[BertModel], tuple[str, ...]]:
-    """Whose ``classifier`` it is: of sequences, tokens or choices."""
+    """Class of model that ``classifier`` belongs to (sequences, tokens, choices), and notes."""
     notes: tuple[str, ...] = ()
     named = values.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
@@ -220,7 +220,7 @@ _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQues
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a directory looks like Hugging Face's."""
+    """True if a directory looks like Hugging Face's."""
     return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
 
 

@@ -29,12 +29,12 @@ _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is HDF5 of Keras 2."""
+    """True if a path is HDF5 of Keras 2."""
     return _is_hdf5(path) and not is_keras_3(path)
 
 
 def is_keras_3(path: str) -> bool:
-    """Whether a file is HDF5 with the variables of a layer by their numbers, without names."""
+    """True if a file is HDF5 with the variables of a layer by their numbers, without names."""
     if not _is_hdf5(path):
         return False
     names = hdf5_files.open_file(path)

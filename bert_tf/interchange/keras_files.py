@@ -42,7 +42,7 @@ _UNREADABLE = (
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is a ``.keras`` file."""
+    """True if a path is a ``.keras`` file."""
     return path.endswith(marks.KERAS) and os.path.isfile(path)
 
 

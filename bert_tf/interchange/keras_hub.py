@@ -82,7 +82,7 @@ _CLASSIFIER_MODULES = {"dense": "classifier"}
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is a directory with a preset of KerasHub, of BERT or of another model."""
+    """True if a path is a directory with a preset of KerasHub, of BERT or of another model."""
     file = os.path.join(path, CONFIG)
     if not tf.io.gfile.exists(file):
         return False

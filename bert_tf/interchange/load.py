@@ -24,7 +24,7 @@ _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 class LoadReport(NamedTuple):
-    """What became of a checkpoint's tensors.
+    """Report of the tensors that were read from a checkpoint.
 
     Attributes:
         format: the checkpoint's format.
@@ -41,7 +41,7 @@ class LoadReport(NamedTuple):
     notes: tuple[str, ...]
 
     def sentences(self, path: str) -> list[str]:
-        """What a person should know before using the model; [] where all went one to one."""
+        """Notes to read before using the model; [] if every tensor has its variable."""
         lines = [*self.notes]
         if self.new:
             lines.append(f"Not in {path}, and new (train before use): {listed(self.new, _SHOWN)}.")

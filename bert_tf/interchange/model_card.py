@@ -93,7 +93,7 @@ def _yaml(value: Any) -> str:
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the header says of any model that is in a directory of this library."""
+    """Header lines of every model in a directory of this library."""
     spec = checkpoint.model
     task = spec.model_class.hub_task_of(checkpoint.config, spec.arguments)
     return {
@@ -133,7 +133,7 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def use(checkpoint: Checkpoint) -> str:
-    """How the model is loaded, in both forms of its directory where there are two."""
+    """Section of the card that loads the model, in each form of its directory."""
     spec, config = checkpoint.model, checkpoint.config
     parts = [code('import bert_tf\n\nmodel = bert_tf.load("path/of/this/directory")', "python")]
     if spec.known_elsewhere and not spec.pools_last_token(config):

@@ -47,7 +47,7 @@ _ENCODER = "bert_encoder"
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is a directory of this library."""
+    """True if a path is a directory of this library."""
     return tf.io.gfile.exists(os.path.join(path, DESCRIPTION)) and tf.io.gfile.exists(
         os.path.join(path, CONFIG)
     )
@@ -166,5 +166,5 @@ def write_all_but_weights(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _default_name(model: ModelSpec) -> str:
-    """What Keras calls a model that nobody named."""
+    """Name that Keras gives to a model without a name."""
     return str(inspect.signature(model.model_class.__init__).parameters["name"].default)

@@ -160,7 +160,7 @@ def _name(variable: str) -> str | None:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is an object checkpoint's prefix, or a directory with one."""
+    """True if a path is an object checkpoint's prefix, or a directory with one."""
     bundle = bundles.find(path)
     return bundle is not None and GRAPH_KEY in bundle.shapes
 
@@ -232,7 +232,7 @@ _SIZES = {
 def _config(
     stored: Mapping[str, StoredTensor], fields: Mapping[str, Any], source: str
 ) -> BertConfig:
-    """What the file beside the checkpoint says; sizes that it does not say are the tensors'."""
+    """Config of the file beside the checkpoint; sizes that it lacks are the tensors'."""
     values: dict[str, Any] = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
     for field, (name, axis) in _SIZES.items():
         if field in fields:

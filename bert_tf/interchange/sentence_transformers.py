@@ -55,7 +55,7 @@ _SPELLED = {"lasttoken": "last"}  # in the newer form
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is a directory of sentence-transformers."""
+    """True if a path is a directory of sentence-transformers."""
     return tf.io.gfile.exists(os.path.join(path, MODULES))
 
 
@@ -100,7 +100,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
 
 
 class _NotComputedError(Exception):
-    """What the directory's vectors need and this library does not compute."""
+    """A module of the directory that this library does not compute."""
 
 
 def _read_modules(source: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What files of tensors share: where they are, and checkpoints of several files."""
+"""Local copies of files of tensors, and checkpoints of several files."""
 
 import os
 import tempfile
@@ -79,5 +79,5 @@ def _weight_map(index_path: str) -> dict[str, str]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a file name says the same everywhere and stays in its folder."""
+    """True if a file name says the same everywhere and stays in its folder."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\:")

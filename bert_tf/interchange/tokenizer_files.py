@@ -1,4 +1,4 @@
-"""What other libraries' files say about the tokenizer, and the same files written."""
+"""Tokenizer files of other libraries, read and written."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def read_tokenization(
 
 
 def is_lower_cased(pieces: Sequence[str]) -> bool:
-    """Whether no piece but the special ones has a capital letter, as in an uncased vocabulary.
+    """True if no piece but the special ones has a capital letter, as in an uncased vocabulary.
 
     >>> is_lower_cased(["[PAD]", "[unused1]", "hello", "##s"]), is_lower_cased(["[PAD]", "Hello"])
     (True, False)

@@ -92,7 +92,7 @@ def _load(path: str) -> dict[Any, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """What was wrong, in torch's words but without its advice."""
+    """Error in torch's words, without its advice."""
     # What an unpickling failed with, torch wraps in a page on how to be less careful.
     cause = error.__context__ or error
     words = re.split(r"\.\s|\.$|\n", str(cause).strip())[0]

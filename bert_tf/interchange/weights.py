@@ -40,7 +40,7 @@ _LAYER = re.compile(r"layer_(\d+)/")
 
 
 class Spelling(NamedTuple):
-    """How another library stores a weight: its name, and whether a matrix is (outputs, inputs)."""
+    """Name of a weight in another library, and whether its matrix is (outputs, inputs)."""
 
     name: str
     transposed: bool
@@ -81,7 +81,7 @@ def _transpose(tensor: StoredTensor) -> StoredTensor:
 
 
 def leaves(module: str) -> tuple[str, ...]:
-    """What follows a module's name in those of its weights, in the order of Keras' variables."""
+    """Suffixes of the names of a module's weights, in the order of Keras' variables."""
     if module.endswith("layer_norm"):
         return "/gamma", "/beta"
     return ("",) if module.endswith(("_embeddings", "/output_bias")) else ("/kernel", "/bias")
@@ -131,7 +131,7 @@ def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertM
 
 
 def is_in_encoder(name: str) -> bool:
-    """Whether a weight, or a variable, belongs to the encoder, its pooler included."""
+    """True if a weight, or a variable, belongs to the encoder, its pooler included."""
     return name.startswith(("embeddings/", "layer_", "pooler/"))
 
 

@@ -91,7 +91,7 @@ def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What a temperature does to a set's probabilities; ``count`` is N."""
+    """Effect of a temperature on the probabilities of a set; ``count`` is N."""
 
     temperature: float
     count: int

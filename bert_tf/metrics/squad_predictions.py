@@ -26,7 +26,7 @@ CERTAINLY_NULL = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class SquadPredictions:
-    """What a model answers, by question id."""
+    """Answers of a model, by question id."""
 
     # The best text, also where "no answer" is likelier; "" where no span can be an answer.
     texts: Mapping[str, str]

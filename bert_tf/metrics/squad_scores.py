@@ -78,7 +78,7 @@ class SquadScores:
 
 
 def normalize_answer(text: str) -> str:
-    """What answers are compared by: lower-cased, without ASCII punctuation, articles, extra space.
+    """Normalises an answer: lower-cased, without ASCII punctuation, articles, extra space.
 
     Punctuation goes before the articles, so that "the-end" is one word, and "(the)" an article.
     """

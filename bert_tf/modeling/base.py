@@ -1,4 +1,4 @@
-"""What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
+"""Base of layers and models: a ``BertConfig``, checks of inputs, serialisation."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -72,27 +72,27 @@ _MOST_UNITS = 10**7
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a value is true or false."""
+    """True if a value is true or false."""
     return isinstance(value, bool)
 
 
 def is_flag_or_none(value: Any) -> bool:
-    """Whether a value is true, false or left to the default."""
+    """True if a value is true, false or left to the default."""
     return value is None or isinstance(value, bool)
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value can be a number of classes or units."""
+    """True if a value can be a number of classes or units."""
     return type(value) is int and 0 < value <= _MOST_UNITS
 
 
 def is_count_or_none(value: Any) -> bool:
-    """Whether a value can be a number of units, or that there are none."""
+    """True if a value can be a number of units, or that there are none."""
     return value is None or is_count(value)
 
 
 def is_rate_or_none(value: Any) -> bool:
-    """Whether a value can be a dropout rate, or is left to the default."""
+    """True if a value can be a dropout rate, or is left to the default."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value is None or (is_number and 0 <= value < 1)
 
@@ -157,7 +157,7 @@ class BertModel(keras.Model):
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """Whether the encoder has a pooler when the constructor gets these arguments."""
+        """True if the encoder has a pooler when the constructor gets these arguments."""
         given = arguments.get("pooler")
         return cls.pooler_by_default if given is None else bool(given)
 
@@ -173,7 +173,7 @@ class BertModel(keras.Model):
 
     @classmethod
     def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
-        """What model hubs call the task of such a model; "": nothing."""
+        """Name of the task on model hubs; "" if it has none."""
         return cls.hub_task
 
     @classmethod
@@ -222,7 +222,7 @@ class BertModel(keras.Model):
 
     @property
     def jit_compile(self) -> bool:
-        """Whether XLA compiles ``fit``; an error where the encoder trains without padding."""
+        """True if XLA compiles ``fit``; an error where the encoder trains without padding."""
         compiles: bool = super().jit_compile
         return compiles
 

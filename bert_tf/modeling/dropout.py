@@ -67,12 +67,12 @@ class Dropout(keras.layers.Layer):
 
     @property
     def dropped(self) -> int:
-        """How many of the levels drop an element."""
+        """Number of the levels that drop an element."""
         return min(round(self.rate * LEVELS), LEVELS - 1)
 
     @property
     def scale(self) -> float:
-        """What the elements that are kept are multiplied by."""
+        """Factor of the elements that are kept."""
         return LEVELS / (LEVELS - self.dropped)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -143,7 +143,7 @@ def _outputs(
     attentions: bool = False,
     **switches: bool | None,
 ) -> dict[str, Any]:
-    """What the encoder gives, of what enters its first block."""
+    """Outputs of the encoder, from the input of its first block."""
     hidden, states, weights = embedded, [], []
     for block in blocks:
         if attentions:
@@ -321,7 +321,7 @@ class BertEncoder(BertModel):
 
     @property
     def trains_without_padding(self) -> bool:
-        """Whether padding is left out in training; see the class."""
+        """True if padding is left out in training; see the class."""
         return all(block.trains_without_padding for block in self.blocks)
 
     @trains_without_padding.setter
@@ -332,7 +332,7 @@ class BertEncoder(BertModel):
 
     @property
     def training_attention(self) -> Attend | None:
-        """How attention is computed in training; see the class."""
+        """Way of computing attention in training; see the class."""
         return self.blocks[0].attention.attend
 
     @training_attention.setter
@@ -348,7 +348,7 @@ class BertEncoder(BertModel):
 
     @property
     def infers_without_padding(self) -> bool:
-        """Whether padding is left out at inference; see the class."""
+        """True if padding is left out at inference; see the class."""
         return all(block.infers_without_padding for block in self.blocks)
 
     @infers_without_padding.setter
@@ -358,7 +358,7 @@ class BertEncoder(BertModel):
 
     @property
     def recomputes_blocks(self) -> bool:
-        """Whether training computes the blocks again for the backward pass; see the class."""
+        """True if training computes the blocks again for the backward pass; see the class."""
         return all(block.recomputes for block in self.blocks)
 
     @recomputes_blocks.setter

@@ -70,7 +70,7 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
 
 
 def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
-    """What a variant reads of an encoder that does not learn, the lowest block first."""
+    """States of a frozen encoder that a variant reads, the lowest block first."""
     return [ops.stop_gradient(s) for s in read_states(variant, encoder(inputs, training=False))]
 
 
@@ -152,13 +152,13 @@ class LayerMixture(keras.layers.Layer):
 
 
 class FrozenEncoder:
-    """What makes a layer, or a model, keep its encoder frozen when all is made trainable."""
+    """Mixin that keeps an encoder frozen when all layers are made trainable."""
 
     encoder: Any = None
 
     @property
     def trainable(self) -> bool:
-        """Whether what learns does; the encoder never does."""
+        """True if the layers on the encoder are trained; the encoder never is."""
         return bool(keras.layers.Layer.trainable.fget(self))
 
     @trainable.setter

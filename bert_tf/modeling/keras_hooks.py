@@ -55,7 +55,7 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
 
 
 def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    """Whether a variable is not among those that ``exclude_from_weight_decay`` was given."""
+    """True if a variable is not among those that ``exclude_from_weight_decay`` was given."""
     if not callable(getattr(optimizer, "_use_weight_decay", None)):
         raise unexpected("has no optimizer._use_weight_decay")
     decayed: bool = optimizer._use_weight_decay(variable)

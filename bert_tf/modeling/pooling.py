@@ -51,7 +51,7 @@ def most_tokens(embedding: "SentenceEmbedding | None", positions: int) -> int:
 
 
 class Pooling(keras.layers.Layer):
-    """What a head reads where that is no pooler's output: the mean or maximum over a text's tokens.
+    """Pooling for a head without a pooler: the mean or maximum over a text's tokens.
 
     It computes in float32 at least: a sum of hundreds of states loses digits in less.
     """
@@ -74,7 +74,7 @@ class Pooling(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceEmbedding:
-    """How a model of sentence embeddings makes a text's vector of its tokens' states.
+    """Steps from the states of a text's tokens to its vector, in a model of sentence embeddings.
 
     ``bert_tf.load`` reads it, and gives it as a model's ``sentence_embedding``; ``model.embed``
     does all of it but the prefixes.

@@ -272,7 +272,7 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
-        """What the masked-LM head does; nothing without it."""
+        """Name on model hubs of the task of the masked-LM head; "" without the head."""
         if not arguments.get("mlm", True):
             return ""
         return "text-generation" if config.is_decoder else cls.hub_task

@@ -134,7 +134,7 @@ class TaskModel(BertModel):
 
     @property
     def reader(self) -> Any:
-        """What the head reads a text by: a layer of the encoder's last states and the mask."""
+        """Pooling layer of the head, called on the encoder's last states and the mask."""
         return self._reader or self.encoder.pooler
 
     @staticmethod
@@ -159,7 +159,7 @@ class TaskModel(BertModel):
 
 
 def takes_probabilities(loss: Any) -> bool:
-    """Whether a loss, or one of several, is a cross-entropy that is not told of logits."""
+    """True if a loss, or one of several, is a cross-entropy that is not told of logits."""
     if isinstance(loss, Mapping | list | tuple):
         return any(map(takes_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
     found = keras.losses.get(loss) if isinstance(loss, str) else loss
@@ -171,7 +171,7 @@ def takes_probabilities(loss: Any) -> bool:
 
 
 def is_pooling(value: Any) -> bool:
-    """Whether a value says what a head reads."""
+    """True if a value says what a head reads."""
     return value in HEAD_POOLINGS
 
 

@@ -80,7 +80,7 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
 
 
 class TokenRows:
-    """How the tokens of a batch become rows of a matrix: all B * S of them, or the real ones alone.
+    """Rows of a matrix that hold a batch's tokens: all B * S of them, or the real ones alone.
 
     Everything in a Transformer but attention acts on each token by itself, so the rows of padding
     can be left out. XLA needs to know the number of rows before the batch is there: a step that it
@@ -312,7 +312,7 @@ class TransformerBlock(BertLayer):
         return self._transform(hidden, real_tokens, training)
 
     def _recomputed(self, hidden: Any, real_tokens: Any) -> Any:
-        """What ``call`` gives in training; the backward pass computes all but the inputs again."""
+        """Output of ``call`` in training; the backward pass computes all but the inputs again."""
         if keras.backend.backend() != "tensorflow":
             # The scope below would hide values that JAX has for the variables.
             raise ValueError(

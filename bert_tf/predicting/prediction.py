@@ -24,7 +24,7 @@ _SHOWN_ROWS = 5
 
 
 class Predicted(NamedTuple):
-    """How many examples were predicted, and a sentence for each bad row, which has none."""
+    """Number of predicted examples, and a sentence for each bad row."""
 
     num_examples: int
     skipped: list[str]
@@ -110,7 +110,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
 
 @contextlib.contextmanager
 def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
-    """What ``--input`` names; standard input is read to its end first, as it is read twice."""
+    """Table that ``--input`` names; standard input is copied first, as a table is read twice."""
     suffix = settings.input_format and f".{settings.input_format}"
     how = settings.encoding, check_delimiter(settings.delimiter), suffix
     if settings.input != STANDARD_INPUT:

@@ -183,11 +183,11 @@ class Predictor:
 
     @property
     def kind(self) -> Kind:
-        """What its task is."""
+        """Kind of its task."""
         return KINDS[self.task.kind]
 
     def is_unfinished(self) -> bool:
-        """Whether it is what a run has kept that has not ended."""
+        """True if it is what a run has kept that has not ended."""
         return self._model is None and is_unfinished(self.path)
 
     def check_words(self, suffix: str, inputs: Inputs, where: str) -> None:
@@ -224,7 +224,7 @@ class Predictor:
         return found or None
 
     def _is_label(self, text: str) -> bool:
-        """Whether a text is a label, as tables to train on have it."""
+        """True if a text is a label, as tables to train on have it."""
         if not self.labels:
             return is_number(text)
         separator = self.task.columns.get("separator")
@@ -280,7 +280,7 @@ class Predictor:
 
 
 def _is_example(data: Any) -> bool:
-    """Whether data are one example, and no collection of them."""
+    """True if data are one example, and no collection of them."""
     of_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
     return of_text or isinstance(data, str)
 

@@ -34,7 +34,7 @@ _HELD_OUT = "held_out"
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """What a run trains and evaluates on.
+    """Data that a run trains and evaluates on.
 
     TFRecords are ``records`` and ``eval_records``; ``train`` is None then. Where nothing is
     evaluated, ``held_out`` and ``eval_records`` are None. ``fingerprints`` hold by flag what
@@ -49,17 +49,17 @@ class PretrainingData:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether what is evaluated on is not trained on."""
+        """True if what is evaluated on is not trained on."""
         return self.evaluated is not None and self.evaluated is not self.records
 
     @property
     def evaluated(self) -> sources.Corpus | Records | None:
-        """What is evaluated on, if anything is."""
+        """Held-out text or records to evaluate on, if there are any."""
         return self.held_out or self.eval_records
 
     @property
     def evaluates_next_sentence(self) -> bool:
-        """Whether random next segments can be drawn: one document has no other to draw from."""
+        """True if random next segments can be drawn: one document has no other to draw from."""
         return self.held_out is None or self.held_out.num_documents > 1
 
 
@@ -125,7 +125,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
 
 
 def _open_corpora(settings: PretrainingSettings, run: RunDirectory) -> dict[str, sources.Corpus]:
-    """What each flag reads that names text to train on; the sample corpus where none does."""
+    """Corpora to train on by the flags that name them; the sample corpus without such flags."""
     cache, parts = _cache(settings, run), {}
     if settings.input:
         parts["--input"] = _open_text(settings.input, settings.input_format, cache, "corpus")
@@ -326,7 +326,7 @@ class HeldOut:
         max_steps: int,
         max_seq_length: int,
     ) -> dict[str, float]:
-        """What ``evaluate`` returns for batches, ``max_steps`` at most; empty without any.
+        """Result of ``evaluate`` on batches, ``max_steps`` at most; empty without batches.
 
         The figures of the next sentence are 0 where random next segments cannot be drawn.
         """

@@ -1,4 +1,4 @@
-"""What a pre-training starts from and trains: checkpoint, config, model and loop."""
+"""Model of a pre-training: checkpoint, config, model and loop."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ def fit_vocabulary(
 
 
 def sized_config(settings: PretrainingSettings, start: Checkpoint | None) -> BertConfig:
-    """What ``read_config`` gives, for the vocabulary that ``--vocab_file`` names, if any."""
+    """Result of ``read_config`` for the vocabulary that ``--vocab_file`` names, if any."""
     config = read_config(settings, start)
     if not settings.vocab_file:
         return config

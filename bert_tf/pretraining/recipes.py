@@ -64,7 +64,7 @@ _SET_TOO: Mapping[str, Collection[str]] = {
 
 
 def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
-    """What a recipe sets beside the flags that are ``given``."""
+    """Flags that a recipe sets, besides those that are ``given``."""
     others = {*given}.union(*(_SET_TOO.get(flag, ()) for flag in given))
     return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
 

@@ -1,4 +1,4 @@
-"""What comes of a pre-training: its export, its measures, masks that it fills, what comes next."""
+"""Results of a pre-training: its export, its measures, filled masks, next commands."""
 
 import re
 from collections.abc import Sequence

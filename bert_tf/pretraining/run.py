@@ -19,7 +19,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.callbacks import Callbacks, check_callbacks
-from bert_tf.training.loop import BadStepError, Made
+from bert_tf.training.loop import BadStepError, StepResults
 from bert_tf.training.pretraining import PretrainingLoop, training_result
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
@@ -309,7 +309,7 @@ class _PretrainingRun(Trainer):
         )
 
     def _make_callbacks(self, callbacks: Sequence[Any]) -> Callbacks:
-        """What calls the callbacks: an epoch is what is trained from checkpoint to checkpoint."""
+        """Caller of the callbacks; an epoch lasts from checkpoint to checkpoint."""
         every = self.settings.save_checkpoints_steps
         if callbacks:
             with self.devices.strategy.scope():
@@ -346,7 +346,7 @@ class _PretrainingRun(Trainer):
         return self.saving.next_due()
 
     def is_pause_due(self) -> bool:
-        """Whether it is time for a checkpoint."""
+        """True if it is time for a checkpoint."""
         return self.saving.is_due(self.phase)
 
     def note_end(self) -> None:
@@ -362,11 +362,11 @@ class _PretrainingRun(Trainer):
             said = f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
         return BadStepError(error.bad, said)
 
-    def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
-        """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
-        self.saving.position = self.saving.position.behind(made.cursors)
-        steps = len(made.losses)
-        result = training_result(made)
+    def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
+        """Shows the results of some steps, and writes them for TensorBoard."""
+        self.saving.position = self.saving.position.behind(results.cursors)
+        steps = len(results.losses)
+        result = training_result(results)
         figures = result._asdict()
         del figures["cursors"], figures["waited"], figures["predictions"]
         step, tokens = figures.pop("step"), figures.pop("tokens")
@@ -376,7 +376,7 @@ class _PretrainingRun(Trainer):
         if self.settings.nsp:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if seconds is not None:
-            speed = made.speed(
+            speed = results.speed(
                 seconds=seconds,
                 tokens=tokens,
                 examples=steps * self.phase.rows(self.settings),
@@ -395,7 +395,7 @@ class _PretrainingRun(Trainer):
         if not self.saving.save():
             return
         self.summaries.flush()
-        # Who asked to stop is not kept waiting.
+        # Skip the evaluation when the user interrupted.
         if not stops:
             figures = self._judge(self.phases[self.saving.position.phase])
             every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
@@ -413,7 +413,7 @@ class _PretrainingRun(Trainer):
         return figures
 
     def _done(self, restored: bool) -> tuple[bool, bool]:
-        """Whether the step has its evaluation, if one is due; whether a callback ended there.
+        """True if the step has its evaluation, if one is due; whether a callback ended there.
 
         The process before may have been killed or stopped between a checkpoint and its evaluation.
         """

@@ -1,4 +1,4 @@
-"""What a run keeps of itself while it trains: its newest checkpoints, and its best weights."""
+"""Saving during a training: the newest checkpoints, and the best weights."""
 
 import dataclasses
 import math
@@ -44,7 +44,7 @@ class Position:
         return Position(self.phase, [*before, now])
 
     def to_json(self) -> dict[str, Any]:
-        """What ``from_json`` reads."""
+        """JSON form, which ``from_json`` reads."""
         return {"phase": self.phase, "start": self.reached}
 
     @classmethod
@@ -87,7 +87,7 @@ class Saving:
         return ((self._loop.step + behind) // every + 1) * every
 
     def is_due(self, phase: Phase) -> bool:
-        """Whether it is time for a checkpoint."""
+        """True if it is time for a checkpoint."""
         return (
             self._loop.step % self._settings.save_checkpoints_steps == 0
             or self._loop.step == phase.last_step

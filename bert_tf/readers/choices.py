@@ -46,7 +46,7 @@ def read_swag(
 
 
 def swag_has_labels(path: str) -> bool:
-    """Whether a file of SWAG's has labels, as all but the test file."""
+    """True if a file of SWAG's has labels, as all but the test file."""
     return "label" in next(read_rows(TableFile(str(path), suffix=".csv")), {})
 
 

@@ -98,7 +98,7 @@ def read_conll(
 
 
 def is_word(text: str) -> bool:
-    r"""Whether ``read_conll`` reads a text in a column as one word, unchanged.
+    r"""True if ``read_conll`` reads a text in a column as one word, unchanged.
 
     >>> is_word("1\u00a0000"), is_word("New York"), is_word("-DOCSTART-")
     (True, False, False)
@@ -149,7 +149,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
 
 
 def _counts(column: Sequence[str]) -> bool:
-    """Whether a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
+    """True if a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
     numbers = [int(text) for text in column if text.isdecimal()]
     are_numbers = bool(numbers) and all(text[0].isdecimal() for text in column)
     return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]

@@ -36,7 +36,7 @@ class Entity(NamedTuple):
 
 
 def is_tag(tag: str) -> bool:
-    """Whether a tag is one of entities, of whatever scheme.
+    """True if a tag is one of entities, of whatever scheme.
 
     >>> is_tag("O"), is_tag("S-PER"), is_tag("B_PER")
     (True, True, False)

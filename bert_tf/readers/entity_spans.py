@@ -40,7 +40,7 @@ def word_places(text: str) -> tuple[Place, ...]:
 
 @functools.cache
 def _kind(character: str) -> str:
-    """What the tokenizer takes a character for."""
+    """Kind of a character in the tokenizer's rules."""
     table, code = code_points(), ord(character)
     if table.dropped[code]:
         return "dropped"
@@ -123,7 +123,7 @@ def by_utf16(text: str, start: int, end: int) -> Place:
 
 
 def _likely_cause(text: str, start: int, end: int, places: Sequence[Place], own: Any) -> str:
-    """What moved a span from its place, if that is known, and what to do."""
+    """Known cause of a misplaced span, with its remedy, or ""."""
     here, words = text[start:end], dict(places)
     first, last = by_utf16(text, start, end)
     meant, are_words = text[first:last], first in words and last in words.values()

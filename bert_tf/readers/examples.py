@@ -1,4 +1,4 @@
-"""What the readers of task files return: examples of a few kinds, and the rows left out.
+"""Examples of a few kinds, which the readers of task files return, and the rows left out.
 
 A field of a .tsv or .csv file is a string; one of a JSON line is any JSON value. Here it is
 checked, and made the text, the number or the name that it stands for.
@@ -142,7 +142,7 @@ class BadRow(NamedTuple):
 
 
 class BadRows:
-    """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
+    """Handling of a file's bad rows: the first is an error, or all are skipped and listed.
 
     ``skip`` is ``None`` where who reads the file has no flag to skip them.
 
@@ -171,7 +171,7 @@ class BadRows:
 
     @staticmethod
     def of(path: str, skip: "bool | BadRows") -> "BadRows":
-        """What a reader was given in place of ``skip``, or a new one."""
+        """Returns the ``BadRows`` that a reader was given as ``skip``, or a new one."""
         return skip if isinstance(skip, BadRows) else BadRows(path, skip)
 
     def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:

@@ -66,7 +66,7 @@ def read_glue(
 
 
 def has_glue_file(task: str, data_dir: str, split: str) -> bool:
-    """Whether a folder has the file of a split; arguments and errors as for ``read_glue``."""
+    """True if a folder has the file of a split; arguments and errors as for ``read_glue``."""
     found = glue_task(task, split)
     return _look_for(found, str(data_dir), split) is not None
 

@@ -137,5 +137,5 @@ def glue_task(name: str, split: str | None = None) -> GlueTask:
 
 
 def is_labelled(split: str) -> bool:
-    """Whether a split's published file has labels."""
+    """True if a split's published file has labels."""
     return not split.startswith("test")

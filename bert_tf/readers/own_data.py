@@ -313,7 +313,7 @@ def read_tagging(
 
 
 def is_word(text: str) -> bool:
-    r"""Whether ``read_tagging`` reads a text as one word, and as it is, from a text of words.
+    r"""True if ``read_tagging`` reads a text as one word, and as it is, from a text of words.
 
     >>> is_word("York"), is_word("New York"), is_word("1\u00a0000")
     (True, False, False)
@@ -333,7 +333,7 @@ def _list(value: Any, what: str) -> list[Any]:
 
 
 class _LabelPlaces:
-    """How often each label occurs in a file, and where first."""
+    """Count of each label in a file, and the place of its first row."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
@@ -357,7 +357,7 @@ class _LabelPlaces:
 
 
 def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
-    """What to say of tags that look like tags of entities and are not."""
+    """Notes on tags that look like tags of entities and are not."""
     odd = find_odd_tags(places.counts)
     if not odd:
         return tuple(_look_notes(path, places))
@@ -375,7 +375,7 @@ def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
 def _class_notes(
     path: str, column: str, places: _LabelPlaces, num_examples: int, several: set[int]
 ) -> tuple[str, ...]:
-    """What to say where nearly all examples have one class, or names are not those of classes.
+    """Notes where nearly all examples have one class, or names do not look like classes.
 
     ``several`` are how many classes examples have, where each may have several.
     """
@@ -428,7 +428,7 @@ def _class_notes(
 
 
 def _look_notes(path: str, places: _LabelPlaces) -> list[str]:
-    """What to say of names that hold what is not seen, or differ in little else."""
+    """Notes on names with invisible characters, and on names that look alike."""
     seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
     alike = collections.Counter(looks.values())
@@ -449,7 +449,7 @@ def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:
 
 
 def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> tuple[str, ...]:
-    """What to say of texts that hold other programs' marks, or the rows behind a stray quote."""
+    """Notes on texts that hold other programs' marks, or the rows behind a stray quote."""
     first = [item.text_a for item in items[:1000]]
     has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
     notes = [

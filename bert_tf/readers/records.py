@@ -86,7 +86,7 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 
 def names_of_classes(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What puts names of classes in place of numbers in rows of some data, or of their schema.
+    """Returns a function that puts names of classes in place of their numbers in rows.
 
     The names are those of ``datasets``' ClassLabel; -1, no class, becomes ``None``.
     """
@@ -146,7 +146,7 @@ _given: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
 
 
 def is_given(path: str) -> bool:
-    """Whether a path is the name of rows in memory: "<train>"."""
+    """True if a path is the name of rows in memory: "<train>"."""
     return _GIVEN_NAME.fullmatch(path) is not None
 
 

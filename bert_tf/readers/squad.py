@@ -115,7 +115,7 @@ def read_squad(
 
 
 def squad_has_answers(path: str) -> bool:
-    """Whether the questions of a file of SQuAD's layout have answers."""
+    """True if the questions of a file of SQuAD's layout have answers."""
     return any("answers" in each.fields for each in _questions(path, read_json_document(path)))
 
 

@@ -42,7 +42,7 @@ Fields = tuple[int, list[str] | BadRowError]
 
 
 def check_delimiter(delimiter: str | None) -> str | None:
-    """What a flag says that separates the columns of a table, as one character."""
+    """Separator of a table's columns that a flag names, as one character."""
     found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
     if found is not None and (len(found) != 1 or found in '"\r\n'):
         raise ValueError(
@@ -69,7 +69,7 @@ class TableFile:
 
     @property
     def holds_values(self) -> bool:
-        """Whether the fields are values, as lists and numbers, and not all of them texts.
+        """True if the fields are values, as lists and numbers, and not all of them texts.
 
         >>> TableFile("a.jsonl.gz").holds_values, TableFile("a.csv").holds_values
         (True, False)
@@ -84,7 +84,7 @@ class TableFile:
 
 
 def is_table(path: str) -> bool:
-    """Whether a path's name is that of a table.
+    """True if a path's name is that of a table.
 
     >>> is_table("a.jsonl.gz"), is_table("<train>"), is_table("eng.train")
     (True, True, False)
@@ -217,7 +217,7 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
 
 
 def _several(column: str, known: Iterable[str]) -> str:
-    """What to do where a column's name is those of several."""
+    """Advice where one name joins those of several columns."""
     then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
     return then if "," in column and {*column.split(",")} <= {*known} else ""
 

@@ -1,1 +1,1 @@
-"""What a fine-tuning leaves, and how people read it: its directory, lines, pages, comparisons."""
+"""Results of a fine-tuning for people: its directory, printed lines, pages."""

@@ -1,4 +1,4 @@
-"""What a person looks at after an evaluation: a page of its scores, its classes and its errors."""
+"""Report page of an evaluation: its scores, its classes and its errors."""
 
 import html
 import os
@@ -131,7 +131,7 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
 
 
 def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
-    """How much was judged, and what is right without a model."""
+    """Sentences above the scores: the number of judged rows, the accuracy of a constant answer."""
     if evaluation.judged:
         yield f"{evaluation.judged.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.sum():

@@ -49,7 +49,7 @@ class FineTuningDirectory(RunDirectory):
         return os.path.join(self.path, set_name)
 
     def has_state(self) -> bool:
-        """Whether the training has saved a state to go on from."""
+        """True if the training has saved a state to go on from."""
         return checkpoints.has_finished(self.last)
 
     def delete_state(self) -> None:
@@ -57,7 +57,7 @@ class FineTuningDirectory(RunDirectory):
         checkpoints.delete_all(self.last)
 
     def has_checkpoint(self) -> bool:
-        """Whether the training, or one of a sweep, has saved anything."""
+        """True if the training, or one of a sweep, has saved anything."""
         if super().has_checkpoint() or self.has_state():
             return True
         runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
@@ -66,6 +66,6 @@ class FineTuningDirectory(RunDirectory):
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether a model is what a run has kept that has not ended."""
+    """True if a model is what a run has kept that has not ended."""
     directory = FineTuningDirectory(path)
     return tf.io.gfile.exists(directory.flags) and not directory.is_finished()

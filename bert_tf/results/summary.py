@@ -1,4 +1,4 @@
-"""What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
+"""Printed lines of a fine-tuning: the data, each evaluation, the scores, next commands."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    r"""What the temperature does on each set where it helps, by the loss and by the bins' error.
+    r"""Lines on the temperature's effect on each set where it helps: the loss and the bins' error.
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
     >>> found = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
@@ -75,7 +75,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:
-    """What is printed of the data before the training."""
+    """Lines on the data, printed before the training."""
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
@@ -87,7 +87,7 @@ def data_lines(task: Task, examples: Examples) -> list[str]:
 
 
 def label_lines(task: Task) -> list[str]:
-    """What is printed of the labels: counts, what the commonest one scores, where some lack."""
+    """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
     counts = task.label_counts(None)
     if not counts:
         return []

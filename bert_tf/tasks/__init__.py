@@ -1,1 +1,1 @@
-"""What each kind of task is: its data, model, loss, scores, predictions and ``task.json``."""
+"""Kinds of task: data, model, loss, scores, predictions and ``task.json`` of each."""

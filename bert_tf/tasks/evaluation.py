@@ -1,4 +1,4 @@
-"""What is found of a model on one data set: scores, and where it errs.
+"""Evaluation of a model on one data set: scores, and mistakes.
 
 Letters: N examples, C classes.
 """
@@ -53,7 +53,7 @@ def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
-    """Whether all predictions are one though the labels are not."""
+    """True if all predictions are one though the labels are not."""
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 

@@ -32,7 +32,7 @@ class Inference:
     kept: dict[str, Any] | None = None
 
     def once(self, set_name: str, compute: Callable[[], T]) -> T:
-        """What is kept of a set, or what is computed now."""
+        """Outputs on a set, from memory or computed now."""
         if self.kept is None:
             return compute()
         if set_name not in self.kept:

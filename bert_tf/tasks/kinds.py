@@ -109,7 +109,7 @@ class Kind:
         return getattr(importlib.import_module(f".{module}", __package__), name)
 
     def is_table(self, path: str) -> bool:
-        """Whether a path's name is that of a table of the kind.
+        """True if a path's name is that of a table of the kind.
 
         >>> [KINDS[name].is_table("train.json") for name in KINDS][-2:]
         [True, False]
@@ -126,11 +126,11 @@ class Kind:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """What means something only to this kind, and others that have it."""
+        """Flags of this kind, which not all kinds have."""
         return (*self.flags, *(flag for flag, _ in self.others.values()))
 
     def named_texts(self, names: Sequence[str]) -> dict[str, Any]:
-        """What ``--text_columns`` gives to the reader."""
+        """Arguments of the reader that ``--text_columns`` gives."""
         return {
             argument: list(names[place:]) if argument.endswith("_columns") else names[place]
             for place, argument in enumerate(self.texts)
@@ -150,7 +150,7 @@ KINDS = {
     for kind in (
         Kind(
             "classification",
-            "text_task:ClassTask",
+            "text_task:ClassificationTask",
             _TEXTS,
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
@@ -160,7 +160,7 @@ KINDS = {
         ),
         Kind(
             "multilabel",
-            "text_task:ClassesTask",
+            "text_task:MultiLabelTask",
             _TEXTS,
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
@@ -171,7 +171,7 @@ KINDS = {
         ),
         Kind(
             "regression",
-            "text_task:NumberTask",
+            "text_task:RegressionTask",
             _TEXTS,
             metrics=(
                 *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),

@@ -71,12 +71,12 @@ def rows_of(
 
 
 def label_of(kind: Kind, label_column: str | None) -> str:
-    """What the column of labels is called."""
+    """Name of the column of labels."""
     return label_column or kind.default_label or _LABEL
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a label that is a number."""
+    """True if a text is a label that is a number."""
     try:
         number(text, "the label")
     except BadRowError:
@@ -85,7 +85,7 @@ def is_number(text: str) -> bool:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is data, not a path."""
+    """True if a value is data, not a path."""
     return value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__")
 
 

@@ -335,7 +335,7 @@ def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> E
 def _checked_null(
     wanted: bool | None, threshold: float | None, labelled: Sequence[ExampleSet]
 ) -> bool:
-    """Whether a question may have no answer, as a model's may or else as the labelled ones have."""
+    """True if a question may have no answer, as a model's may or else as the labelled ones have."""
     impossible = sum(item.is_impossible for examples in labelled for item in examples.items)
     with_null = bool(impossible) if wanted is None else wanted
     if threshold is not None and not with_null:

@@ -1,4 +1,4 @@
-"""What models of embeddings learn: texts that are similar get vectors at small angles.
+"""Losses of models of embeddings: similar texts get vectors at small angles.
 
 Labels come as floats of the vectors' dtype, as Keras has it: whole numbers are exact up to 2**24.
 

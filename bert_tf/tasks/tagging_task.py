@@ -101,7 +101,7 @@ class TaggingTask(Task):
 
     @property
     def no_scores(self) -> Sequence[str]:
-        """What is of entities alone, or of other tags."""
+        """Scores that the task does not have: entities and other tags are judged differently."""
         return ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
 
     @functools.cached_property
@@ -140,7 +140,7 @@ class TaggingTask(Task):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Whether a row has its sentence's neighbours."""
+        """True if a row has its sentence's neighbours."""
         return {"document_context": self._document_context}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What every kind of task is to fine-tuning: data, a model, a loss, an evaluation, predictions.
+"""Interface of every kind of task: data, a model, a loss, an evaluation, predictions.
 
 ``kinds`` lists the kinds, each in a module next to this one. Fine-tuning and predictions know only
 ``Task``.
@@ -46,7 +46,7 @@ TEST = "test"
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """What a training asks of a task, by the flags' names; the defaults ask for nothing.
+    """Options of a training that its task takes, by the flags' names; by default none is set.
 
     ``variant`` is the choice of layers of ``--feature_based``.
     """
@@ -192,7 +192,7 @@ class Task(abc.ABC):
             )
 
     def _model_arguments(self) -> dict[str, Any]:
-        """What its model's constructor takes besides the config."""
+        """Arguments of the model's constructor besides the config."""
         training, known = self.training, self.model_class.argument_checks
         if training.pooling and "pooling" not in known:
             raise ValueError(
@@ -210,24 +210,24 @@ class Task(abc.ABC):
         return self.usual_loss
 
     def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """What ``--class_weights`` makes the loss count, by class; ``None``: its examples do."""
+        """Weights of the classes by ``--class_weights``; ``None`` without them."""
         return None
 
     @property
     def compares_rows(self) -> bool:
-        """Whether the loss compares examples of a batch with each other."""
+        """True if the loss compares examples of a batch with each other."""
         return getattr(self.compile_arguments["loss"], "compares_rows", False)
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
-        """What the mean loss of some targets counts among others': by default each row as much."""
+        """Weight of some targets' mean loss among others': by default each row counts as much."""
         return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     # === What the data are ===
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What ``task.json`` keeps of it: the constructor's arguments for predictions."""
+        """Options that ``task.json`` keeps: the constructor's arguments for predictions."""
         return {}
 
     @property
@@ -242,11 +242,11 @@ class Task(abc.ABC):
 
     @property
     def judged_classes(self) -> Sequence[str]:
-        """What has a precision, a recall and an F1 of its own."""
+        """Names of the classes that have a precision, a recall and an F1 each."""
         return self.labels
 
     def _find_fault(self, item: Any) -> str | None:
-        """What the reader let pass and cannot be learned; ``None``: nothing."""
+        """Fault of an example that its reader let pass and a model cannot learn; or ``None``."""
         return None
 
     @abc.abstractmethod
@@ -293,11 +293,11 @@ class Task(abc.ABC):
         return lines
 
     def _nothing_to_learn(self) -> str:
-        """What is the same in all training examples, so that no model is better than another."""
+        """Sentence on targets that are the same in all training examples, or ""."""
         return ""
 
     def _too_long(self) -> str:
-        """What is said of examples that are too long, with {count} and {length}."""
+        """Sentence on examples that are too long, with {count} and {length}."""
         return (
             "{count:,} of the training examples have more than {length} tokens "
             "(--max_seq_length): they are cut."
@@ -309,7 +309,7 @@ class Task(abc.ABC):
         return {"train": len(self.training_items()), **sizes}
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """How often each label occurs in a dev set, or (``None``) the training set; {} without."""
+        """Counts of the labels in a dev set, or (``None``) the training set; {} without labels."""
         items = self.training_items() if set_name is None else self._sets[set_name].items
         names = map(self._names_of, items if self.labels else ())
         return collections.Counter(itertools.chain.from_iterable(names))
@@ -321,7 +321,7 @@ class Task(abc.ABC):
     # === What a model does ===
 
     def prepared(self, model: BertModel, examples: Examples) -> Examples:
-        """What a model is run on: the examples, or what a frozen part of it made of them."""
+        """Examples as a model takes them; a subclass may run a frozen part of it once."""
         return examples
 
     def evaluate(
@@ -373,7 +373,7 @@ class Task(abc.ABC):
         """An example's texts by their names, for people; ``""`` names an only one."""
 
     def outputs(self, inference: Inference, set_name: str) -> Any:
-        """What the model says of a set, in the set's order."""
+        """Predictions on a set, in the set's order."""
         return inference.once(set_name, lambda: self._outputs(inference, set_name))
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
@@ -388,7 +388,7 @@ class Task(abc.ABC):
         """Compares what the model says with the labels."""
 
     def _scores(self, judged: Judged) -> dict[str, float]:
-        """What is reported of it: always the loss and the headline."""
+        """Scores to report, the loss and the headline among them."""
         shown = [name for name in self.shown_scores or judged.metrics if name != LOSS]
         found = judged.scores([*shown, self.headline, LOSS])
         # A class that is neither true nor predicted on the set.
@@ -404,7 +404,7 @@ class Task(abc.ABC):
 
     @classmethod
     def trains(cls, model_class: type[BertModel]) -> bool:
-        """Whether a model of the class may have been trained for the kind."""
+        """True if a model of the class may have been trained for the kind."""
         return model_class in (cls.model_class, cls.other_model_class)
 
     @classmethod
@@ -418,14 +418,14 @@ class Task(abc.ABC):
     def threshold_fault(
         cls, value: float, options: Mapping[str, Any], model_dir: str
     ) -> str | None:
-        """What is wrong with ``--threshold``, for behind a colon; ``None``: nothing is."""
+        """Fault of ``--threshold``, to stand behind a colon; ``None`` if it is right."""
         return None
 
     @classmethod
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """What an output must hold as single words: where they are from, and the words."""
+        """Words that an output must hold unsplit: their source, and the words."""
         yield from ()
 
     @classmethod
@@ -446,7 +446,7 @@ class Task(abc.ABC):
 
 
 class FormReader(NamedTuple):
-    """How files of a published form are read.
+    """Readers of files of a published form.
 
     ``read`` takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
     and ``skip_bad_rows``; ``is_labelled`` a path, and says whether the file has labels. The columns

@@ -36,12 +36,12 @@ class TaskFile:
 
 
 def to_json(task: TaskFile) -> dict[str, Any]:
-    """What ``task.json`` holds."""
+    """Contents of ``task.json``."""
     return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
 def task_of(checkpoint: Checkpoint) -> TaskFile | None:
-    """What a checkpoint's ``task.json`` says; ``None`` where there is none."""
+    """Contents of a checkpoint's ``task.json``; ``None`` without one."""
     if checkpoint.task is None:
         return None
     path, values = os.path.join(checkpoint.path, TASK), dict(checkpoint.task)

@@ -78,7 +78,7 @@ class _TextTask(Task):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What is read of long texts, where that is not their beginning."""
+        """Part of long texts that is read, if not their beginning."""
         return {} if self._long_text == LONG_TEXTS[0] else {"long_text": self._long_text}
 
     @abc.abstractmethod
@@ -100,7 +100,7 @@ class _TextTask(Task):
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:
-        """What each example counts in the loss; ``None``: all as much."""
+        """Weight of each example in the loss; ``None``: all weigh the same."""
         return None
 
     def write_predictions(
@@ -141,7 +141,7 @@ class _TextTask(Task):
 # === A class each ===
 
 
-class ClassTask(_TextTask):
+class ClassificationTask(_TextTask):
     """A class each.
 
     Scores are GLUE's for a task of GLUE; else ``accuracy``, ``macro_f1`` (the mean over the classes
@@ -214,7 +214,7 @@ class ClassTask(_TextTask):
 # === Any number of classes each ===
 
 
-class ClassesTask(_TextTask):
+class MultiLabelTask(_TextTask):
     """Any number of classes each.
 
     A class holds where its probability, calibrated, is at least a threshold: one that is given, or
@@ -339,7 +339,7 @@ def squared_error(labels: Any, predictions: Any) -> Any:
     return ops.square(predictions - ops.cast(labels, predictions.dtype))
 
 
-class NumberTask(_TextTask):
+class RegressionTask(_TextTask):
     """A number each.
 
     Scores are ``pearson`` and ``spearman``; of the errors, in the numbers' own units,

@@ -1,4 +1,4 @@
-"""What a frozen encoder gives for the words of a data set: computed once, kept in a file.
+"""States of a frozen encoder for the words of a data set, computed once and kept in a file.
 
 Letters: R rows, W words of all rows, L hidden states of a word, H hidden, B batch.
 """

@@ -71,7 +71,7 @@ def attend_in_groups(
 def attention_to(
     lengths: np.ndarray, texts: int, heads: int, device_type: str = "CPU"
 ) -> Attend | None:
-    """How batches of so many texts, drawn from texts of (N,) lengths, are best attended to.
+    """Best grouping of attention for batches of so many texts, drawn from texts of (N,) lengths.
 
     ``None``: at once, on a CPU because few scores are usual, where a loop costs more than it saves.
     """
@@ -201,7 +201,7 @@ class _GroupedAttention:
         projected: tf.Tensor,
         width: int,
     ) -> tuple[tf.Tensor, tf.TensorArray]:
-        """What is computed of all groups, (G, L, W) each: (R, W), and the masks."""
+        """Attends group by group; returns the contexts of all rows, (R, W), and the masks."""
         num_rows = tf.shape(projected)[0]
 
         def turn(

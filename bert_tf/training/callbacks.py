@@ -36,7 +36,7 @@ class Callbacks:
 
     @property
     def stops(self) -> bool:
-        """Whether the training is to end."""
+        """True if the training is to end."""
         return self._list is not None and bool(self._model.stop_training)
 
     def begin(self) -> None:

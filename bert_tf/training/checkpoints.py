@@ -256,7 +256,7 @@ def find_latest(directory: str) -> Restored | None:
 
 
 def has_finished(directory: str) -> bool:
-    """Whether a save has ended there; whether its files are intact is not asked."""
+    """True if a save has ended there; whether its files are intact is not asked."""
     return any(_is_finished(path) for path in _checkpoint_paths(directory))
 
 

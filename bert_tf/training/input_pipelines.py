@@ -1,4 +1,4 @@
-"""How the batches of a dataset reach the replicas, over the hosts that read them.
+"""Distribution of a dataset's batches over replicas and the hosts that read them.
 
 A host reads for its own replicas, in its *input pipeline*. There is one pipeline on one machine,
 and one for each host of a cluster or of a TPU slice.

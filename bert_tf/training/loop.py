@@ -17,8 +17,8 @@ _CALL_SECONDS = 2.0
 _MOST_STEPS = 500
 
 
-class Made(NamedTuple):
-    """Some steps that were made, as NumPy arrays and Python numbers.
+class StepResults(NamedTuple):
+    """Results of some steps, as NumPy arrays and Python numbers.
 
     ``step`` counts the updates of all calls. ``sums`` are the objective's over the updates of this
     one, and ``losses`` theirs, one by one; ``gradient_norm`` is the mean over the updates of the
@@ -91,7 +91,7 @@ class BadStepError(ValueError):
 
 
 class Pace:
-    """How many steps are made in a call: as many as take about two seconds.
+    """Number of steps in a call: as many as take about two seconds.
 
     The first call is mostly compilation, and says nothing of the next.
     """
@@ -180,7 +180,7 @@ class TrainingLoop:
         """
         return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
-    def make(self, iterator: Iterator[Any], num_steps: int) -> Made:
+    def make(self, iterator: Iterator[Any], num_steps: int) -> StepResults:
         """Makes updates, all in one call of a compiled function, the same for any number.
 
         Raises:
@@ -210,7 +210,7 @@ class TrainingLoop:
                 raise BadStepError(BadStep(step, last, loss, norm))
         if not math.isfinite(weights_norm):
             raise BadStepError(BadStep(step, last, loss, norm, ruins=True))
-        return Made(
+        return StepResults(
             step=self.step,
             sums=sums.numpy(),
             losses=[loss for loss, _ in measured],

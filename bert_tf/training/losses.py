@@ -115,7 +115,7 @@ def weighted_sums(
 def predicted_sums(
     states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 ) -> LossSums:
-    """What ``weighted_sums`` gives for logits that are ``states`` x ``table`` + ``bias``.
+    """Result of ``weighted_sums`` for logits that are ``states`` x ``table`` + ``bias``.
 
     On a CPU it takes fewer passes over arrays as large as the logits, which are most of a small
     model's step: the gradient's products take the probabilities as they are, and the weights and

@@ -157,7 +157,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             self._scalars = None  # of this update, and perhaps of a graph
 
     def _scalars_of(self, dtype: tf.DType) -> _Scalars:
-        """What all variables' updates share: made by the first, as each is a kernel on a GPU."""
+        """Tensors that all variables' updates share: made once, as each is a kernel on a GPU."""
         if self._scalars is None or self._scalars.epsilon.dtype != dtype:
             # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
             beta_1_power = beta_2_power = tf.zeros((), dtype)

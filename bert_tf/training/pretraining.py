@@ -16,7 +16,7 @@ from bert_tf import features, modeling
 from . import losses
 from .attention import attend_in_groups
 from .input_pipelines import MakeBatches, distribute
-from .loop import Made, TrainingLoop
+from .loop import StepResults, TrainingLoop
 from .step import Batch, Objective, draw_on_tpu
 
 # What `BertPretrainer` takes: the encoder's features and where the predictions stand.
@@ -121,10 +121,10 @@ class EvaluationResult(NamedTuple):
 
 
 class TrainingResult(NamedTuple):
-    """What `PretrainingLoop.train` returns: Python numbers over the updates that it made.
+    """Result of `PretrainingLoop.train`: Python numbers over its updates.
 
     ``loss`` is the sum of the two losses, means in nats; ``tokens`` are those that are not padding.
-    The others are as `Made` says.
+    The others are as `StepResults` says.
     """
 
     step: int
@@ -141,11 +141,11 @@ class TrainingResult(NamedTuple):
     waited: float | None
 
 
-def training_result(made: Made) -> TrainingResult:
+def training_result(results: StepResults) -> TrainingResult:
     """The means over some updates."""
-    sums = losses.PretrainingSums(*made.sums)
+    sums = losses.PretrainingSums(*results.sums)
     means: dict[str, Any] = losses.means(sums)
-    same = made._asdict()
+    same = results._asdict()
     del same["sums"], same["losses"]
     return TrainingResult(
         loss=means["masked_lm_loss"] + means["next_sentence_loss"],

@@ -1,4 +1,4 @@
-"""How far a long piece of work is, shown while it goes on."""
+"""Progress of long work, shown while it runs."""
 
 import sys
 import time

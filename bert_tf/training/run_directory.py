@@ -180,19 +180,19 @@ class RunDirectory:
                     os.rmdir(path)
 
     def has_progress(self) -> bool:
-        """Whether there is anything that other settings would spoil: a checkpoint, or results."""
+        """True if there is anything that other settings would spoil: a checkpoint, or results."""
         return self.is_finished() or self.has_checkpoint()
 
     def is_finished(self) -> bool:
-        """Whether the run has written its results, which it does last."""
+        """True if the run has written its results, which it does last."""
         return bool(tf.io.gfile.exists(self.results))
 
     def has_checkpoint(self) -> bool:
-        """Whether a checkpoint was saved to its end."""
+        """True if a checkpoint was saved to its end."""
         return checkpoints.has_finished(self.checkpoints)
 
     def kept_flags(self) -> dict[str, Any]:
-        """What flags.json holds; empty without it. A ValueError: another version wrote it."""
+        """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
         if not tf.io.gfile.exists(self.flags):
             return {}
         flags = read_json_object(self.flags)
@@ -308,7 +308,7 @@ def fingerprint(value: Any) -> str:
 
 
 def _is_same_place(before: Any, now: Any) -> bool:
-    """Whether two values of a flag name the same local files."""
+    """True if two values of a flag name the same local files."""
     places = []
     for value in (before, now):
         names = value if isinstance(value, list) else [value]

@@ -28,14 +28,14 @@ Batch = Mapping[str, Any]
 
 
 class Objective(abc.ABC):
-    """What a training minimises: a batch's mean loss, from the sums of its parts."""
+    """Objective of a training: a batch's mean loss, from the sums of its parts."""
 
     # How many figures ``part`` sums up.
     num_sums: int
 
     @abc.abstractmethod
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """What the mean loss of the whole batch divides by; inside ``strategy.run``."""
+        """Divisors of the whole batch's mean loss; called inside ``strategy.run``."""
 
     @abc.abstractmethod
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -218,7 +218,7 @@ class _Parts:
         self._is_even = first.shape[0] is not None and first.shape[0] % count == 0
 
     def is_one(self, index: tf.Tensor, *_: Any) -> tf.Tensor:
-        """Whether there is a part of the number."""
+        """True if there is a part of the number."""
         return (index < self._count) & (index * self._size < self._rows)
 
     def __getitem__(self, index: tf.Tensor) -> Batch:

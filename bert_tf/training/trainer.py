@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from .background_saving import BackgroundSaving
 from .callbacks import Callbacks
-from .loop import BadStepError, Made, Pace, TrainingLoop
+from .loop import BadStepError, Pace, StepResults, TrainingLoop
 from .progress import Progress
 from .workers import Workers
 
@@ -84,7 +84,7 @@ class Trainer(abc.ABC):
     @property
     @abc.abstractmethod
     def step(self) -> int:
-        """How many steps are made."""
+        """Number of steps done."""
 
     @abc.abstractmethod
     def batches(self) -> Iterator[Any]:
@@ -96,25 +96,25 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def is_pause_due(self) -> bool:
-        """Whether a save or an evaluation follows the newest step."""
+        """True if a save or an evaluation follows the newest step."""
 
     @abc.abstractmethod
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Saves and evaluates what is due and was not done at this step yet.
 
-        ``stops``: someone asked to stop, and is not kept waiting. ``ends``: a callback did.
+        ``stops``: a signal asked to stop, so skip the evaluation. ``ends``: a callback asked.
         """
 
     @abc.abstractmethod
-    def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
-        """Takes the steps that were made, and shows them: no speed without their seconds."""
+    def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
+        """Shows the results of some steps; their speed, too, if ``seconds`` are given."""
 
     @abc.abstractmethod
     def remedy(self, error: BadStepError) -> Exception:
         """The error that says what is to be done about a bad step."""
 
     def has_ended(self) -> bool:
-        """Whether no step is to follow, whatever was planned."""
+        """True if no step is to follow, whatever was planned."""
         return False
 
     def note_end(self) -> None:
@@ -137,13 +137,13 @@ class Trainer(abc.ABC):
             self.callbacks.begin_step(self.step)
             began = time.monotonic()
             try:
-                made = self.loop.make(iterator, steps)
+                results = self.loop.make(iterator, steps)
             except BadStepError as error:
                 raise self.remedy(error) from error
             seconds = time.monotonic() - began
             if not compiled:
                 progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
-            self.note(progress, made, seconds if compiled else None)
+            self.note(progress, results, seconds if compiled else None)
             if compiled and not single:
                 pace.note(steps, seconds)
             compiled = True

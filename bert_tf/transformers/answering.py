@@ -65,15 +65,15 @@ class Pipeline:
         return found
 
     def ask(self, text: Any, **options: Any) -> Asked:
-        """What the model is to be run on for a text."""
+        """Rows to run the model on for a text, and the function that reads their logits."""
         raise NotImplementedError
 
     def read(self, rows: Mapping[str, Any]) -> Any:
-        """What is read of the model for a batch of rows: its logits."""
+        """Logits of the model for a batch of rows."""
         return self.model(rows).logits
 
     def _numbers(self, rows: Sequence[BatchEncoding], batch_size: int) -> list[np.ndarray]:
-        """What is read of the model for each row, with what is read of its padding behind it."""
+        """Logits of each row, those of its padding included."""
         names = self.tokenizer.model_input_names
         each = [
             dict(zip(names, row, strict=True))

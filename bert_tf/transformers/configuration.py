@@ -82,7 +82,7 @@ class PretrainedConfig:
 
     @property
     def num_labels(self) -> int:
-        """How many classes there are; to set it makes up new names where the number changes."""
+        """Number of classes; setting another number makes up new names."""
         return len(self.id2label)
 
     @num_labels.setter

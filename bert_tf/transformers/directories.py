@@ -30,7 +30,7 @@ _CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
 
 
 def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
-    """What a native model is made of besides its sizes."""
+    """Arguments of a native model besides its sizes."""
     arguments = dict(head.arguments)
     if head.has_classes:
         arguments["num_classes"] = config.num_labels
@@ -160,7 +160,7 @@ def serving(model: Any, dtype: str = "int32") -> Any:
 
 
 def served(model: Any) -> tf.Module:
-    """What a SavedModel holds: of Keras' variables in place of TensorFlow's TF Lite reads none."""
+    """Objects of a SavedModel, with TensorFlow's variables: TF Lite does not read Keras'."""
     archive = tf.Module()
     archive.variables_of_model = [variable.value for variable in model.variables]
     archive.serving = serving(model)

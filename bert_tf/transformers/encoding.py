@@ -77,7 +77,7 @@ class BatchEncoding(collections.UserDict[str, Any]):
     def _asked(
         self, method: str, made: Any, first: int, second: int | None = None, *more: int
     ) -> Any:
-        """What ``tokenizers`` says of a place in a row; of one number in the first row."""
+        """Answer of ``tokenizers`` on a place in a row; one number is a place in the first row."""
         row, place = (0, first) if second is None else (first, second)
         found = getattr(self._row(row), method)(place, *more)
         return found if found is None or made is int else made(*found)

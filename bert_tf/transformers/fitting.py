@@ -51,7 +51,7 @@ class LabelledModel(keras.Model):
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
 
     def get_compile_config(self) -> dict[str, Any]:
-        """What ``compile`` was given, ready for JSON."""
+        """Arguments of ``compile``, ready for JSON."""
         own = {"loss": _OWN_LOSSES[0]} if self._names_loss else {}
         return {**super().get_compile_config(), **own}
 

@@ -1,4 +1,4 @@
-"""What each model has on its encoder: a table, of which the classes are made.
+"""Table of the heads, from which the classes are made.
 
 Letters: B batch, S sequence, K choices, C classes.
 """
@@ -49,7 +49,7 @@ class Head:
 
     @property
     def has_classes(self) -> bool:
-        """Whether the constructor takes the config's number of classes."""
+        """True if the constructor takes the config's number of classes."""
         return "num_classes" in self.native.argument_checks
 
 

@@ -134,7 +134,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         return getattr(self, self.base_model_prefix, self)
 
     def num_parameters(self, only_trainable: bool = False) -> int:
-        """How many numbers its weights are."""
+        """Number of parameters."""
         weights = self.trainable_weights if only_trainable else self.weights
         return sum(int(ops.size(weight)) for weight in weights)
 
@@ -246,7 +246,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         directories.save_weights(super().save_weights, os.fspath(filepath), options)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """What ``save_weights`` wrote, here or, of their classes, in Keras 2."""
+        """Loads a file of ``save_weights``, of this library or, of their classes, of Keras 2."""
         directories.load_weights(self, super().load_weights, os.fspath(filepath), options)
 
     def get_config(self) -> dict[str, Any]:
@@ -322,14 +322,14 @@ def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any
 
 
 class TFBertPreTrainedModel(TFPreTrainedModel):
-    """What the models of a BERT have in common."""
+    """Base of the models of a BERT."""
 
     config_class = BertConfig
     base_model_prefix = "bert"
 
 
 class TFDistilBertPreTrainedModel(TFPreTrainedModel):
-    """What the models of a DistilBERT have in common."""
+    """Base of the models of a DistilBERT."""
 
     config_class = DistilBertConfig
     base_model_prefix = "distilbert"

@@ -108,7 +108,7 @@ _REFUSED = (
 
 
 def replacement(name: str) -> str:
-    """What takes the place of a name of theirs that is not here; "" where it is none of theirs.
+    """Replacement of a name of theirs that is not here; "" for other names.
 
     >>> replacement("PushToHubCallback")
     'save_pretrained, and upload the directory with huggingface_hub'

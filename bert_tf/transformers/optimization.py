@@ -152,7 +152,7 @@ class GradientAccumulator:
 
     @property
     def step(self) -> Any:
-        """How many steps' gradients were added."""
+        """Number of steps whose gradients were added."""
         return self._step.value()
 
     @property

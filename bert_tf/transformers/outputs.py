@@ -1,4 +1,4 @@
-"""What models give: named tuples of what there is, which answer by name and by place.
+"""Outputs of models: mappings that answer by name and by place.
 
 transformers' outputs are ordered dicts. These are tuples, so that Keras, ``tf.function`` and
 ``tf.nest`` take them apart and put them together as they are; a dict of a class of its own is
@@ -52,23 +52,23 @@ class ModelOutput(tuple[Any, ...]):
         return functools.partial(type(self).__bases__[0], **dict(self.items())), ()
 
     def keys(self) -> tuple[str, ...]:
-        """The names of what there is."""
+        """Names of the values that are there."""
         return self._fields
 
     def values(self) -> tuple[Any, ...]:
-        """What there is."""
+        """Values, in the order of their names."""
         return tuple(self)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Names and what goes by them."""
+        """Pairs of name and value."""
         return zip(self._fields, self, strict=True)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What goes by a name."""
+        """Value of a name, else the default."""
         return getattr(self, name) if name in self._fields else default
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """What there is, as a plain tuple."""
+        """Values as a plain tuple."""
         return tuple(self)
 
 

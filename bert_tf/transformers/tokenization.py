@@ -468,7 +468,7 @@ class BertTokenizerFast:
         return first if token_ids_1 is None else [*first, *[1] * (len(token_ids_1) + 1)]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """How many special tokens a row has."""
+        """Number of special tokens in a row."""
         return 3 if pair else 2
 
     def get_special_tokens_mask(
@@ -524,7 +524,7 @@ class BertTokenizerFast:
 
 
 def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
-    """Whether it is one text, and the list of texts or pairs."""
+    """True if it is one text, and the list of texts or pairs."""
     if text is None:
         raise ValueError("The tokenizer was given no text.")
     # Of NumPy or pandas: an array becomes a list, and what is one text a str.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning import stages, sweep
-from bert_tf.finetuning.model import Start
+from bert_tf.finetuning.model import StartingModel
 from bert_tf.finetuning.run import run
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.tasks.tagging_task import TaggingTask
@@ -32,9 +32,9 @@ def new_model(task, seed=0):
 
 def test_each_run_reads_layers_of_its_own(tmp_path):
     task = task_on(random_sentences(4), tmp_path, lstm_units=4)
-    material = stages.Material(task, Start(CONFIG, None, TOKENIZER, None), None, None)
+    inputs = stages.RunInputs(task, StartingModel(CONFIG, None, TOKENIZER, None), None, None)
     one = types.SimpleNamespace(**{**dataclasses.asdict(task.training), "variant": "last"})
-    assert sweep._material_of(one, material).task.model_arguments["variant"] == "last"
+    assert sweep._inputs_of(one, inputs).task.model_arguments["variant"] == "last"
     assert task.model_arguments["variant"] == "weighted_sum_all"
 
 

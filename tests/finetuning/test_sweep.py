@@ -89,14 +89,14 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     train = sweep.train
     trained = []
 
-    def scored(settings, directory, material):
+    def scored(settings, directory, inputs):
         if settings.seed == 3:
             if trained.count(3) == 0:
                 trained.append(3)
                 raise KeyboardInterrupt
             raise sweep.DivergedError("The loss of step 3 is nan: do something.")
         trained.append(settings.seed)
-        done = train(settings, directory, material)
+        done = train(settings, directory, inputs)
         done.results["scores"]["dev"]["accuracy"] = scores[settings.seed]
         done.results["collapsed"] = None
         return done
@@ -164,7 +164,7 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     """With the weights of one run, which are progress, and no state of its own."""
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
-    def stopped(one, directory, material):
+    def stopped(one, directory, inputs):
         checkpoints.save_values(directory.checkpoints, 1, {"model/bias": np.zeros(1)}, {}, keep=1)
         raise KeyboardInterrupt
 

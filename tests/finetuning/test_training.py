@@ -16,7 +16,7 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.inference import Inference
-from bert_tf.tasks.text_task import ClassTask
+from bert_tf.tasks.text_task import ClassificationTask
 from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.loop import BadStep, TrainingLoop
@@ -136,7 +136,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
-    outputs, evaluate = Inference.outputs, ClassTask.evaluate
+    outputs, evaluate = Inference.outputs, ClassificationTask.evaluate
 
     def counted(self, examples):
         counts[len(examples)] += 1
@@ -147,7 +147,7 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
         return dataclasses.replace(found, scores={self.headline: left.popleft() if left else 0.7})
 
     monkeypatch.setattr(Inference, "outputs", counted)
-    monkeypatch.setattr(ClassTask, "evaluate", evaluated)
+    monkeypatch.setattr(ClassificationTask, "evaluate", evaluated)
     is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
     monkeypatch.setattr(training.Training, "is_evaluation_due", is_due)
     monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)

@@ -8,14 +8,14 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.loop import Made
+from bert_tf.training.loop import StepResults
 
 from .conftest import batches_dataset, make_loop, small_model
 
 
 def test_figures_in_all_and_for_each_device():
     counted = {"tokens": 3000, "examples": 60, "devices": 4}
-    made = Made(1, None, [], 0.0, 0.0, (), 0.5)
+    made = StepResults(1, None, [], 0.0, 0.0, (), 0.5)
     expected = {
         "tokens_per_second": 1500.0,
         "tokens_per_second_per_device": 375.0,
