@@ -40,7 +40,7 @@ _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _FLAG = re.compile(r"--(?=[a-z])")
 
 
-# === What the functions share ===
+# === Shared by the functions ===
 
 
 def _takes_flags(settings: type, without: Sequence[str]) -> Callable[[F], F]:
@@ -59,7 +59,7 @@ def _takes_flags(settings: type, without: Sequence[str]) -> Callable[[F], F]:
             try:
                 return function(*arguments, **keywords)
             except ValueError as error:
-                # What a flag is called in the shell.
+                # The flag's name in the shell.
                 if error.args and isinstance(error.args[0], str):
                     error.args = (_FLAG.sub("", error.args[0]), *error.args[1:])
                 raise

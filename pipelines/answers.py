@@ -28,7 +28,7 @@ from .normalization import row_bases, upper_bound
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
 _PAIRS_AT_ONCE = 1 << 16
-# What the tokenizer removes counts to the token before it: no answer ends in it.
+# Removed characters count to the token before them: no answer ends in one.
 _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
 

@@ -23,7 +23,7 @@ from bert_tf.untrusted import parse_json
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
 _MARK = "\r\n"
 
-# What may stand between the full stop and the blank, and between the blank and the first letter.
+# Characters between the full stop and the blank, and between the blank and the first letter.
 # Every quotation mark is in both: German closes with the mark that English opens with.
 _CLOSING = r"""["'\p{Pe}\p{Pf}\p{Pi}*_]*"""
 _OPENING = r"""["'\p{Ps}\p{Pi}\p{Pf}¿¡*_]*(?:[—–-]+ ?)?["'\p{Ps}\p{Pi}]*"""
@@ -105,7 +105,7 @@ def mark_sentences(text: tf.Tensor) -> tf.Tensor:
 GOOGLE, WIKIEXTRACTOR, PROSE, JSONL = INPUT_FORMATS
 PARAGRAPHS = "paragraphs"
 
-# What a line holds, alone, where a document ends: no text has one, and none comes of a sentence.
+# The line between documents: no text has it, and no sentence becomes it.
 _BREAK = "\x1e"
 
 # A document's first and last line, with the title that repeats the attribute (BERT's authors

@@ -113,7 +113,7 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Re
     return _open(tuple(in_threads(describe_file, match_files(patterns))), cache_dir)
 
 
-# What is known without a cache folder, of the sets of files that were opened last.
+# Indexes without a cache folder, of the sets of files that were opened last.
 @functools.lru_cache(maxsize=16)
 def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
     name = f"index-{corpus_cache.digest('records', _VERSION, _RECORDS_PER_BLOCK, files)}.npz"

@@ -29,7 +29,7 @@ from .served import Outputs, Served
 ENCODER = "encoder"
 TEXT_ENCODER = "text_encoder"
 TRAINING = "_training"  # behind an endpoint's name
-# What a text is for: the prefixes of ``SentenceEmbedding``.
+# Purposes of a text, which are the prefixes of ``SentenceEmbedding``.
 QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 

@@ -59,7 +59,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     guess = tf.gather_nd(best, tf.where(is_answered[:, None], place, tf.zeros_like(place)))
     filler = tf.where(is_answered, guess, MASK_TOKEN)
     pieces = tf.where(part_number > 0, filler, "") + parts.flat_values
-    # What was not looked at: masks in it are cut off.
+    # The rest of the text: masks in it are cut off.
     rest = tf.strings.substr(whole, tf.strings.length(text), tf.strings.length(whole))
     return {
         "tokens": tf.where(answered, tokens, ""),

@@ -24,7 +24,7 @@ import tensorflow as tf
 SAVED_MODEL = "saved_model.pb"
 SAMPLES = os.path.join("assets.extra", "samples")
 DEFAULT_TOLERANCE = 1e-4
-# What an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
+# Modules that an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
 
 

@@ -13,7 +13,7 @@ from .served import ExportOptions, Signature
 # Where the server looks for them, in a version's directory.
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 BATCHING = "batching_params.pbtxt"
-# What a person passes to the server, of some version's directory.
+# Directory that a person passes to the server, from that of a version.
 MODEL_CONFIG = "assets.extra/model.config"
 
 _LENGTH_DELIMITED = 2  # the wire type of strings and messages

@@ -91,7 +91,7 @@ class _Head:
     inputs: Mapping[str, tf.TensorSpec]
     requests: Callable[[Served], samples.Requests]
     summary: str
-    # What TensorFlow Serving takes for Classify and Regress has no other outputs than theirs.
+    # TensorFlow Serving's Classify and Regress take signatures without other outputs.
     reports_invalid_bytes: bool = True
 
     def signature(self, served: Served) -> Signature:
@@ -140,7 +140,7 @@ def _task_on_ids(
     return _on_ids(function, "the model's outputs.", contract)
 
 
-# === What SavedModels of transformers' TFBert classes had: their clients go on ===
+# === Signatures that SavedModels of transformers' TFBert classes had, for their clients ===
 
 
 _THEIR_NAMES = {

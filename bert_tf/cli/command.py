@@ -37,7 +37,7 @@ _EXPECTED = {
     r": could not convert string to float.*": ": expected a number",
     r": \('Non-boolean argument .*": ": expected true or false",
 }
-# What to do about what the system refuses, where the error does not say it.
+# Remedies for errors of the operating system that name none.
 _REMEDIES = {
     "No space left on device": "make room there, and give the command again",
     "File system scheme": "copy it to this machine, and name that path",

@@ -43,7 +43,7 @@ from .lines import Rows
 
 _DECIMALS = 6
 MANIFEST = "manifest.json"
-# What two unequal digests of a flag mean.
+# Meaning of two unequal digests of a flag.
 _DIGESTS = {"input": "other text", "model": "another model"}
 
 
@@ -72,7 +72,7 @@ def open_output(path: str, new: Manifest) -> Manifest:
     if not tf.io.gfile.exists(manifest):
         is_directory = tf.io.gfile.isdir(path)
         names = tf.io.gfile.listdir(path) if is_directory else []
-        # What was left by a process that was killed as it wrote the manifest does not count.
+        # Ignore the temporary file of a process that was killed while it wrote the manifest.
         if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
                 f"{path} is there and holds no {MANIFEST} of extract_features: name another "

@@ -36,7 +36,7 @@ from .settings import ExtractionSettings
 
 _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
-# What is held at once before it is written: 128 MiB.
+# Most bytes in memory before they are written: 128 MiB.
 _NUMBERS_AT_ONCE = 1 << 25
 # By whether lines are pooled; so many have 30 MB, or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}

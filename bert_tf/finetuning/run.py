@@ -52,7 +52,7 @@ def run(
             stack.enter_context(directory.locked())
         moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS)
         if directory.is_finished():
-            # What was given in Python has no path that would say whether it is the same.
+            # Rows given in Python have no path by which to tell whether they are the same.
             if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):
                 check_inputs(settings, directory, moved)
             print(f"{directory.path} holds this run, finished.\n")

@@ -182,7 +182,7 @@ class Training(Trainer):
             stopped = state.evaluations[-1]["step"] - state.best_step >= patience
         return state.step >= self.total_steps or stopped or state.stopped
 
-    # --- What follows a step -----------------------------------------------------------------
+    # --- After a step ------------------------------------------------------------------------
 
     def is_epochs_end(self) -> bool:
         """True if the newest step was an epoch's last, or the training's."""

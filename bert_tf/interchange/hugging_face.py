@@ -41,7 +41,7 @@ from .tensor_files import open_shards
 from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder
 
-# What config.json calls two kinds of classifiers, as problem_type.
+# Names in config.json (problem_type) of two kinds of classifiers.
 REGRESSION = "regression"
 SEVERAL_CLASSES = "multi_label_classification"
 

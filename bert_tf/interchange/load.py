@@ -220,7 +220,7 @@ def _wanted_model(
     return ModelSpec(model_class, arguments)
 
 
-# === What fits ===
+# === Fit of tensors and variables ===
 
 
 def check_tensors(

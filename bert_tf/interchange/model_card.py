@@ -22,7 +22,7 @@ from .checkpoint import Checkpoint
 README = "README.md"
 _MOST_BYTES = 4 << 20
 _MOST_CLASSES = 50
-# What reads a directory, by its format; the others are not for a hub.
+# Library that reads a directory, by its format; the other formats are not for a hub.
 _LIBRARIES = {"bert_tf": "bert_tf", "huggingface": "transformers"}
 _OF_SENTENCES = "sentence-transformers"
 _NAMED = re.compile(
@@ -89,7 +89,7 @@ def _yaml(value: Any) -> str:
     return json.dumps(one_line(value) if isinstance(value, str) else value, ensure_ascii=False)
 
 
-# === What is said of any model ===
+# === Of every model ===
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
         return
     path = os.path.join(checkpoint.path, README)
     if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-        # What is not UTF-8 stays as it is.
+        # Keep bytes that are not UTF-8.
         text = read_bounded(path, "model card", _MOST_BYTES).decode(errors="surrogateescape")
     else:
         text = card(

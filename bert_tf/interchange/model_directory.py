@@ -110,7 +110,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         return bundle.tensor(stored[below_model]) if below_model in stored else None
 
     tensors = take_weights(config, described.model, find_variable, bundle.prefix)
-    # What an optimizer keeps is expected in a run, and no news.
+    # The variables of an optimizer are expected in a run: no note on them.
     unused = names_left(stored.values(), tensors)
     read = Checkpoint(path, "bert_tf", config, described.model, tensors, unused)
     return with_description(read, path, described, found.warnings)

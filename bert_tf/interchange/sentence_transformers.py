@@ -42,7 +42,7 @@ _ACTIVATIONS = {
     "tanh": "torch.nn.modules.activation.Tanh",
 }
 _LINEAR = {"sentence_dense/kernel": "linear.weight", "sentence_dense/bias": "linear.bias"}
-# What the older form of 1_Pooling/config.json says of each mode, true or false.
+# Keys of the modes in the older form of 1_Pooling/config.json, true or false each.
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",

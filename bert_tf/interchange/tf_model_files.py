@@ -21,7 +21,7 @@ from bert_tf.untrusted import quote
 from . import hdf5_files
 from .checkpoint import StoredTensor
 
-# What every BERT has, below the name of its main layer.
+# Names that every BERT has below its main layer.
 WORDS = "/embeddings/word_embeddings/weight"
 # The last of the scopes that stand for a module of the model: whoever built it inside a model of
 # their own has more of them in front.

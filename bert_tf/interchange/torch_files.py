@@ -93,7 +93,7 @@ def _load(path: str) -> dict[Any, Any]:
 
 def _reason(error: Exception) -> str:
     """Error in torch's words, without its advice."""
-    # What an unpickling failed with, torch wraps in a page on how to be less careful.
+    # torch wraps the error of an unpickling in a page on how to be less careful.
     cause = error.__context__ or error
     words = re.split(r"\.\s|\.$|\n", str(cause).strip())[0]
     return one_line(words) or type(cause).__name__

@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 
 from .pooling import SentenceEmbedding
 
-# What ``bert_tf.load`` finds next to a model's weights: attributes that Keras does not know of.
+# Attributes that ``bert_tf.load`` reads beside a model's weights and Keras does not know.
 LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
 # The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
 # its score exceeds the best text's by more than this, and of several classes that may hold at once
@@ -63,9 +63,9 @@ def at_least_float32(x: Any) -> Any:
     return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
 
-# === What a model class declares of itself ===
+# === Declared by a model class ===
 
-# Whether a value, which a stranger's file may give, can be a constructor's argument.
+# True if a value, which a stranger's file may give, can be a constructor's argument.
 Check = Callable[[Any], bool]
 Shapes = dict[str, tuple[int, ...]]
 _MOST_UNITS = 10**7

@@ -64,7 +64,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
     output, keeps_columns = settings.output, settings.keep_columns
     suffix = _suffix(predictor, settings)
     standard_output = sys.stdout
-    # What is printed must not come between the predictions.
+    # Keep prints out of the predictions.
     with (
         contextlib.redirect_stdout(sys.stdout if output else sys.stderr),
         _input_table(settings) as table,

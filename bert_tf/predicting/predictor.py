@@ -174,7 +174,7 @@ class Predictor:
             records = map(with_columns, read_rows(table), records)
         return [dict(record) for record in records]
 
-    # === What the predictions of a file ask ===
+    # === For predictions of a file ===
 
     @property
     def path(self) -> str:

@@ -54,7 +54,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 # whose second beta of Adam is 0.98.
 EQUAL_TOKENS = ("five_minutes", "hour")
 
-# What a recipe sets that other flags set too, by these.
+# Flags of a recipe that a given flag replaces, besides itself.
 _SET_TOO: Mapping[str, Collection[str]] = {
     "bert_config": ["config_overrides"],
     "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],

@@ -9,9 +9,9 @@ from bert_tf.cli.flag_rules import Given, Values, refuses
 from bert_tf.config import PRESETS, BertConfig
 
 OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
-# What TFRecords were made with, and say themselves.
+# Flags that TFRecords were made with, and tell themselves.
 OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
-# What in a config the shapes of the weights follow from.
+# Keys of a config that decide the shapes of the weights.
 _SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
 
 

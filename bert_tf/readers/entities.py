@@ -18,7 +18,7 @@ from bert_tf.untrusted import one_line, quote
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
-# What ends an entity, and what is one alone, where a scheme marks that.
+# Prefixes that end an entity, and of an entity of one word, in schemes that mark it.
 _LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
 _SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
 _TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)

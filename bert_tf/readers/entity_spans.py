@@ -14,7 +14,7 @@ from .examples import BadRowError, known_name, shown
 # The characters from which a word starts to behind its last.
 Place = tuple[int, int]
 _KEYS = ("start", "end", "label")
-# Who writes entities otherwise, by a key of theirs.
+# Tools that write entities in another form, by one of their keys.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
 
 

@@ -42,9 +42,9 @@ from .tables import Row, TableFile, read_columns
 RowT = TypeVar("RowT")
 _Label = str | float | tuple[str, ...]
 _LABELS_SHOWN = 5
-# What programs write where there is no value.
+# Texts that programs write for a missing value.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
-# What is not seen, but for joiners, which words of some languages need.
+# Invisible characters, but for joiners, which words of some languages need.
 _HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _FLOAT = re.compile(r"-?\d+\.0")

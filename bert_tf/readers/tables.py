@@ -25,14 +25,14 @@ from .examples import BadRowError, BadRows, Place, shown
 from .records import LINES, READERS, Record, is_given, read_given
 from .text_files import read_lines
 
-# What separates the fields of a form whose fields are texts.
+# Separators of the forms that hold texts alone, by suffix.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS if suffix != LINES))
 # The forms by the names that flags have for them.
 FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
-# What other files separate their columns by.
+# Names of separators, for sentences.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
-# What is hardly the name of a column: a number, or many words.
+# Hardly the name of a column: a number, or many words.
 _NO_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
 # The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
 # follows a quote that nothing ends.

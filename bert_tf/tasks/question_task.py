@@ -39,7 +39,7 @@ from .task import LOSS, ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
-# What a record says of an answer besides its text.
+# Keys of an answer in a record, besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
 # The keys of ``SquadScores.to_dict`` that are no scores.
 _COUNTS = ("total", "thresh")
@@ -219,7 +219,7 @@ class QuestionTask(Task):
         judged = judged_by(threshold)
         at_default = {}
         if thresholds is None and judged.thresholds and self._null_threshold is None:
-            # What is written is by the tuned threshold: so are the scores.
+            # Score by the tuned threshold, as the predictions are written by it.
             at_default = {"exact_at_0": judged.overall.exact, "f1_at_0": judged.overall.f1}
             threshold = judged.thresholds.best_f1_threshold
             judged = judged_by(threshold)

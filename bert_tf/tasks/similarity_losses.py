@@ -21,7 +21,7 @@ SCALE = 20.0
 class _VectorLoss(keras.losses.Loss):
     """A loss of vectors, (B, K, D), by the cosines of their angles."""
 
-    # Whether an example's loss depends on the other examples of the batch.
+    # True if an example's loss depends on the other examples of the batch.
     compares_rows = True
 
     def call(self, y_true: Any, y_pred: Any) -> Any:

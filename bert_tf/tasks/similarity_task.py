@@ -110,7 +110,7 @@ class SimilarityTask(Task):
         if not labelled:
             texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
-        # What is the same text is so whatever stands before it.
+        # Equal texts have equal labels, whatever prefix stands before them.
         labels = _numbered(item.texts for item in items)[1]
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)

@@ -35,7 +35,7 @@ from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, 
 from .target_scale import TargetScale
 from .task_file import TaskFile
 
-# What a file or a part of one holds.
+# Examples of a file or of a part of one.
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 # The mean loss on a set, as training has it, without the weights of classes.
@@ -85,14 +85,14 @@ class Task(abc.ABC):
     loss_weights: ClassVar[Mapping[str, float] | None] = None
     # The loss where labels are smoothed or classes weighted.
     smoothed_loss: ClassVar[Callable[..., Any] | None] = None
-    # What is printed of the training set.
+    # Form of the printed size of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
-    # What its classes are called; "" without classes.
+    # Name of its classes ("label", "tag"); "" without classes.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False
     # The name of the threshold that its predictions depend on.
     threshold: ClassVar[str | None] = None
-    # Who writes predictions, by the output's suffix.
+    # Writers of predictions, by the output's suffix.
     writers: ClassVar[Mapping[str, NewWriter]] = {
         ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
         ".csv": lambda file, columns: RecordWriter(file, ".csv", columns),
@@ -100,9 +100,9 @@ class Task(abc.ABC):
     }
     # Reads a table; the arguments are those that ``kinds`` names.
     read_table: ClassVar[Callable[..., ExampleSet]]
-    # What an export calls the options of ``task.json``.
+    # Names in an export of the options of ``task.json``.
     export_options: ClassVar[Mapping[str, str]] = {}
-    # Whether the rows to evaluate on have labels, for a loss that is computed with the outputs.
+    # True if the rows to evaluate on have labels, for a loss that is computed with the outputs.
     evaluates_labelled: ClassVar[bool] = False
 
     def __init__(
@@ -143,7 +143,7 @@ class Task(abc.ABC):
         )
         self._fit(training)
 
-    # === What a training asks ===
+    # === For training ===
 
     def asked(self, training: TrainingOptions) -> Self:
         """The task on the same data, tokenised once for both, as another training asks for it."""
@@ -223,7 +223,7 @@ class Task(abc.ABC):
         """Weight of some targets' mean loss among others': by default each row counts as much."""
         return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
-    # === What the data are ===
+    # === Data ===
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -318,7 +318,7 @@ class Task(abc.ABC):
         """The classes of a labelled example."""
         return (item.label,)
 
-    # === What a model does ===
+    # === Running a model ===
 
     def prepared(self, model: BertModel, examples: Examples) -> Examples:
         """Examples as a model takes them; a subclass may run a frozen part of it once."""
@@ -400,7 +400,7 @@ class Task(abc.ABC):
     ) -> Iterator[dict[str, Any]]:
         """A record without its id for each example."""
 
-    # === What predictions for a file need ===
+    # === For predictions of a file ===
 
     @classmethod
     def trains(cls, model_class: type[BertModel]) -> bool:

@@ -16,7 +16,7 @@ from bert_tf.untrusted import listed, quote
 from .kinds import KINDS, OBJECT, TEXT, Check, size
 
 _FORMAT_VERSION = 1
-# What the file may say.
+# Keys of the file, with their checks.
 _TASK = {"kind": TEXT, "name": TEXT, "max_seq_length": size(), "columns": OBJECT, "options": OBJECT}
 
 

@@ -40,7 +40,7 @@ from .task import Items, Task, TrainingOptions
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
-# What is said of texts that are too long, where they are not cut.
+# Sentence on texts that are too long, where they are not cut.
 _TOO_LONG = {
     "head_tail": "{count:,} of the training examples have more than {length} tokens "
     "(--max_seq_length): their middle is left out.",

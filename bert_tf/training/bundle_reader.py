@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.untrusted import one_line, reason
 
 INDEX = ".index"
-# What TensorFlow's reader raises; IndexError where a data file is cut off.
+# Errors of TensorFlow's reader; IndexError if a data file is cut off.
 _ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
 
 

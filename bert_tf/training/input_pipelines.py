@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-# What makes a pipeline's dataset.
+# Makes a pipeline's dataset.
 MakeBatches = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 

@@ -19,7 +19,7 @@ from .input_pipelines import MakeBatches, distribute
 from .loop import StepResults, TrainingLoop
 from .step import Batch, Objective, draw_on_tpu
 
-# What `BertPretrainer` takes: the encoder's features and where the predictions stand.
+# Inputs of `BertPretrainer`: the encoder's features and the places of the predictions.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
 
 

@@ -38,7 +38,7 @@ class Progress:
         self.total = total
         self.unit = unit
         self._done = start
-        # What comes before the first update is mostly tracing.
+        # The time before the first update is mostly tracing.
         self._first: tuple[int, float] | None = None
         self._began = self._logged = time.monotonic()
         self._status = ""

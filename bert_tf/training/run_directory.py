@@ -59,7 +59,7 @@ class RunDirectory:
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
         self.progress = os.path.join(path, "progress.json")
-        # What a start writes besides the description.
+        # Files that a start writes besides the description.
         self.described = [self.vocabulary, self.config]
 
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
@@ -283,7 +283,7 @@ class RunDirectory:
             name for name, value in fingerprints.items() if kept.get(name, value) != value
         )
         if changed and (has_progress or not self._is_chief):
-            # What is kept besides flags follows from theirs.
+            # Inputs that are not flags change with the flags: name the flags alone.
             flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
                 f"What {' and '.join(flags)} read is not what the run in {self.path} was started "

@@ -147,26 +147,28 @@ class Trainer(abc.ABC):
             if compiled and not single:
                 pace.note(steps, seconds)
             compiled = True
-            # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
-            told = self.workers.gather(
-                [
-                    *(self.interruption.requested, self.is_pause_due(), pace.steps),
-                    self.callbacks.stops,
-                ]
+            # All workers stop if one is asked to; the chief decides the number of the next steps.
+            mine = (
+                self.interruption.requested,
+                self.callbacks.stops,
+                self.is_pause_due(),
+                pace.steps,
             )
-            pace.steps = int(told[0, 2])
+            requests, stopping, pauses, paces = self.workers.gather(mine).T
+            pace.steps = int(paces[0])
             # A signal that comes from here on is looked at behind the pause, or the next time: all
             # do the same till then.
-            stops, ends = bool(told[:, 0].any()), bool(told[:, 3].any())
-            if stops or ends or told[0, 1]:
+            stops, ends = bool(requests.any()), bool(stopping.any())
+            if stops or ends or pauses[0]:
                 self.pause(progress, stops, ends)
                 # A callback may end the training when it hears of the evaluation, and someone may
                 # have asked to stop in the meantime.
-                told = self.workers.gather([self.callbacks.stops, self.interruption.requested])
-                ends, is_asked = bool(told[:, 0].any()), bool(told[:, 1].any())
-                if is_asked and not stops:
+                mine = self.interruption.requested, self.callbacks.stops
+                requests, stopping = self.workers.gather(mine).T
+                ends = bool(stopping.any())
+                if requests.any() and not stops:
                     self.pause(progress, True, ends)
-                stops = stops or is_asked
+                stops = stops or bool(requests.any())
                 if ends:
                     self.note_end()
             if stops:

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger("bert_tf")
 Asked = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
 _TEXTS_AT_ONCE = 256
-# What says on which machine, and with which library, a model runs.
+# Arguments that choose the machine and the library that run a model.
 _WITHOUT_MEANING = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
     *("use_fast", "feature_extractor", "model_kwargs", "token", "trust_remote_code"),

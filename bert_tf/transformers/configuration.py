@@ -17,7 +17,7 @@ from bert_tf.interchange.checkpoint import Checkpoint
 
 from .hub_names import directory_of
 
-# What every config of theirs has besides the sizes.
+# Settings that every config of theirs has besides the sizes.
 _COMMON: Mapping[str, Any] = MappingProxyType(
     {
         "architectures": None,

@@ -16,7 +16,7 @@ TENSORS = (
     "inputs_embeds",
 )
 _SWITCHES = ("output_attentions", "output_hidden_states", "return_dict", "training")
-# What a decoder takes in generation, and a mask of heads; nothing here computes with them.
+# Inputs of a decoder in generation, and a mask of heads; nothing here computes with them.
 _REFUSED = {
     "head_mask": "no head can be switched off",
     "encoder_hidden_states": "there is no cross-attention",

@@ -154,7 +154,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if new_num_tokens is not None and self.native is not None:
             _resize_embeddings(self.native, new_num_tokens)
             self.config.vocab_size = new_num_tokens
-            # What was traced has the old table.
+            # Traced functions hold the old table.
             self.train_function = self.test_function = self.predict_function = None
         return self.get_input_embeddings()
 
