@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.heads import classes
+from bert_tf.decoding import classes
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
 from bert_tf.pipelines.packing import join_segments

@@ -27,24 +27,24 @@ ALLOWED = {
     "paths": {"marks", "untrusted"},
     "files": {"paths", "untrusted"},
     "seals": {"untrusted"},
-    "heads": set(),
+    "decoding": set(),
     "modeling": {"choices", "config", "features", "loader"},
     "training": {
         *("choices", "config", "features", "files", "modeling", "paths", "seals", "untrusted")
     },
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "heads", "interchange", "modeling", "paths"),
+        *("choices", "config", "features", "files", "decoding", "interchange", "modeling", "paths"),
         *("pipelines", "seals", "untrusted"),
     },
     "interchange": {
         *("choices", "config", "features", "files", "marks", "modeling", "paths", "pipelines"),
         *("seals", "training", "untrusted"),
     },
-    "readers": {"config", "features", "files", "heads", "paths", "pipelines", "untrusted"},
-    "metrics": {"config", "features", "files", "heads", "pipelines", "readers", "untrusted"},
+    "readers": {"config", "features", "files", "decoding", "paths", "pipelines", "untrusted"},
+    "metrics": {"config", "features", "files", "decoding", "pipelines", "readers", "untrusted"},
     "tasks": {
-        *("choices", "features", "files", "heads", "interchange", "metrics", "modeling"),
+        *("choices", "features", "files", "decoding", "interchange", "metrics", "modeling"),
         *("pipelines", "readers", "training", "untrusted"),
     },
     "results": {

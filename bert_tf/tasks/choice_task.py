@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.heads import classes as heads
+from bert_tf.decoding import classes as decoding
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.judging import judge_choices
 from bert_tf.modeling import BertMultipleChoice
@@ -68,7 +68,7 @@ class ChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        log_probabilities = heads.log_probabilities(outputs).numpy()
+        log_probabilities = decoding.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
 
@@ -96,7 +96,7 @@ class ChoiceTask(Task):
     ) -> Iterator[dict[str, Any]]:
         counts = np.array([len(item.choices) for item in items])
         is_choice = np.arange(outputs.shape[1]) < counts[:, None]
-        best, found = heads.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
+        best, found = decoding.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
         for count, choice, row in zip(counts, best.numpy(), found.numpy(), strict=True):
             probabilities = {
                 str(at): p if at < count else None for at, p in enumerate(row.tolist())

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.decoding.classes import likeliest, log_probabilities
 from bert_tf.files import replace_whole
-from bert_tf.heads.classes import likeliest, log_probabilities
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.formulas import confusion_matrix, total
 from bert_tf.metrics.judging import judge_entities, judge_tags

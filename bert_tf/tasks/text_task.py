@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.heads import classes as heads
+from bert_tf.decoding import classes as decoding
 from bert_tf.metrics.calibration import as_two_classes, of_classes, of_several
 from bert_tf.metrics.formulas import confusion_matrix
 from bert_tf.metrics.judging import judge_classes, judge_numbers, judge_several
@@ -183,7 +183,7 @@ class ClassificationTask(_TextTask):
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true = self._targets(items)
-        log_probabilities = heads.log_probabilities(outputs).numpy()
+        log_probabilities = decoding.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         judged = judge_classes(true, predicted, self.labels, losses)
@@ -206,7 +206,7 @@ class ClassificationTask(_TextTask):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        for row in heads.probabilities(outputs, thresholds.get(TEMPERATURE, 1.0)).numpy():
+        for row in decoding.probabilities(outputs, thresholds.get(TEMPERATURE, 1.0)).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
 
@@ -267,12 +267,12 @@ class MultiLabelTask(_TextTask):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = heads.probabilities_of_several(logits, temperature).numpy()
+        probabilities = decoding.probabilities_of_several(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
-            threshold = thresholds.get(PROBABILITY_THRESHOLD, heads.HALF)
-        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, heads.HALF))
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, decoding.HALF)
+        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, decoding.HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
         judged = judge_several(true, predicted, self.labels, losses / len(self.labels))
@@ -290,9 +290,9 @@ class MultiLabelTask(_TextTask):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        threshold = thresholds.get(PROBABILITY_THRESHOLD, heads.HALF)
+        threshold = thresholds.get(PROBABILITY_THRESHOLD, decoding.HALF)
         temperature = thresholds.get(TEMPERATURE, 1.0)
-        for row in heads.probabilities_of_several(outputs, temperature).numpy():
+        for row in decoding.probabilities_of_several(outputs, temperature).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
 
@@ -320,10 +320,10 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
-        return heads.HALF
+        return decoding.HALF
     # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
-    return float(cuts[best[np.argmin(np.abs(cuts[best] - heads.HALF))]])
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - decoding.HALF))]])
 
 
 # === A number each ===

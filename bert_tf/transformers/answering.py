@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.heads import classes
+from bert_tf.decoding import classes
 from bert_tf.interchange import hugging_face
 
 from . import auto
