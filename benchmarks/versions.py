@@ -227,8 +227,8 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     import keras
 
     import bert_tf
-    from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-    from bert_tf.interchange.model_directory import write_description
+    from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+    from bert_tf.checkpoints.model_directory import write_description
     from bert_tf.pipelines.vocabulary import load_vocabulary
     from bert_tf.readers.glue import read_glue
     from bert_tf.training import checkpoints

@@ -17,9 +17,9 @@ from . import loader
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints.load import load as load
+    from bert_tf.checkpoints.saving import save as save
     from bert_tf.config import BertConfig as BertConfig
-    from bert_tf.interchange.load import load as load
-    from bert_tf.interchange.saving import save as save
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
     from bert_tf.modeling import BertFeatures as BertFeatures
@@ -40,8 +40,8 @@ _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "Predictor": "bert_tf.predicting.predictor",
-    "load": "bert_tf.interchange.load",
-    "save": "bert_tf.interchange.saving",
+    "load": "bert_tf.checkpoints.load",
+    "save": "bert_tf.checkpoints.saving",
     **dict.fromkeys(
         (
             *("BertClassifier", "BertEncoder", "BertFeatureTagger", "BertFeatures"),
@@ -54,11 +54,11 @@ _PUBLIC = {
 _ROOMS = (
     *(
         "api",
+        "checkpoints",
         "config",
         "extraction",
         "features",
         "finetuning",
-        "interchange",
         "modeling",
         "pipelines",
     ),
@@ -88,7 +88,7 @@ def __dir__() -> list[str]:
 
 def _load(path: str, **arguments: Any) -> Any:
     # Imported on first use: it loads TensorFlow.
-    from .interchange.load import load
+    from .checkpoints.load import load
 
     return load(path, **arguments)
 

@@ -120,7 +120,7 @@ def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.Exit
 
 def _start(init: Any, stack: contextlib.ExitStack) -> Any:
     """A checkpoint's path, of a model in memory too."""
-    from bert_tf.interchange.saving import save
+    from bert_tf.checkpoints.saving import save
     from bert_tf.modeling.base import BertModel
 
     if not isinstance(init, BertModel):
@@ -187,7 +187,7 @@ class FineTuned:
 
     def save(self, directory: Path) -> None:
         """As ``bert_tf.save`` with the model."""
-        from bert_tf.interchange.saving import save
+        from bert_tf.checkpoints.saving import save
 
         save(self.model, directory)
 
@@ -260,8 +260,8 @@ def fine_tune(
         settings = resolution.settings_from_flags(parsed)
         stack.enter_context(_as_it_was(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
+        from bert_tf.checkpoints.load import load
         from bert_tf.finetuning.run import run
-        from bert_tf.interchange.load import load
         from bert_tf.readers.records import giving
 
         with giving(tables):
@@ -460,8 +460,8 @@ def pretrain(
         parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_as_it_was(verbose))
+        from bert_tf.checkpoints.load import load
         from bert_tf.files import read_json
-        from bert_tf.interchange.load import load
         from bert_tf.pretraining.run import run
         from bert_tf.training.run_directory import RunDirectory
 

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf import paths
+from bert_tf.checkpoints import FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, string, switch
 from bert_tf.cli.flag_rules import required
-from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
 
 _NEEDED = required("convert needs --model, --output and --format")
@@ -63,8 +63,8 @@ def main(argv: Sequence[str]) -> None:
     paths.check_inputs(checkpoints=[values.model])
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
+    from bert_tf.checkpoints import conversion
     from bert_tf.files import size_of
-    from bert_tf.interchange import conversion
 
     print(f"Reading {values.model}.", flush=True)
     done = conversion.convert(

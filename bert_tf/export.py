@@ -40,7 +40,7 @@ from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
-    from bert_tf.interchange.checkpoint import Checkpoint
+    from bert_tf.checkpoints.checkpoint import Checkpoint
     from bert_tf.modeling.base import BertModel
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.served import ExportOptions
@@ -140,10 +140,10 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
+    from bert_tf.checkpoints.load import load_with_report
+    from bert_tf.checkpoints.recognition import open_checkpoint
+    from bert_tf.checkpoints.saving import checkpoint_of
     from bert_tf.files import check_new
-    from bert_tf.interchange.load import load_with_report
-    from bert_tf.interchange.recognition import open_checkpoint
-    from bert_tf.interchange.saving import checkpoint_of
     from bert_tf.saved_models import export
 
     check_new(output)

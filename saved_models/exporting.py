@@ -27,11 +27,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import model_card
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.model_directory import write_all_but_weights
+from bert_tf.checkpoints.saving import checkpoint_of
 from bert_tf.files import check_new, remove_written, whole_directory
-from bert_tf.interchange import model_card
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.model_directory import write_all_but_weights
-from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import check_model_name, one_line

@@ -107,7 +107,7 @@ class Served:
         call: features to the model's outputs, at inference.
         encode: features to the encoder's outputs, at inference.
         guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        weights: the variables, by the paths by which ``interchange.exports`` finds them.
+        weights: the variables, by the paths by which ``checkpoints.exports`` finds them.
         resources: what the traces read besides variables; to be saved with the signatures.
         vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
         quick: the same for ``serving_default``, where speed counts most: states of padding are not

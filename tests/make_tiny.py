@@ -11,10 +11,10 @@ import sys
 
 import ml_dtypes
 
+from bert_tf.checkpoints import hugging_face, model_card
+from bert_tf.checkpoints.checkpoint import StoredTensor
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import read_json_object, write_json
-from bert_tf.interchange import hugging_face, model_card
-from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pretraining import recipes
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"

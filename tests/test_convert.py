@@ -7,11 +7,11 @@ import os
 import pytest
 
 from bert_tf import convert
-from bert_tf.interchange import conversion, hugging_face
-from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.checkpoints import conversion, hugging_face
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.modeling import BertSpanPredictor
 from tests.anew import run_main
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 
 @pytest.fixture

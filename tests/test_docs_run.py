@@ -22,7 +22,7 @@ pytestmark = [
     ),
 ]
 
-DATA = pathlib.Path(__file__).parent / "interchange" / "data"
+DATA = pathlib.Path(__file__).parent / "checkpoints" / "data"
 KERAS2 = pathlib.Path(__file__).parent / "transformers" / "keras2"
 # The last value of a flag counts: what makes a command of the pages small.
 SMALL = {

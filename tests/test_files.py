@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files
+from bert_tf.checkpoints import hdf5_files, safetensors
 from bert_tf.files import (
     read_json,
     read_json_object,
@@ -20,7 +21,6 @@ from bert_tf.files import (
     whole_file,
     write_json,
 )
-from bert_tf.interchange import hdf5_files, safetensors
 from bert_tf.pipelines.vocabulary import load_vocabulary
 
 TAKEN = "/1 exists, and is never overwritten: name another"

@@ -34,21 +34,21 @@ ALLOWED = {
     },
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "decoding", "interchange", "modeling", "paths"),
+        *("choices", "config", "features", "files", "decoding", "checkpoints", "modeling", "paths"),
         *("pipelines", "seals", "untrusted"),
     },
-    "interchange": {
+    "checkpoints": {
         *("choices", "config", "features", "files", "marks", "modeling", "paths", "pipelines"),
         *("seals", "training", "untrusted"),
     },
     "readers": {"config", "features", "files", "decoding", "paths", "pipelines", "untrusted"},
     "metrics": {"config", "features", "files", "decoding", "pipelines", "readers", "untrusted"},
     "tasks": {
-        *("choices", "features", "files", "decoding", "interchange", "metrics", "modeling"),
+        *("choices", "features", "files", "decoding", "checkpoints", "metrics", "modeling"),
         *("pipelines", "readers", "training", "untrusted"),
     },
     "results": {
-        *("features", "files", "interchange", "metrics", "modeling", "pipelines", "readers"),
+        *("features", "files", "checkpoints", "metrics", "modeling", "pipelines", "readers"),
         *("tasks", "training", "untrusted"),
     },
     "cli": {"files", "startup", "untrusted"},

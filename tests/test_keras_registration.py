@@ -10,7 +10,7 @@ import pytest
 from bert_tf.modeling import BertClassifier
 from bert_tf.training.optimizers import create_optimizer, weight_decay_exclusions
 from bert_tf.training.schedules import WarmupLinearDecay
-from tests.interchange.small_checkpoints import SMALL
+from tests.checkpoints.small_checkpoints import SMALL
 
 
 def run(code):

@@ -20,15 +20,15 @@ SPELLERS = [
         {
             "bert_tf/__init__.py": set(MODEL_CLASSES),
             "bert_tf/modeling/__init__.py": set(MODEL_CLASSES),
-            "bert_tf/interchange/keras_hub.py": {"BertClassifier"},
+            "bert_tf/checkpoints/keras_hub.py": {"BertClassifier"},
         },
     ),
     (
         set(KINDS),
         {
             "bert_tf/tasks/kinds.py": set(KINDS),
-            "bert_tf/interchange/hugging_face.py": {"regression"},
-            "bert_tf/interchange/model_garden.py": {"classification"},
+            "bert_tf/checkpoints/hugging_face.py": {"regression"},
+            "bert_tf/checkpoints/model_garden.py": {"classification"},
             # A signature and its output.
             "saved_models/embeddings.py": {"similarity"},
             "saved_models/signatures.py": {"similarity"},

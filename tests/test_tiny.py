@@ -10,12 +10,12 @@ import setuptools
 import bert_tf
 import bert_tf.transformers
 from bert_tf import paths
+from bert_tf.checkpoints import safetensors
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.finetuning.run import run
-from bert_tf.interchange import safetensors
-from bert_tf.interchange.recognition import open_checkpoint
+from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.documents import ROOT, commands
 from tests.finetuning.small_runs import parse
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 FOLDER = pathlib.Path(bert_tf.__file__).parent / "models" / "tiny"
 
@@ -37,7 +37,7 @@ def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder)
 
 
 def test_a_folder_of_the_same_name_is_read(folder):
-    bert_tf.interchange.hugging_face.write(
+    bert_tf.checkpoints.hugging_face.write(
         make_checkpoint(MODELS["encoder"], tokenization=UNCASED), _made(folder / "tiny")
     )
     assert open_checkpoint("tiny").config.vocab_size != open_checkpoint(FOLDER).config.vocab_size

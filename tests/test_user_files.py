@@ -12,16 +12,16 @@ import pytest
 
 import bert_tf
 from bert_tf import create_pretraining_data, vocab
+from bert_tf.checkpoints import google, hugging_face, model_directory
+from bert_tf.checkpoints.conversion import convert
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
-from bert_tf.interchange import google, hugging_face, model_directory
-from bert_tf.interchange.conversion import convert
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
 from tests.anew import run_main
+from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
 from tests.predicting import prediction_models
 from tests.pretraining import commands

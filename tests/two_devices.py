@@ -15,13 +15,13 @@ import keras
 import numpy as np
 
 import bert_tf.predict
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.weights import build_model
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.weights import build_model
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.results.run_directory import FineTuningDirectory

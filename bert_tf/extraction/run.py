@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.checkpoints.load import load_with_report
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import whole_file
-from bert_tf.interchange.load import load_with_report
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
 from bert_tf.pipelines.corpus import counted

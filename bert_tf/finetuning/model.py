@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import keras
 
+from bert_tf.checkpoints import model_directory, weights
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
+from bert_tf.checkpoints.load import select
+from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.tokenizer_files import read_tokenization
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
-from bert_tf.interchange import model_directory, weights
-from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, Tokenization
-from bert_tf.interchange.load import select
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding

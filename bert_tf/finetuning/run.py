@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bert_tf
+from bert_tf.checkpoints import model_card
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import read_json, write_json
-from bert_tf.interchange import model_card
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given
 from bert_tf.results.run_directory import FineTuningDirectory

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import encode_json, replace_whole
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints.load import load_with_report
 from bert_tf.files import read_json, replace_whole, write_json
-from bert_tf.interchange.load import load_with_report
 from bert_tf.metrics.formulas import rank
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import score, table_rows

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.interchange.checkpoint import Checkpoint
-from bert_tf.interchange.load import load
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.saving import checkpoint_of
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.load import load
+from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.modeling.pooling import most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet

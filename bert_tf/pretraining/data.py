@@ -10,7 +10,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.pools import Reached
 from bert_tf.pipelines.record_files import Records, open_records

@@ -6,12 +6,12 @@ from typing import Any
 
 import keras
 
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
+from bert_tf.checkpoints.load import select
+from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json_object
-from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
-from bert_tf.interchange.load import select
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.weights import assign
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules

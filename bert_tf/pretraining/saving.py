@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.interchange import model_directory
+from bert_tf.checkpoints import model_directory
 from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.training import checkpoints
 from bert_tf.training.background_saving import BackgroundSaving

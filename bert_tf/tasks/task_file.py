@@ -1,6 +1,6 @@
 """``task.json``: what a fine-tuned model's directory says of its task, for ``predict``.
 
-The model, its vocabulary, labels and thresholds (``interchange.model_directory``) are next to it:
+The model, its vocabulary, labels and thresholds (``checkpoints.model_directory``) are next to it:
 the directory is all that predictions need.
 """
 
@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.interchange.checkpoint import Checkpoint
-from bert_tf.interchange.model_directory import TASK
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.model_directory import TASK
 from bert_tf.untrusted import listed, quote
 
 from .kinds import KINDS, OBJECT, TEXT, Check, size

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints import hugging_face
 from bert_tf.decoding import classes
-from bert_tf.interchange import hugging_face
 
 from . import auto
 from .encoding import BatchEncoding

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
+from bert_tf.checkpoints import hugging_face
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.files import read_json_object, write_json
-from bert_tf.interchange import hugging_face
-from bert_tf.interchange.checkpoint import Checkpoint
 
 from .hub_names import directory_of
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import hugging_face, keras2_files
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
+from bert_tf.checkpoints.load import select
+from bert_tf.checkpoints.recognition import open_for
+from bert_tf.checkpoints.saving import checkpoint_of, spec_of
+from bert_tf.checkpoints.weights import assign, expected_shapes
 from bert_tf.files import read_json_object, write_json
-from bert_tf.interchange import hugging_face, keras2_files
-from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
-from bert_tf.interchange.load import select
-from bert_tf.interchange.recognition import open_for
-from bert_tf.interchange.saving import checkpoint_of, spec_of
-from bert_tf.interchange.weights import assign, expected_shapes
 from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig

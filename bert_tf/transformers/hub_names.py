@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.interchange.hub import directory_of as hub_directory
+from bert_tf.checkpoints.hub import directory_of as hub_directory
 from bert_tf.paths import HUB_SCHEME, of_model
 
 # The owners of models that the hub once had without one.

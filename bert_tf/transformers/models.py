@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_tf.interchange.recognition import open_checkpoint, open_for
+from bert_tf.checkpoints.recognition import open_checkpoint, open_for
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel, new_initializer
 from bert_tf.pipelines.replicas import forget_steps

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 import tokenizers
 from tokenizers import AddedToken as AddedToken
 
-from bert_tf.files import read_json_object, write_json
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.tokenizer_files import (
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.tokenizer_files import (
     ADDED_TOKENS,
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -23,6 +22,7 @@ from bert_tf.interchange.tokenizer_files import (
     new_tokenizer,
     read_tokenization,
 )
+from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.untrusted import quote
 

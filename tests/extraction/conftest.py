@@ -6,13 +6,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.config import BertConfig
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.modeling import BertPretrainer
-from tests.interchange.small_checkpoints import UNCASED, make_checkpoint
+from tests.checkpoints.small_checkpoints import UNCASED, make_checkpoint
 
 CONFIG = BertConfig(
     vocab_size=20, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12,

@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.extraction import run as extraction
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.modeling import BertPretrainer
+from tests.checkpoints.small_checkpoints import UNCASED, make_checkpoint
 from tests.extraction.conftest import CONFIG, run, write_many
-from tests.interchange.small_checkpoints import UNCASED, make_checkpoint
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
 

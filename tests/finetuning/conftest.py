@@ -5,8 +5,8 @@ import types
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints import conversion
 from bert_tf.finetuning.run import run
-from bert_tf.interchange import conversion
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.results.run_directory import FineTuningDirectory
 

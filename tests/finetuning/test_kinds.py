@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.weights import build_model
 from bert_tf.finetuning.settings import flag_defaults
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.weights import build_model
 from tests import two_devices
 from tests.two_devices import BATCH_SIZE, CASES, MORE_CASES
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 import yaml
 
+from bert_tf.checkpoints import conversion
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.run import card, run
-from bert_tf.interchange import conversion
 
 from .small_runs import settings
 

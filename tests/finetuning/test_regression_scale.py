@@ -6,9 +6,9 @@ import pytest
 
 import bert_tf
 from bert_tf import api
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory

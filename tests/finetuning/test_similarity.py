@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api
+from bert_tf.checkpoints import conversion
 from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
-from bert_tf.interchange import conversion
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.weights import build_model
+from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.weights import build_model
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.predicting import prediction, predictor
 from bert_tf.predicting.settings import PredictionSettings

@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf.interchange import conversion
+from bert_tf.checkpoints import conversion
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning import small_runs

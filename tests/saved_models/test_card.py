@@ -8,12 +8,12 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.model_card import export_card
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.model_card import export_card
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models.samples import Sample
 from bert_tf.saved_models.served import Signature
-from tests.interchange.small_checkpoints import MODELS, make_checkpoint
+from tests.checkpoints.small_checkpoints import MODELS, make_checkpoint
 
 from .conftest import VOCAB
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.tasks.task_file import KINDS, TaskFile, task_of, to_json
 from tests.finetuning.small_runs import write_task_file
 

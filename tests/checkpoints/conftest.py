@@ -6,9 +6,9 @@ import pathlib
 
 import pytest
 
-from bert_tf.interchange import conversion, model_directory
-from bert_tf.interchange.load import load
-from tests.interchange.small_checkpoints import MODELS, SMALL, make_checkpoint
+from bert_tf.checkpoints import conversion, model_directory
+from bert_tf.checkpoints.load import load
+from tests.checkpoints.small_checkpoints import MODELS, SMALL, make_checkpoint
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf.interchange import hugging_face
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.load import load_with_report
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.weights import expected_shapes
+from bert_tf.checkpoints import hugging_face
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.load import load_with_report
+from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -20,9 +20,8 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-
-from .make_tf_model_data import CLASSES
-from .recorded import DATA, assert_every_tensor_is_as_described
+from tests.checkpoints.make_tf_model_data import CLASSES
+from tests.checkpoints.recorded import DATA, assert_every_tensor_is_as_described
 
 MODELS = DATA / "tf_model"
 SPECS = {

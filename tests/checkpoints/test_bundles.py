@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.interchange import bundles
-from tests.interchange.small_checkpoints import stored
+from bert_tf.checkpoints import bundles
+from tests.checkpoints.small_checkpoints import stored
 
 DATA = ".data-00000-of-00001"
 ARRAYS = {

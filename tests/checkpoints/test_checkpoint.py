@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf.interchange.checkpoint import ModelSpec, describe, parse_description
+from bert_tf.checkpoints.checkpoint import ModelSpec, describe, parse_description
 from bert_tf.modeling import BertClassifier
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     CASED,
     CONFIG,
     MODELS,

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_tf.interchange.torch_files import open_pytorch_bin
+from bert_tf.checkpoints.torch_files import open_pytorch_bin
 
 PARITY = pytest.mark.parity
 

@@ -7,8 +7,8 @@ import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
 import pytest
 
-from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.tensor_files import open_shards
+from bert_tf.checkpoints.checkpoint import StoredTensor
+from bert_tf.checkpoints.tensor_files import open_shards
 
 
 def _open_shard(path):

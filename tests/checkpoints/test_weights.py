@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_tf.interchange import weights
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.weights import assign, build_model, heads, take_weights
+from bert_tf.checkpoints import weights
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.weights import assign, build_model, heads, take_weights
 from bert_tf.modeling import (
     BertEncoder,
     BertFeatureTagger,
@@ -16,7 +16,7 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
     assert_bit_equal,

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bert_tf import load
-from bert_tf.interchange import conversion
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.recognition import open_checkpoint
-from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
-from tests.interchange.small_checkpoints import (
+from bert_tf.checkpoints import conversion
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.recognition import open_checkpoint
+from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
+from tests.checkpoints.small_checkpoints import (
     MODELS,
     PIECES,
     UNCASED,
@@ -33,7 +33,7 @@ def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
         open_checkpoint(path)
     asked = []
     monkeypatch.setattr(
-        "bert_tf.interchange.torch_files.open_pytorch_bin",
+        "bert_tf.checkpoints.torch_files.open_pytorch_bin",
         lambda path, allow_pickle: asked.append(allow_pickle) or {},
     )
     open_checkpoint(path, allow_pickle=True)
@@ -82,11 +82,11 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
     def fails(*arguments):
         raise MemoryError("std::bad_alloc")
 
-    monkeypatch.setattr("bert_tf.interchange.bundles.Bundle.read", fails)
+    monkeypatch.setattr("bert_tf.checkpoints.bundles.Bundle.read", fails)
     checkpoint = open_checkpoint(path)
     with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
         checkpoint.tensors["layer_0/output/bias"].read()
-    monkeypatch.setattr("bert_tf.interchange.model_directory.Bundle", fails)
+    monkeypatch.setattr("bert_tf.checkpoints.model_directory.Bundle", fails)
     with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
         open_checkpoint(path)
 

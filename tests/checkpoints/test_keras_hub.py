@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints import hdf5_files, hugging_face, keras_hub
+from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.config import BertConfig
-from bert_tf.interchange import hdf5_files, hugging_face, keras_hub
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.interchange.weights import expected_shapes
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
-
-from .recorded import CONFIG, DATA, assert_as_recorded, assert_every_tensor_is_as_described
+from tests.checkpoints.recorded import (
+    CONFIG,
+    DATA,
+    assert_as_recorded,
+    assert_every_tensor_is_as_described,
+)
 
 PRESETS = DATA / "keras_hub"
 NAMES = {

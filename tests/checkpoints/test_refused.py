@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.interchange import model_directory, sentence_transformers
-from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.checkpoints import model_directory, sentence_transformers
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
-from tests.interchange import hugging_face_files as hf
-from tests.interchange.recorded import DATA
-from tests.interchange.small_checkpoints import CASED, MODELS, UNCASED, make_checkpoint
+from tests.checkpoints import hugging_face_files as hf
+from tests.checkpoints.recorded import DATA
+from tests.checkpoints.small_checkpoints import CASED, MODELS, UNCASED, make_checkpoint
 
 CLASSIFIER = {**hf.ENCODER, **hf.POOLER, **hf.classifier(3)}
 EMBEDDING = SentenceEmbedding("mean", normalize=True, max_seq_length=10)

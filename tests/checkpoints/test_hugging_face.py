@@ -6,9 +6,9 @@ import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
 import pytest
 
-from bert_tf.interchange import hugging_face
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.interchange.hugging_face import config_values, model_spec, read_labels
+from bert_tf.checkpoints import hugging_face
+from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+from bert_tf.checkpoints.hugging_face import config_values, model_spec, read_labels
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -18,7 +18,7 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from tests.interchange.hugging_face_files import (
+from tests.checkpoints.hugging_face_files import (
     ENCODER,
     MASKED_LM,
     NEXT_SENTENCE,
@@ -29,7 +29,7 @@ from tests.interchange.hugging_face_files import (
     with_prefix,
     write_directory,
 )
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
     PIECES,

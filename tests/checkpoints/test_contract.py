@@ -6,13 +6,13 @@ import ml_dtypes
 import pytest
 
 import bert_tf
-from bert_tf.interchange import conversion
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.load import load_with_report
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.checkpoints import conversion
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.load import load_with_report
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
-from tests.interchange import hugging_face_files
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints import hugging_face_files
+from tests.checkpoints.small_checkpoints import (
     CASED,
     CONFIG,
     MODELS,

@@ -3,7 +3,7 @@
 To be run by hand, in an environment of its own (Python 3.11):
 
     pip install tf-models-official==2.20.0 tensorflow==2.20.0 tf-keras==2.20.1
-    python tests/interchange/make_model_garden_data.py
+    python tests/checkpoints/make_model_garden_data.py
 
 The models are saved as the trainer of ``official/nlp``, its converter and its tests save them.
 Every weight is random, so that no two may be confused.

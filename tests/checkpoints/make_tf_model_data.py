@@ -4,7 +4,7 @@ To be run by hand, in an environment of its own (Python 3.11), because transform
 TensorFlow any more:
 
     pip install transformers==4.48.3 tensorflow-cpu==2.18.1 tf-keras==2.18.0 'numpy<2.1'
-    python tests/interchange/make_tf_model_data.py
+    python tests/checkpoints/make_tf_model_data.py
 
 Every weight is random, so that no two may be confused. ``outputs.npz`` has the inputs, and the
 model's outputs by the names of transformers.

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import load
-from bert_tf.interchange import bundles, google
-from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.checkpoints import bundles, google
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor
-from tests.interchange.small_checkpoints import MODELS, PIECES, make_checkpoint, read_all, stored
+from tests.checkpoints.small_checkpoints import MODELS, PIECES, make_checkpoint, read_all, stored
 from tests.modeling import numpy_bert
 
 

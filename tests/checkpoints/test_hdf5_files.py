@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.interchange import hdf5_files
+from bert_tf.checkpoints import hdf5_files
 
 
 def write(path, change=lambda file: None):

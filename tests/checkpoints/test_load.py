@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.load import load, load_with_report
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.load import load, load_with_report
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -17,8 +17,8 @@ from bert_tf.modeling import (
     BertRegressor,
     BertSpanPredictor,
 )
-from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
+from tests.checkpoints.small_checkpoints import (
     CASED,
     PIECES,
     SMALL,
@@ -229,7 +229,7 @@ def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
     _, path = save("encoder")
     config = dataclasses.replace(SMALL, vocab_size=10**7, intermediate_size=10**6)
     (tmp_path / "m" / "bert_config.json").write_text(config.to_json())
-    monkeypatch.setattr("bert_tf.interchange.load.build_model", None)
+    monkeypatch.setattr("bert_tf.checkpoints.load.build_model", None)
     sentence = r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend"
     with pytest.raises(ValueError, match=sentence):
         load(path)

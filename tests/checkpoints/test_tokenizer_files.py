@@ -5,11 +5,11 @@ import json
 import pytest
 import tokenizers
 
-from bert_tf.interchange.checkpoint import Tokenization
-from bert_tf.interchange.tokenizer_files import read_tokenization, write_tokenization
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.tokenizer_files import read_tokenization, write_tokenization
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from tests.interchange.small_checkpoints import CASED, PIECES, UNCASED
+from tests.checkpoints.small_checkpoints import CASED, PIECES, UNCASED
 
 LOWER = [piece.lower() if piece == "Cat" else piece for piece in PIECES if piece != "cat"]
 TEXT = "A Cat sat unable. CATs É 中a xyz"

@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
+from bert_tf.checkpoints import conversion
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
+from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.config import BertConfig
-from bert_tf.interchange import conversion
-from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
-from bert_tf.interchange.weights import expected_shapes
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,

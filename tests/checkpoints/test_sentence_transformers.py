@@ -8,17 +8,17 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.checkpoints import conversion, hugging_face
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.load import make_preprocessor
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
-from bert_tf.interchange import conversion, hugging_face
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.load import make_preprocessor
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions, precision
 from bert_tf.saved_models.signatures import model_signatures
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     MODELS,
     SMALL,
     UNCASED,

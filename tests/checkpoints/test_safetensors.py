@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from bert_tf.interchange import safetensors
-from bert_tf.interchange.safetensors import open_file, write_file
-from tests.interchange.small_checkpoints import stored
+from bert_tf.checkpoints import safetensors
+from bert_tf.checkpoints.safetensors import open_file, write_file
+from tests.checkpoints.small_checkpoints import stored
 
 # A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes.
 GOLDEN = (

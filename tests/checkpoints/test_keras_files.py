@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from bert_tf.interchange import keras_files
-from bert_tf.interchange.weights import assign, build_model
-from tests.interchange.small_checkpoints import (
+from bert_tf.checkpoints import keras_files
+from bert_tf.checkpoints.weights import assign, build_model
+from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
     assert_bit_equal,

@@ -3,7 +3,7 @@
 To be run by hand, in an environment of its own (Python 3.11):
 
     pip install keras-hub==0.32.0 keras==3.15.1 tensorflow==2.21.0 h5py==3.14.0
-    python tests/interchange/make_keras_hub_data.py
+    python tests/checkpoints/make_keras_hub_data.py
 
 Every weight is random, so that no two may be confused, and the masked-LM head's dense kernel is
 small, so that its normalisation's epsilon counts.

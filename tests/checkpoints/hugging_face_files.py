@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.safetensors import open_file, write_file
+from bert_tf.checkpoints.checkpoint import StoredTensor
+from bert_tf.checkpoints.safetensors import open_file, write_file
 
 H, F, V, P, T, LAYERS = 8, 12, 20, 12, 2, 2
 CONFIG = {

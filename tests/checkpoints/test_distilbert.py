@@ -7,10 +7,10 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf.interchange import safetensors
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.checkpoints import safetensors
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.modeling import BertClassifier
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     MODELS,
     SMALL,
     UNCASED,

@@ -10,15 +10,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 import bert_tf
+from bert_tf.checkpoints import bundles, google, keras_hub, model_garden
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.model_garden import Variable, find_weights
+from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.config import BertConfig
-from bert_tf.interchange import bundles, google, keras_hub, model_garden
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.model_garden import Variable, find_weights
-from bert_tf.interchange.weights import expected_shapes
 from bert_tf.modeling import BertEncoder, BertPretrainer
-
-from . import recorded
-from .recorded import DATA, assert_as_recorded, assert_every_tensor_is_as_described
+from tests.checkpoints import recorded
+from tests.checkpoints.recorded import DATA, assert_as_recorded, assert_every_tensor_is_as_described
 
 CHECKPOINTS = DATA / "model_garden"
 CONFIG = dataclasses.replace(

@@ -2,10 +2,10 @@
 
 import keras
 
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.weights import build_model
+from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.weights import build_model
 from bert_tf.training import checkpoints
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
     UNCASED,

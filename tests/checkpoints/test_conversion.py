@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from bert_tf.interchange import conversion, model_card
-from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.checkpoints import conversion, model_card
+from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.modeling import BertPretrainer, BertSpanPredictor
-from tests.interchange.small_checkpoints import (
+from tests.checkpoints.small_checkpoints import (
     MODELS,
     OURS_ALONE,
     SMALL,
