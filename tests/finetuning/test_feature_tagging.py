@@ -77,6 +77,7 @@ def flags(inputs, columns, model_dir, **changes):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_each_variant_is_a_run_and_the_best_is_kept(inputs, columns, tmp_path):
     tagged = tmp_path / "run"
     run(flags(inputs, columns, tagged))

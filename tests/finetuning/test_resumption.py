@@ -42,7 +42,7 @@ def plain(inputs, folder):
     [
         (few_shot, [4]),
         (plain, [9]),
-        (plain, [1, 4, 6, 7, 12, 17, 18]),
+        (plain, [1, 6, 17]),
         (numbers, [3]),
         (windows, [3]),
     ],

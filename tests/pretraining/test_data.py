@@ -49,6 +49,7 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_files_and_a_dataset_resume_bit_for_bit(two_corpora, inputs, tmp_path):
     flags = {**two_corpora, "export": "false"}
     whole = pretrain(inputs, tmp_path / "whole", **flags)

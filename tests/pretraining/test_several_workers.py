@@ -81,6 +81,7 @@ def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
     assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
 
 
+@pytest.mark.exhaustive
 def test_workers_of_other_flags_are_refused(inputs, tmp_path):
     ended = _end(_start(inputs, [tmp_path / "run"] * 2, learning_rate=(0.1, 0.2)))
     for _, error, status in ended:

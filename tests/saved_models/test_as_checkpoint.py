@@ -105,7 +105,10 @@ print(f"loss {first:.3f} -> {last:.3f}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "how"), [("texts", "function"), ("ids", "layer")])
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [pytest.param("texts", "function", marks=pytest.mark.exhaustive), ("ids", "layer")],
+)
 def test_an_export_trains_under_adamw_without_this_library(given, how, tmp_path_factory, tmp_path):
     script = tmp_path / "trains.py"
     script.write_text(_TRAINS)
