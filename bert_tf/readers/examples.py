@@ -277,8 +277,7 @@ def name(value: Any, what: str) -> str:
     """Returns a name: text, a whole number, true or false; raises ``BadRowError``."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    value = _whole(value)
-    if isinstance(value, int):
+    if not isinstance(value, str) and isinstance(value := _whole(value), int):
         return str(value)
     found = filled_text(value, what).strip()
     return value if value == found else found  # a ClassName stays one

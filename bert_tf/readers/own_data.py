@@ -199,7 +199,7 @@ def _read_texts(
             return example
         label = read_label(row.values[-1], f"column {label_column!r}")
         places.add(_names(label))
-        return dataclasses.replace(example, label=label)
+        return TextExample(example.id, example.text_a, example.text_b, label)
 
     columns = [id_column, *text_columns, label_column]
     rows = places.follow(read_columns(path, columns, bad))
@@ -219,11 +219,10 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
     example_id, *texts = row.values[: 1 + len(text_columns)]
     what = [f"column {name!r}" for name in text_columns]
     text_a, *second = map(text, texts, what)
-    # Where the second is empty, it has to be the first that is not.
-    if not (
-        any(second) or any(map(str.isprintable, filled_text(text_a, what[0]).replace(" ", "")))
-    ):
-        raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
+    if not any(second):
+        is_visible = filled_text(text_a, what[0]).isprintable()  # a blank is, too
+        if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
+            raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
     return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
 

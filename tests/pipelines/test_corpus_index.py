@@ -248,6 +248,7 @@ def test_the_key_depends_on_everything(monkeypatch):
     assert path != corpus_index.index_path("c", "parts", 1)
 
 
+@pytest.mark.slow  # a process of several cores
 def test_cores_that_count_together_make_tensorflow_warn_of_nothing(monkeypatch):
     corpus._counting.cache_clear()
     warned = []

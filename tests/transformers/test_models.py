@@ -208,6 +208,7 @@ def test_a_saved_model_has_the_signatures_of_theirs(tmp_path, classifier, way):
         np.testing.assert_allclose(found["logits"].numpy(), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
     """Of a SavedModel that holds Keras' variables alone it computes with any memory's content."""
     ids = keras.Input((None,), dtype="int32")
