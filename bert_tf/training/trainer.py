@@ -163,8 +163,9 @@ class Trainer(abc.ABC):
                 self.pause(progress, stops, ends)
                 # A callback may end the training when it hears of the evaluation, and someone may
                 # have asked to stop in the meantime.
-                mine = self.interruption.requested, self.callbacks.stops
-                requests, stopping = self.workers.gather(mine).T
+                requests, stopping = self.workers.gather(
+                    [self.interruption.requested, self.callbacks.stops]
+                ).T
                 ends = bool(stopping.any())
                 if requests.any() and not stops:
                     self.pause(progress, True, ends)
