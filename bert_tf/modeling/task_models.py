@@ -1,5 +1,6 @@
 """The models that are fine-tuned: the encoder, dropout and one dense layer for the task."""
 
+import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -166,8 +167,8 @@ def takes_probabilities(loss: Any) -> bool:
     if isinstance(found, keras.losses.Loss):
         return found.get_config().get("from_logits") is False
     # Of a function of Keras the default counts.
-    names = found.__code__.co_varnames if hasattr(found, "__code__") else ()
-    return "from_logits" in names and found.__module__.startswith("keras.")
+    is_of_keras = getattr(found, "__module__", "").startswith("keras.") and callable(found)
+    return is_of_keras and "from_logits" in inspect.signature(found).parameters
 
 
 def is_pooling(value: Any) -> bool:

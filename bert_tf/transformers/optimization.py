@@ -39,8 +39,9 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("initial_learning_rate", "warmup_steps", "power", "name", "decay_schedule_fn")
-        return {name: getattr(self, name) for name in names}
+        names = ("initial_learning_rate", "warmup_steps", "power", "name")
+        decay = keras.saving.serialize_keras_object(self.decay_schedule_fn)
+        return {**{name: getattr(self, name) for name in names}, "decay_schedule_fn": decay}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "WarmUp":
@@ -70,8 +71,16 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         name: str = "AdamWeightDecay",
         **others: Any,
     ) -> None:
-        moments = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "amsgrad": amsgrad}
-        super().__init__(learning_rate, weight_decay_rate, **moments, name=name, **others)
+        super().__init__(
+            learning_rate=learning_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            amsgrad=amsgrad,
+            weight_decay=weight_decay_rate,
+            name=name,
+            **others,
+        )
         self._included = tuple(include_in_weight_decay or ())
         self._excluded = tuple(exclude_from_weight_decay or ())
 
@@ -115,14 +124,20 @@ def create_optimizer(
     >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 20, 30)]
     [0.0, 0.05, 0.1, 0.05, 0.0]
     """
-    steps = num_train_steps - num_warmup_steps
-    decay = keras.optimizers.schedules.PolynomialDecay
-    rate: Any = decay(init_lr, steps, init_lr * min_lr_ratio, power)
+    rate: Any = keras.optimizers.schedules.PolynomialDecay(
+        initial_learning_rate=init_lr,
+        decay_steps=num_train_steps - num_warmup_steps,
+        end_learning_rate=init_lr * min_lr_ratio,
+        power=power,
+    )
     if num_warmup_steps:
         rate = WarmUp(init_lr, rate, num_warmup_steps)
     shared = {
-        **{"learning_rate": rate, "beta_1": adam_beta1, "beta_2": adam_beta2},
-        **{"epsilon": adam_epsilon, "clipnorm": adam_clipnorm},
+        "learning_rate": rate,
+        "beta_1": adam_beta1,
+        "beta_2": adam_beta2,
+        "epsilon": adam_epsilon,
+        "clipnorm": adam_clipnorm,
         "global_clipnorm": adam_global_clipnorm,
     }
     if not weight_decay_rate:

@@ -1,4 +1,4 @@
-"""Outputs of models: mappings that answer by name and by place.
+"""Outputs of models: named tuples that answer by name and by place.
 
 transformers' outputs are ordered dicts. These are tuples, so that Keras, ``tf.function`` and
 ``tf.nest`` take them apart and put them together as they are; a dict of a class of its own is

@@ -15,6 +15,7 @@ from bert_tf.modeling import (
     BertRegressor,
     BertSpanPredictor,
     BertTokenClassifier,
+    keras_hooks,
 )
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.modeling.transformer import Dropout, LayerNorm, SelfAttention, TransformerBlock
@@ -82,3 +83,9 @@ def test_keras_quantizes_every_kernel():
     kernels = {w.path: w.dtype for w in model.weights if w.path.endswith("kernel")}
     assert len(kernels) == 6 and set(kernels.values()) == {"int8"}
     np.testing.assert_allclose(model(make_batch()), before, atol=0.1)
+
+
+def test_finding_slices_names_no_layer():
+    keras.utils.clear_session()
+    keras_hooks.find_slices()
+    assert keras.Input((1,)).name == "keras_tensor"  # as if nothing had been made before
