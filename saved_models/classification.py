@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from bert_tf import features
+from bert_tf import decoding, features
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.decoding import classes
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
 from bert_tf.pipelines.packing import join_segments
@@ -106,7 +105,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
 
     # (B * K,) -> (B, K)
     logits, is_choice = tf.reshape(on_rows(rows, head), shape), tf.not_equal(choices, "")
-    best, probabilities = classes.choose(logits, is_choice, served.temperature)
+    best, probabilities = decoding.choose(logits, is_choice, served.temperature)
     return {
         "choice": best,
         "probabilities": tf.cast(probabilities, tf.float32),
@@ -155,7 +154,7 @@ def _outputs(
 
 def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """One class for each row."""
-    probabilities = tf.cast(classes.probabilities(logits, served.temperature), tf.float32)
+    probabilities = tf.cast(decoding.probabilities(logits, served.temperature), tf.float32)
     return {
         "label": tf.gather(names, tf.argmax(logits, 1)),
         "score": tf.reduce_max(probabilities, 1),
@@ -165,8 +164,8 @@ def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
 
 def _classes(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """Any number of classes for each row."""
-    probabilities = classes.probabilities_of_several(logits, served.temperature)
-    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, classes.HALF)
+    probabilities = decoding.probabilities_of_several(logits, served.temperature)
+    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, decoding.HALF)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     count = names.shape[0]
     best_first = tf.gather(names, tf.math.top_k(probabilities, count).indices)

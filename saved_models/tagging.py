@@ -3,8 +3,7 @@
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.decoding.classes import likeliest
-from bert_tf.decoding.entities import join_words, read_labels
+from bert_tf.decoding import join_words, likeliest, read_labels
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows

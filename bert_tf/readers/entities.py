@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.decoding.entities import join_words, read_labels
+from bert_tf.decoding import join_words, read_labels
 from bert_tf.untrusted import one_line, quote
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.decoding import classes as decoding
+from bert_tf import decoding
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.judging import judge_choices
 from bert_tf.modeling import BertMultipleChoice

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.decoding.classes import likeliest, log_probabilities
+from bert_tf.decoding import likeliest, log_probabilities
 from bert_tf.files import replace_whole
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.formulas import confusion_matrix, total

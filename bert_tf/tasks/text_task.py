@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_tf import decoding
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.decoding import classes as decoding
 from bert_tf.metrics.calibration import as_two_classes, of_classes, of_several
 from bert_tf.metrics.formulas import confusion_matrix
 from bert_tf.metrics.judging import judge_classes, judge_numbers, judge_several

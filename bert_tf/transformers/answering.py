@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import decoding
 from bert_tf.checkpoints import hugging_face
-from bert_tf.decoding import classes
 
 from . import auto
 from .encoding import BatchEncoding
@@ -161,8 +161,8 @@ class TextClassificationPipeline(Pipeline):
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "none": lambda logits: logits,
-    "sigmoid": classes.probabilities_of_several,
-    "softmax": classes.probabilities,
+    "sigmoid": decoding.probabilities_of_several,
+    "softmax": decoding.probabilities,
 }
 
 
@@ -195,7 +195,7 @@ class TokenClassificationPipeline(Pipeline):
 
         def answer(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
-            probabilities = classes.probabilities(logits[0]).numpy()
+            probabilities = decoding.probabilities(logits[0]).numpy()
             groups: list[tuple[str, list[Any], list[int]]] = []  # label, probabilities, tokens
             for word in self._words(row, whole=aggregation_strategy not in ("none", "simple")):
                 scores = of_word(probabilities[word])
@@ -299,7 +299,7 @@ class FillMaskPipeline(Pipeline):
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
             found = []
-            for place, row in zip(masks, classes.probabilities(logits[0]).numpy(), strict=False):
+            for place, row in zip(masks, decoding.probabilities(logits[0]).numpy(), strict=False):
                 best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]].tolist()
                 found.append([filled(place, token, row[token]) for token in best])
             return found[0] if len(masks) == 1 else found
@@ -370,7 +370,7 @@ class QuestionAnsweringPipeline(Pipeline):
                 # [CLS], which stands for no answer, and the context
                 counts = np.array([text_of == 1 for text_of in row.sequence_ids])
                 counts[0] = True
-                _, shares = classes.choose(numbers[:, : len(counts)], np.stack([counts, counts]))
+                _, shares = decoding.choose(numbers[:, : len(counts)], np.stack([counts, counts]))
                 starts, ends = shares.numpy()
                 null = min(null, float(starts[0] * ends[0]))
                 starts[0] = ends[0] = 0.0
