@@ -1,6 +1,6 @@
 """Decoding of a model's outputs, in-graph, shared by evaluation, predictions and exports.
 
-Answers to questions are ``bert_tf.pipelines.answers``'; a regressor's output is the number itself.
+Answers to questions are ``bert_tf.pipelines.answers``'s; a regressor's output is the number itself.
 Letters: B batch, K choices, C classes or labels, W words of all texts, E entities.
 """
 
@@ -69,9 +69,9 @@ def _calibrated(logits: tf.Tensor, temperature: float) -> tf.Tensor:
 # === Entities that words' labels spell ===
 # A label is O, no entity; B-TYPE, which begins one; I-TYPE, which continues one, and begins one
 # after anything but that type: so both IOB1 and IOB2 are read, and any order of them, as CoNLL's
-# evaluation does. Where all labels are those of BIOES or BILOU, E-TYPE and L-TYPE end one, and S-TYPE
-# and U-TYPE are one alone. Any other label is a type, and neighbours that have it are one entity; in
-# a model without the label O every word is part of one.
+# evaluation does. Where all labels are those of BIOES or BILOU, E-TYPE and L-TYPE end one, and
+# S-TYPE and U-TYPE are one alone. Any other label is a type, and neighbours that have it are one
+# entity; in a model without the label O every word is part of one.
 
 OUTSIDE = "O"
 _ENTITY_TAG = re.compile("([BI])-(.+)", re.DOTALL)
