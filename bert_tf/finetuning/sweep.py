@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.files import read_json, replace_whole, write_json
-from bert_tf.metrics.formulas import rank
+from bert_tf.metrics.formulas import rank, score_text
 from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import score, table_rows
+from bert_tf.results.summary import table_rows
 from bert_tf.training import checkpoints
 
 from .data import training_options
@@ -148,7 +148,7 @@ def _say(run: dict[str, Any], dev_set: str) -> None:
     shown = "no score"
     if run["scores"]:
         scores, headline = run["scores"][dev_set], run["headline"]
-        shown = f"{headline} {score(headline, scores[headline], scores)}"
+        shown = f"{headline} {score_text(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
     print(f"{run['name']}: {shown}{collapsed}", flush=True)
 

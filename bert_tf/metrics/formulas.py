@@ -8,7 +8,7 @@ having learned nothing, and its result can be written as JSON, which has no NaN.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,26 @@ LOWER_IS_BETTER = frozenset(
 def rank(name: str, value: float) -> float:
     """A score of a name as a number that is greater where the score is better."""
     return -value if name in LOWER_IS_BETTER else value
+
+
+# A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
+# is always among them), and for losses and errors, which have units of their own.
+_AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
+
+
+def score_text(name: str, value: float, names: Collection[str]) -> str:
+    """A score for people, among the names of all metrics that are reported with it.
+
+    A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
+
+    >>> score_text("f1", 0.86744, ["f1"]), score_text("f1", 0.8, ["exact", "f1"])
+    ('0.867', '0.80')
+    >>> score_text("mean_absolute_error", 0.00012, ["mean_absolute_error"])
+    '0.00012'
+    """
+    if name in LOWER_IS_BETTER:
+        return f"{value:.4g}"
+    return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
 # The scores that every class has: each is the beginning of a metric's name.

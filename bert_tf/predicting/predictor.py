@@ -14,13 +14,13 @@ from bert_tf.modeling.pooling import most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.results.run_directory import is_unfinished
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, Kind
 from bert_tf.tasks.prediction_outputs import Record, check_words, with_columns
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
+from bert_tf.training.run_directory import is_unfinished
 
 from .inputs import Inputs, check_has_columns, read_inputs
 from .settings import settings_of_call

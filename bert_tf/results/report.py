@@ -9,13 +9,11 @@ import numpy as np
 
 from bert_tf.files import replace_whole
 from bert_tf.metrics.calibration import Bin, Calibration
-from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore
+from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore, score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.tasks.evaluation import Evaluation, Mistake
 from bert_tf.tasks.prediction_outputs import write_records
 from bert_tf.untrusted import one_line
-
-from .summary import score
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"
@@ -110,7 +108,8 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
             f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
             "a lower learning rate, or more steps.</p>"
         )
-    parts.append(_figures({name: score(name, value, scores) for name, value in scores.items()}))
+    figures = {name: score_text(name, value, scores) for name, value in scores.items()}
+    parts.append(_figures(figures))
     if sentences := " ".join(_sentences(evaluation, labels)):
         parts.append(f"<p class='note'>{html.escape(sentences)}</p>")
     thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}

@@ -63,9 +63,3 @@ class FineTuningDirectory(RunDirectory):
         runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
         below = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
         return any(run.has_progress() for run in below)
-
-
-def is_unfinished(path: str) -> bool:
-    """True if a model is what a run has kept that has not ended."""
-    directory = FineTuningDirectory(path)
-    return tf.io.gfile.exists(directory.flags) and not directory.is_finished()

@@ -1,10 +1,10 @@
 """Printed lines of a fine-tuning: the data, each evaluation, the scores, next commands."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.metrics.calibration import FEW
-from bert_tf.metrics.formulas import LOWER_IS_BETTER
+from bert_tf.metrics.formulas import score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
@@ -12,26 +12,6 @@ from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
 from .run_directory import FineTuningDirectory
-
-# A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
-# is always among them), and for losses and errors, which have units of their own.
-_AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
-
-
-def score(name: str, value: float, names: Collection[str]) -> str:
-    """A score for people, among the names of all metrics that are reported with it.
-
-    A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
-
-    >>> score("f1", 0.86744, ["f1"]), score("f1", 0.8, ["exact", "f1"])
-    ('0.867', '0.80')
-    >>> score("mean_absolute_error", 0.00012, ["mean_absolute_error"])
-    '0.00012'
-    """
-    if name in LOWER_IS_BETTER:
-        return f"{value:.4g}"
-    return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
-
 
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
@@ -43,7 +23,7 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
     'f1 0.250, accuracy 0.500'
     """
     names = sorted(scores, key=lambda name: name != headline)
-    return ", ".join(f"{one_line(name)} {score(name, scores[name], scores)}" for name in names)
+    return ", ".join(f"{one_line(name)} {score_text(name, scores[name], scores)}" for name in names)
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -183,7 +163,7 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     headline = results["headline"]
     for entry in results["configurations"]:
         shown = {
-            name: "-" if entry[name] is None else score(headline, entry[name], entry["means"])
+            name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
             for name in ("mean", "std", "best")
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]

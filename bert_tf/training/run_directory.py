@@ -315,3 +315,9 @@ def _is_same_place(before: Any, now: Any) -> bool:
         local = [local_path(name) if isinstance(name, str) else None for name in names]
         places.append([name and os.path.realpath(name) for name in local])
     return places[0] == places[1] and all(places[0])
+
+
+def is_unfinished(path: str) -> bool:
+    """True if a model is what a run has kept that has not ended."""
+    directory = RunDirectory(path)
+    return tf.io.gfile.exists(directory.flags) and not directory.is_finished()
