@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.metrics.formulas import spearman_correlation
-from bert_tf.metrics.retrieval import judge_rankings, search
+from bert_tf.evaluation.formulas import spearman_correlation
+from bert_tf.evaluation.retrieval import judge_rankings, search
 from bert_tf.readers.glue import read_glue
 from bert_tf.tasks.similarity_task import at_length_1
 

@@ -4,8 +4,8 @@ import hashlib
 import os
 from typing import Any
 
-from bert_tf.metrics import formulas
-from bert_tf.metrics.squad_scores import SquadReferences, score_predictions
+from bert_tf.evaluation import formulas
+from bert_tf.evaluation.squad_scores import SquadReferences, score_predictions
 from bert_tf.readers.glue import read_glue
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.squad import read_squad

@@ -56,13 +56,14 @@ _ROOMS = (
         "api",
         "checkpoints",
         "config",
+        "evaluation",
         "extraction",
         "features",
         "finetuning",
         "modeling",
         "pipelines",
     ),
-    *("metrics", "pretraining", "readers", "saved_models", "training"),
+    *("pretraining", "readers", "saved_models", "training"),
 )
 
 __all__ = sorted([*_PUBLIC, "__version__"])

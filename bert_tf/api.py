@@ -331,8 +331,8 @@ def predict(
     given |= {"output": output, **({} if is_memory else {"input": data})}
     settings = predicting_settings.settings_of_call(**given)
     with _as_it_was(verbose):
-        from bert_tf.predicting.prediction import open_predictor, predict_file, predict_rows
         from bert_tf.predicting.predictor import DATA
+        from bert_tf.predicting.run import open_predictor, predict_file, predict_rows
         from bert_tf.readers.records import giving
         from bert_tf.training.distribution import open_devices
 

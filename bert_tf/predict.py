@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     paths.check_inputs(files=[settings.input], checkpoints=[settings.model])
     # Only now: --help and wrong flags answer without loading TensorFlow.
     command.load_tensorflow()
-    from bert_tf.predicting.prediction import run
+    from bert_tf.predicting.run import run
 
     run(settings)
 

@@ -21,10 +21,10 @@ import bert_tf
 from bert_tf import api
 from bert_tf.export import ExportSettings
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
-from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.python_data import rows_of
 from bert_tf.training import loop

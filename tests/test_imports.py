@@ -42,14 +42,18 @@ ALLOWED = {
         *("seals", "training", "untrusted"),
     },
     "readers": {"config", "features", "files", "decoding", "paths", "pipelines", "untrusted"},
-    "metrics": {"config", "features", "files", "decoding", "pipelines", "readers", "untrusted"},
-    "tasks": {
-        *("choices", "features", "files", "decoding", "checkpoints", "metrics", "modeling"),
-        *("pipelines", "readers", "training", "untrusted"),
+    "evaluation": {
+        "features",
+        "files",
+        "decoding",
+        "modeling",
+        "pipelines",
+        "readers",
+        "untrusted",
     },
-    "results": {
-        *("features", "files", "checkpoints", "metrics", "modeling", "pipelines", "readers"),
-        *("tasks", "training", "untrusted"),
+    "tasks": {
+        *("choices", "features", "files", "decoding", "checkpoints", "evaluation", "modeling"),
+        *("pipelines", "readers", "training", "untrusted"),
     },
     "cli": {"files", "startup", "untrusted"},
 }

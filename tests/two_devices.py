@@ -17,15 +17,15 @@ import numpy as np
 import bert_tf.predict
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.weights import build_model
+from bert_tf.evaluation.inference import Inference
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, kind_of
 from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy

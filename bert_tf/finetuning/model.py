@@ -18,9 +18,9 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.task import Task
 
+from .run_directory import FineTuningDirectory
 from .settings import BY_SIZE, USUAL, FineTuningSettings
 
 # The arguments of a model that its start decides, each as it is without being named.

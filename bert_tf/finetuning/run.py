@@ -12,8 +12,6 @@ from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import show
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.tasks.kinds import KINDS
@@ -22,8 +20,10 @@ from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
 
 from .model import with_usual
+from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
+from .summary import show
 from .sweep import run_sweep
 
 # The settings that every card has; others are there where they are not the default.

@@ -9,17 +9,15 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.evaluation.evaluation import Evaluation
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.report import write_report
 from bert_tf.files import encode_json, replace_whole
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of
-from bert_tf.results.report import write_report
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import data_lines, label_lines
-from bert_tf.tasks.evaluation import Evaluation
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
 
@@ -27,7 +25,9 @@ from . import few_shot
 from .data import DataSplits, read_task
 from .model import StartingModel, build_model, model_spec, open_start
 from .resolution import table_columns
+from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
+from .summary import data_lines, label_lines
 from .training import Training, describe_collapse
 
 _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks

@@ -10,14 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.checkpoints.load import load_with_report
+from bert_tf.evaluation.formulas import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
-from bert_tf.metrics.formulas import rank, score_text
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import table_rows
 from bert_tf.training import checkpoints
 
 from .data import training_options
 from .model import forget_models
+from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
     RunInputs,
@@ -28,6 +27,7 @@ from .stages import (
     train,
     write_outputs,
 )
+from .summary import table_rows
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.

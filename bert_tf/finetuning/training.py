@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf import features
-from bert_tf.metrics.formulas import rank
+from bert_tf.evaluation.formulas import rank
+from bert_tf.evaluation.inference import Inference
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import scores_line
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.task import Task
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
@@ -26,7 +24,9 @@ from bert_tf.training.summaries import Summaries
 from bert_tf.training.trainer import Trainer
 
 from .objective import TaskObjective, training_batches
+from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
+from .summary import scores_line
 
 _SHOWN_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.

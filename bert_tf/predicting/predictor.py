@@ -9,14 +9,14 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.checkpoints.saving import checkpoint_of
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.prediction_files import Record, check_words, with_columns
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.modeling.pooling import most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS, Kind
-from bert_tf.tasks.prediction_outputs import Record, check_words, with_columns
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress

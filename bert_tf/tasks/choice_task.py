@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 
 from bert_tf import decoding
-from bert_tf.metrics.calibration import of_classes
-from bert_tf.metrics.judging import judge_choices
+from bert_tf.evaluation.calibration import of_classes
+from bert_tf.evaluation.evaluation import (
+    Evaluation,
+    Thresholds,
+    is_constant,
+    temperature_of,
+    worst_mistakes,
+)
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.judging import judge_choices
+from bert_tf.evaluation.prediction_files import Record
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -17,10 +26,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample
 
-from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
-from .inference import Inference
 from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
-from .prediction_outputs import Record
 from .task import ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 

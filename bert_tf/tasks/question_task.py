@@ -9,15 +9,18 @@ import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.metrics.judging import Judged
-from bert_tf.metrics.squad_predictions import (
+from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.judging import Judged
+from bert_tf.evaluation.prediction_files import AnswersWriter, NewWriter, Record, write_records
+from bert_tf.evaluation.squad_predictions import (
     N_BEST_PREDICTIONS,
     NULL_ODDS,
     PREDICTIONS,
     SquadPredictions,
     squad_predictions,
 )
-from bert_tf.metrics.squad_scores import (
+from bert_tf.evaluation.squad_scores import (
     SquadReferences,
     SquadScores,
     score_answer,
@@ -31,10 +34,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import QuestionExample
 from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
 
-from .evaluation import Evaluation, Thresholds, worst_mistakes
-from .inference import Inference
 from .kinds import ANSWERS
-from .prediction_outputs import AnswersWriter, NewWriter, Record, write_records
 from .task import LOSS, ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
-from bert_tf.metrics.formulas import ranks
-from bert_tf.metrics.judging import judge_similarities
-from bert_tf.metrics.retrieval import judge_rankings, search, without_own
+from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
+from bert_tf.evaluation.formulas import ranks
+from bert_tf.evaluation.judging import judge_similarities
+from bert_tf.evaluation.prediction_files import Record
+from bert_tf.evaluation.retrieval import judge_rankings, search, without_own
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
@@ -22,8 +24,6 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.readers.own_data import read_similarity
 
-from .evaluation import Evaluation, Thresholds, worst_mistakes
-from .prediction_outputs import Record
 from .similarity_losses import similarity_loss
 from .target_scale import number_fault
 from .task import Items, Task

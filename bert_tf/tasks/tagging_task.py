@@ -12,10 +12,27 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.decoding import likeliest, log_probabilities
+from bert_tf.evaluation.calibration import of_classes
+from bert_tf.evaluation.evaluation import (
+    Evaluation,
+    Thresholds,
+    is_constant,
+    temperature_of,
+    worst_mistakes,
+)
+from bert_tf.evaluation.formulas import confusion_matrix, total
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.judging import judge_entities, judge_tags
+from bert_tf.evaluation.prediction_files import (
+    ENTITIES,
+    ConllWriter,
+    NewWriter,
+    Record,
+    RecordWriter,
+    columns_suffix,
+    write_records,
+)
 from bert_tf.files import replace_whole
-from bert_tf.metrics.calibration import of_classes
-from bert_tf.metrics.formulas import confusion_matrix, total
-from bert_tf.metrics.judging import judge_entities, judge_tags
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines import length_buckets
@@ -27,18 +44,7 @@ from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.untrusted import quote
 
-from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
-from .inference import Inference
 from .losses import SmoothedCrossEntropy, parse_class_weights
-from .prediction_outputs import (
-    ENTITIES,
-    ConllWriter,
-    NewWriter,
-    Record,
-    RecordWriter,
-    columns_suffix,
-    write_records,
-)
 from .task import FormReader, Items, Task, TrainingOptions
 from .task_file import TaskFile
 from .word_states import WordStates

@@ -19,8 +19,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 import keras
 import tensorflow as tf
 
-from bert_tf.metrics.formulas import CLASS_METRICS, class_metric_names
-from bert_tf.metrics.judging import Judged
+from bert_tf.evaluation.evaluation import Evaluation, Thresholds, joined
+from bert_tf.evaluation.formulas import CLASS_METRICS, class_metric_names
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.judging import Judged
+from bert_tf.evaluation.prediction_files import (
+    NewWriter,
+    Record,
+    RecordWriter,
+    with_expected,
+    write_records,
+)
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -28,10 +37,7 @@ from bert_tf.readers import examples as read
 from bert_tf.readers.text_files import encoding_notes
 from bert_tf.untrusted import listed, one_line
 
-from .evaluation import Evaluation, Thresholds, joined
-from .inference import Inference
 from .kinds import kind_of
-from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
 from .target_scale import TargetScale
 from .task_file import TaskFile
 

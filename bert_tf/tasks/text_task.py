@@ -17,9 +17,18 @@ from keras import ops
 
 from bert_tf import decoding
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.metrics.calibration import as_two_classes, of_classes, of_several
-from bert_tf.metrics.formulas import confusion_matrix
-from bert_tf.metrics.judging import judge_classes, judge_numbers, judge_several
+from bert_tf.evaluation.calibration import as_two_classes, of_classes, of_several
+from bert_tf.evaluation.evaluation import (
+    Evaluation,
+    Mistake,
+    Thresholds,
+    is_constant,
+    temperature_of,
+    worst_mistakes,
+)
+from bert_tf.evaluation.formulas import confusion_matrix
+from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.judging import judge_classes, judge_numbers, judge_several
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -32,8 +41,6 @@ from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import quote
 
-from .evaluation import Evaluation, Mistake, Thresholds, is_constant, temperature_of, worst_mistakes
-from .inference import Inference
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .target_scale import TargetScale, number_fault
 from .task import Items, Task, TrainingOptions

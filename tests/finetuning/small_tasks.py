@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.evaluation.inference import Inference
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import (
@@ -17,7 +18,6 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.kinds import KINDS
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]

@@ -12,7 +12,7 @@ from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.model import open_start
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import task_of
 

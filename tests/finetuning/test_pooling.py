@@ -11,7 +11,7 @@ from bert_tf import BertClassifier, api
 from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
-from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 
 from .small_runs import settings, write_model
 

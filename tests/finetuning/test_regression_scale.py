@@ -9,9 +9,9 @@ from bert_tf import api
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
-from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.training import checkpoints
 
 from .small_runs import TINY, results_of, sentences, settings, write_table

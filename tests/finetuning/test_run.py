@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.model import build_model, open_start, with_usual
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.tasks.evaluation import Evaluation
 from bert_tf.tasks.tagging_task import TaggingTask
 
 from .small_runs import (

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import TaskFile
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.evaluation.inference import Inference
 from bert_tf.finetuning import objective, training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
@@ -15,7 +16,6 @@ from bert_tf.finetuning.training import DivergedError, LossCurve, describe_colla
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.text_task import ClassificationTask
 from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.predicting import prediction, predictor
+from bert_tf.predicting import predictor, run
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning import small_runs
@@ -91,7 +91,7 @@ def predict(folder, source, output=None, **options):
     """Predicts as the command does, and loads each model once."""
     given = PredictionSettings(str(folder), str(source), output and str(output), **options)
     with models_loaded_once():
-        return prediction.predict_file(given, prediction.open_predictor(str(folder), given))
+        return run.predict_file(given, run.open_predictor(str(folder), given))
 
 
 @functools.cache

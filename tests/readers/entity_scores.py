@@ -2,8 +2,8 @@
 
 import types
 
-from bert_tf.metrics.formulas import total
-from bert_tf.metrics.judging import judge_entities
+from bert_tf.evaluation.formulas import total
+from bert_tf.evaluation.judging import judge_entities
 
 
 def entity_scores(true, predicted):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.evaluation.inference import Inference
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.readers import entities as iob
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.tagging import find_entities, tag_words
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.tagging_task import TaggingTask
 
 from .conftest import VOCAB, ask, features_of, make, serve, softmax, texts_of

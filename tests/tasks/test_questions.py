@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.metrics.squad_scores import SquadReferences, score_predictions
+from bert_tf.evaluation.squad_scores import SquadReferences, score_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.tasks.question_task import QuestionTask
 from bert_tf.tasks.task import TrainingOptions

@@ -1,6 +1,6 @@
+from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.summary import data_lines, label_lines, show
 from bert_tf.readers.examples import TextExample
-from bert_tf.results.run_directory import FineTuningDirectory
-from bert_tf.results.summary import data_lines, label_lines, show
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
 

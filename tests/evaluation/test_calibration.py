@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.metrics.calibration import (
+from bert_tf.evaluation.calibration import (
     as_two_classes,
     fit_temperature,
     of_classes,

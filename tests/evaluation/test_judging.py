@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from bert_tf.metrics.formulas import ClassScore, rank
-from bert_tf.metrics.judging import (
+from bert_tf.evaluation.formulas import ClassScore, rank
+from bert_tf.evaluation.judging import (
     Judged,
     judge_choices,
     judge_classes,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.metrics.formulas import (
+from bert_tf.evaluation.formulas import (
     confusion_matrix,
     f1,
     macro_f1,

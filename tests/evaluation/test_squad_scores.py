@@ -7,7 +7,7 @@ import string
 import numpy as np
 import pytest
 
-from bert_tf.metrics.squad_scores import (
+from bert_tf.evaluation.squad_scores import (
     NullThresholds,
     SquadReferences,
     normalize_answer,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.metrics import retrieval
-from bert_tf.metrics.retrieval import judge_rankings, search
+from bert_tf.evaluation import retrieval
+from bert_tf.evaluation.retrieval import judge_rankings, search
 
 
 @pytest.mark.parametrize("count", [1, 7, 40, 100])

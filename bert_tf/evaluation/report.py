@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from bert_tf.files import replace_whole
-from bert_tf.metrics.calibration import Bin, Calibration
-from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore, score_text
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.tasks.evaluation import Evaluation, Mistake
-from bert_tf.tasks.prediction_outputs import write_records
 from bert_tf.untrusted import one_line
+
+from .calibration import Bin, Calibration
+from .evaluation import Evaluation, Mistake
+from .formulas import CLASS_METRICS, ClassScore, score_text
+from .prediction_files import write_records
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"

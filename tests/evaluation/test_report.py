@@ -4,12 +4,11 @@ import functools
 
 import numpy as np
 
-from bert_tf.metrics.calibration import of_classes
-from bert_tf.metrics.judging import judge_classes
-from bert_tf.results.report import write_report
-from bert_tf.tasks.evaluation import Evaluation, Mistake
-
-from .pages import Page
+from bert_tf.evaluation.calibration import of_classes
+from bert_tf.evaluation.evaluation import Evaluation, Mistake
+from bert_tf.evaluation.judging import judge_classes
+from bert_tf.evaluation.report import write_report
+from tests.evaluation.pages import Page
 
 BAD = "<script>alert('\"&')</script>"
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.metrics.calibration import Calibration, fit_temperature
-from bert_tf.metrics.judging import Judged
 from bert_tf.modeling.base import TEMPERATURE
+
+from .calibration import Calibration, fit_temperature
+from .judging import Judged
 
 Thresholds = Mapping[str, float]
 _MOST_MISTAKES = 50

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.metrics.squad_predictions import squad_predictions
+from bert_tf.evaluation.squad_predictions import squad_predictions
 from bert_tf.pipelines.answers import Answers
 from tests.pipelines import question_answering_twin as twin
 

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, TextIO, cast
 
+from bert_tf.evaluation.prediction_files import RecordWriter
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
-from bert_tf.tasks.prediction_outputs import RecordWriter
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen

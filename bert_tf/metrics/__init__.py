@@ -1,1 +1,0 @@
-"""Predictions against labels: scores, calibration, the tasks' own files."""

@@ -1,1 +1,0 @@
-"""Results of a fine-tuning for people: its directory, printed lines, pages."""
