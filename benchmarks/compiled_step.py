@@ -69,7 +69,8 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     from bert_tf import features
     from bert_tf.config import BertConfig
     from bert_tf.modeling import BertPretrainer
-    from bert_tf.training import optimizers, pretraining, schedules
+    from bert_tf.pretraining.objective import PretrainingLoop
+    from bert_tf.training import optimizers, schedules
 
     device = {"tpu": "TPU", "cuda": "GPU"}[platform]
     # The model asks what it computes on.
@@ -79,7 +80,7 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     model = BertPretrainer(config)
     schedule = schedules.WarmupLinearDecay(1e-4, warmup_steps=100, total_steps=10_000)
     optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
-    loop = pretraining.PretrainingLoop(
+    loop = PretrainingLoop(
         model,
         optimizer,
         tf.distribute.get_strategy(),

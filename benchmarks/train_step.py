@@ -82,14 +82,15 @@ def our_stepper(
 
     from bert_tf.config import BertConfig
     from bert_tf.modeling import BertPretrainer
-    from bert_tf.training import distribution, optimizers, pretraining, schedules
+    from bert_tf.pretraining.objective import PretrainingLoop
+    from bert_tf.training import distribution, optimizers, schedules
 
     devices = distribution.choose_strategy("one_device")
     distribution.set_precision(precision, devices.device_type, jit_compile)
     model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
     schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)
     optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
-    training = pretraining.PretrainingLoop(
+    training = PretrainingLoop(
         model,
         optimizer,
         devices.strategy,

@@ -19,10 +19,10 @@ from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
 from bert_tf.training.input_pipelines import MakeBatches
-from bert_tf.training.pretraining import EvaluationResult
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
+from .objective import EvaluationResult
 from .settings import Phase, PretrainingSettings, phases_of
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.

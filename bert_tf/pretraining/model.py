@@ -15,9 +15,9 @@ from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 
+from .objective import PretrainingLoop
 from .recipes import EQUAL_TOKENS, RECIPES
 from .settings import PretrainingSettings, phases_of
 

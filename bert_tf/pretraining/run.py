@@ -20,7 +20,6 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.callbacks import Callbacks, check_callbacks
 from bert_tf.training.loop import BadStepError, StepResults
-from bert_tf.training.pretraining import PretrainingLoop, training_result
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.summaries import Summaries
@@ -46,6 +45,7 @@ from .model import (
     pretrainer_spec,
     read_config,
 )
+from .objective import PretrainingLoop, training_result
 from .recipes import as_flags
 from .results import export_model, fill_masks, show
 from .saving import Position, Saving

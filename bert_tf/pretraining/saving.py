@@ -14,10 +14,10 @@ from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.training import checkpoints
 from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.loop import model_state
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import Workers
 
+from .objective import PretrainingLoop
 from .settings import Phase, PretrainingSettings
 
 # A checkpoint is saved after ten minutes, whatever the steps.

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
+from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.pretraining.saving import Position, Saving
 from bert_tf.training import checkpoints, optimizers
 from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import Workers
 

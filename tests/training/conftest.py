@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import optimizers
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 VOCABULARY, HIDDEN, SEQUENCE, PREDICTIONS = 11, 8, 6, 3

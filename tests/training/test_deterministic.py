@@ -19,7 +19,7 @@ REFUSED = {
 # Determinism is a process' setting, which cannot be taken back by its public names.
 PROGRAM = """
 import tensorflow as tf
-from bert_tf.training.pretraining import PretrainingLoop
+from bert_tf.pretraining.objective import PretrainingLoop
 from tests.training.conftest import batches_dataset
 from tests.training.two_replicas import bert
 from bert_tf.training import optimizers

@@ -11,9 +11,10 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.training import attention, losses, optimizers, pretraining
+from bert_tf.pretraining import objective
+from bert_tf.pretraining.objective import PretrainingLoop
+from bert_tf.training import attention, losses, optimizers
 from bert_tf.training.loop import BadStepError
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .conftest import SEQUENCE, batches_dataset, make_loop, random_batch, small_model, starting_over
@@ -371,7 +372,7 @@ def test_the_step_compiles_with_xla():
 
 def _twin(model, rows):
     """Every measure from the model's logits, row by row in float64."""
-    outputs = model.predict_on_batch(pretraining.model_inputs(rows))
+    outputs = model.predict_on_batch(objective.model_inputs(rows))
     logits = outputs[features.MASKED_LM_LOGITS].astype(np.float64)
     weights = rows[features.MASKED_LM_WEIGHTS] > 0
     ids = rows[features.MASKED_LM_IDS]

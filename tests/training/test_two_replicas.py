@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import checkpoints, optimizers
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from . import two_replicas

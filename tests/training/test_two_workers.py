@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.pretraining import EvaluationResult
+from bert_tf.pretraining.objective import EvaluationResult
 
 from . import two_workers
 from .two_replicas import CLIP_NORM

@@ -13,8 +13,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
+from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import attention, checkpoints, distribution, optimizers, schedules
-from bert_tf.training.pretraining import PretrainingLoop
 from tests.anew import split_cpu
 from tests.training.conftest import SEQUENCE, VOCABULARY, batches_dataset, random_batch, small_model
 

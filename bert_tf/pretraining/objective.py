@@ -12,12 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features, modeling
-
-from . import losses
-from .attention import attend_in_groups
-from .input_pipelines import MakeBatches, distribute
-from .loop import StepResults, TrainingLoop
-from .step import Batch, Objective, draw_on_tpu
+from bert_tf.training import losses
+from bert_tf.training.attention import attend_in_groups
+from bert_tf.training.input_pipelines import MakeBatches, distribute
+from bert_tf.training.loop import StepResults, TrainingLoop
+from bert_tf.training.step import Batch, Objective, draw_on_tpu
 
 # Inputs of `BertPretrainer`: the encoder's features and the places of the predictions.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
