@@ -1,9 +1,9 @@
 """The Keras model: layers, encoder, pre-training and task models; keras and keras.ops only."""
 
 from .base import BertModel
-from .dropout import seed_variables
 from .encoder import BertEncoder
 from .feature_based import BertFeatures, BertFeatureTagger, LayerMixture
+from .layers import seed_variables
 from .pretrainer import BertPretrainer
 from .task_models import (
     BertClassifier,

@@ -1,4 +1,4 @@
-"""Base of layers and models: a ``BertConfig``, checks of inputs, serialisation."""
+"""Base of the models: a ``BertConfig``, checks of inputs, serialisation."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -31,36 +31,6 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
         )
         for key, feature in contract.items()
     }
-
-
-def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
-    """A truncated normal of the config's range.
-
-    Each variable takes a new one: one instance would start variables of equal shape equally.
-    """
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-
-
-def new_logits(
-    config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
-) -> keras.layers.Dense:
-    """A task's output layer: dense, in float32 at least, its kernel drawn as BERT's are."""
-    return keras.layers.Dense(
-        units,
-        kernel_initializer=new_initializer(config),
-        name=name,
-        dtype=logits_dtype(policy.compute_dtype),
-    )
-
-
-def logits_dtype(dtype: str) -> str:
-    """The dtype of logits: float32 at least."""
-    return str(keras.backend.result_type(dtype, "float32"))
-
-
-def at_least_float32(x: Any) -> Any:
-    """A tensor in the dtype of logits."""
-    return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
 
 # === Declared by a model class ===
@@ -284,60 +254,4 @@ class BertModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """The model that ``get_config`` describes, with new weights."""
-        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
-
-
-def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
-    """(..., W) + (W,), and the gradients of both."""
-
-    def gradient(upstream: Any) -> tuple[Any, Any]:
-        rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
-        return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)
-
-    return ops.add(x, bias), gradient
-
-
-class _Dense(keras.layers.Dense):
-    """A dense layer that on a GPU sums its bias's gradient over the rows, in float32.
-
-    TensorFlow's kernel for it adds bfloat16 numbers one by one, by atomic operations.
-    """
-
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """As Keras' own, which refuses subclasses where it is not told otherwise."""
-        super().quantize(*args, **{**kwargs, "type_check": False})
-
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """(..., W) -> (..., units)."""
-        # JAX fails if it is asked for GPUs where there are none.
-        devices = keras.distribution.list_devices() if training else []
-        if not any(name.startswith("gpu") for name in devices):
-            return super().call(inputs, training=training)
-        products = ops.matmul(inputs, self.kernel)
-        return ops.custom_gradient(_add_bias)(products, ops.cast(self.bias, products.dtype))
-
-
-class BertLayer(keras.layers.Layer):
-    """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
-
-    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.config = config
-
-    def new_dense(self, units: int, name: str) -> keras.layers.Dense:
-        """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
-        return _Dense(
-            units,
-            kernel_initializer=new_initializer(self.config),
-            name=name,
-            dtype=self.dtype_policy,
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON; what layers share is the model's to give."""
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """The layer that ``get_config`` describes."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})

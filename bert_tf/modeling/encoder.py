@@ -13,18 +13,16 @@ from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
 from .base import (
-    BertLayer,
     BertModel,
     Shapes,
     dense_shapes,
     is_count_or_none,
     is_flag_or_none,
     model_inputs,
-    new_initializer,
 )
-from .dropout import Dropout, MaskSeeds
+from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer
 from .pooling import pool
-from .transformer import Attend, LayerNorm, TransformerBlock
+from .transformer import Attend, TransformerBlock
 
 
 def look_up(table: Any, ids: Any) -> Any:

@@ -21,11 +21,10 @@ from .base import (
     is_count,
     is_rate_or_none,
     model_inputs,
-    new_logits,
 )
-from .dropout import Dropout
 from .encoder import BertEncoder
 from .keras_hooks import drop_seeds
+from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
 # By variant, how many blocks an encoder needs to have at least, as table 7 has them in its order.

@@ -12,21 +12,17 @@ from keras import ops
 from bert_tf import features
 from bert_tf.config import ACTIVATIONS, BertConfig
 
-from .activations import get_activation
 from .base import (
-    BertLayer,
     BertModel,
     Shapes,
-    at_least_float32,
     dense_shapes,
     is_flag,
     is_flag_or_none,
-    logits_dtype,
     model_inputs,
     normalization_shapes,
 )
 from .encoder import BertEncoder
-from .transformer import LayerNorm
+from .layers import BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -21,10 +21,9 @@ from .base import (
     is_flag_or_none,
     is_rate_or_none,
     model_inputs,
-    new_logits,
 )
-from .dropout import Dropout
 from .encoder import BertEncoder
+from .layers import Dropout, new_logits
 from .pooling import Pooling
 from .transformer import MASKED_SCORE
 

@@ -12,71 +12,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .activations import get_activation
-from .base import BertLayer
-from .dropout import Dropout, MaskSeeds
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class LayerNorm(keras.layers.Layer):
-    """Normalises over the last axis, in float32 at least, then scales and shifts (Ba et al. 2016).
-
-    ``keras.layers.LayerNormalization`` scales before it subtracts the mean, which cancels badly
-    where the mean is large against the deviation.
-    """
-
-    def __init__(self, epsilon: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-        self.autocast = False  # a float32 sum is not to be rounded before it is normalised
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes ``gamma`` (H,) of ones and ``beta`` (H,) of zeros."""
-        shape = (input_shape[-1],)
-        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
-
-    def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Normalises (..., H); the result has the layer's compute dtype."""
-        dtype = keras.backend.result_type(inputs.dtype, "float32")
-        x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
-        normalise = _normalise_and_gradient(self.epsilon)
-        if training:
-            outputs = ops.custom_gradient(normalise)(x, gamma, beta)
-        else:
-            outputs, _ = normalise(x, gamma, beta)
-        return ops.cast(outputs, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The input's shape."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "epsilon": self.epsilon}
-
-
-def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        inverse = ops.rsqrt(variance + epsilon)
-        normal = centred * inverse
-
-        def gradient(upstream: Any) -> tuple[Any, Any, Any]:
-            # With n the normalised input and g = upstream * gamma:
-            # dx = inverse * (g - mean(g) - n * mean(g * n)), means over the last axis.
-            rows = tuple(range(len(x.shape) - 1))
-            product = upstream * normal
-            along = upstream * gamma
-            mean = ops.mean(along, axis=-1, keepdims=True)
-            projection = ops.mean(product * gamma, axis=-1, keepdims=True)
-            dx = (along - mean - normal * projection) * inverse
-            return dx, ops.sum(product, axis=rows), ops.sum(upstream, axis=rows)
-
-        return normal * gamma + beta, gradient
-
-    return normalise
+from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, get_activation
 
 
 class TokenRows:

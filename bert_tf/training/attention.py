@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import LEVELS, Dropout
+from bert_tf.modeling.layers import LEVELS, Dropout
 from bert_tf.modeling.transformer import (
     Attend,
     TokenRows,

@@ -16,7 +16,8 @@ from keras import ops
 
 from bert_tf.checkpoints.recognition import open_checkpoint, open_for
 from bert_tf.modeling import keras_hooks
-from bert_tf.modeling.base import BertModel, new_initializer
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.layers import new_initializer
 from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, losses, names

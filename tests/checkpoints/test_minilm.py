@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.layers import get_activation
 from bert_tf.modeling.pooling import SentenceEmbedding
 
 pytestmark = pytest.mark.parity

@@ -14,7 +14,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.text_task import ClassificationTask
 from bert_tf.training import attention, checkpoints

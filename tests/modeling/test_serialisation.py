@@ -18,7 +18,8 @@ from bert_tf.modeling import (
     keras_hooks,
 )
 from bert_tf.modeling.encoder import BertEmbeddings
-from bert_tf.modeling.transformer import Dropout, LayerNorm, SelfAttention, TransformerBlock
+from bert_tf.modeling.layers import Dropout, LayerNorm
+from bert_tf.modeling.transformer import SelfAttention, TransformerBlock
 from tests.modeling.conftest import TINY, make_batch, randomise
 
 # Every block is saved as the first is.

@@ -18,7 +18,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
     seed_variables,
 )
-from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.layers import Dropout
 from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode, head
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.config import ACTIVATIONS
-from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.layers import get_activation
 
 from .head_exports import HEADS, exported
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import Dropout, MaskSeeds
+from bert_tf.modeling.layers import Dropout, MaskSeeds
 from bert_tf.modeling.transformer import TokenRows, attend_at_once
 from bert_tf.training import attention
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.modeling.dropout import MaskSeeds, draw_in_pairs
+from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import losses, optimizers
 from bert_tf.training.step import draw_on_tpu

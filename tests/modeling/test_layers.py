@@ -1,4 +1,7 @@
+"""Activations, layer normalisation and dropout."""
+
 import dataclasses
+import math
 
 import keras
 import numpy as np
@@ -6,8 +9,86 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor, seed_variables
-from bert_tf.modeling.dropout import Dropout, MaskSeeds
+from bert_tf.modeling.layers import Dropout, LayerNorm, MaskSeeds, get_activation
 from tests.modeling.conftest import TINY, made, make_batch
+
+POINTS = np.array([-30.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 30.0])
+
+
+def exact(x):
+    return x * 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+
+def by_tanh(x):
+    return 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("name", "definition"),
+    [
+        ("gelu", exact),
+        ("gelu_new", by_tanh),
+        ("gelu_pytorch_tanh", by_tanh),
+        ("gelu_approximate", by_tanh),
+        ("relu", lambda x: max(x, 0.0)),
+        ("silu", lambda x: x / (1.0 + math.exp(-x))),
+        ("swish", lambda x: x / (1.0 + math.exp(-x))),
+        ("tanh", math.tanh),
+        ("linear", lambda x: x),
+    ],
+)
+def test_values_and_gradients(name, definition, training):
+    x = tf.constant(POINTS)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = get_activation(name)(x, training)
+    np.testing.assert_allclose(y, [definition(v) for v in POINTS], atol=1e-12)
+    step = 1e-6
+    slopes = [(definition(v + step) - definition(v - step)) / (2 * step) for v in POINTS]
+    away_from_kinks = POINTS != 0.0 if name == "relu" else slice(None)
+    np.testing.assert_allclose(
+        tape.gradient(y, x).numpy()[away_from_kinks], np.array(slopes)[away_from_kinks], atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["gelu", "gelu_new"])
+def test_extreme_values_stay_finite_in_half_precision(name, dtype):
+    x = tf.cast(tf.constant([-1000.0, -60.0, 60.0, 1000.0]), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = get_activation(name)(x, True)
+    slope = tape.gradient(y, x)
+    np.testing.assert_array_equal(tf.cast(y, "float32"), [0.0, 0.0, 60.0, 1000.0])
+    np.testing.assert_array_equal(tf.cast(slope, "float32"), [0.0, 0.0, 1.0, 1.0])
+
+
+def new_norm(shape, dtype="float64"):
+    layer = LayerNorm(1e-12, dtype=dtype)
+    layer.build(shape)
+    rng = np.random.default_rng(1)
+    layer.gamma.assign(rng.normal(size=shape[-1:]) + 1.0)
+    layer.beta.assign(rng.normal(size=shape[-1:]))
+    return layer, rng.normal(size=shape) * 3.0 + 2.0
+
+
+def test_half_precision_is_normalised_in_float32():
+    layer, _ = new_norm((1, 64), "mixed_bfloat16")
+    layer.gamma.assign(np.ones(64))
+    layer.beta.assign(np.zeros(64))
+    # 256 and 257 are one number in bfloat16: a sum that was rounded first would be constant.
+    x = np.where(np.arange(64) % 2, 257.0, 256.0).astype("float32")[None]
+    y = layer(x)
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    np.testing.assert_array_equal(tf.cast(y, "float32"), np.where(x == 257.0, 1.0, -1.0))
+
+
+def test_large_mean_does_not_cancel():
+    layer = LayerNorm(1e-12)
+    x = np.array([[4096.0, 4097.0, 4098.0, 4099.0]], "float32")
+    expected = np.array([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(1.25)
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)
 
 
 def generator(seed=7):

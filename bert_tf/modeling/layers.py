@@ -1,0 +1,327 @@
+"""The layers of which all others are made: dense, normalised, activated, dropped out.
+
+Keras' own are replaced where they round too early or take more time or memory.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+
+# === Dense ===
+
+
+def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
+    """A truncated normal of the config's range.
+
+    Each variable takes a new one: one instance would start variables of equal shape equally.
+    """
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def new_logits(
+    config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
+) -> keras.layers.Dense:
+    """A task's output layer: dense, in float32 at least, its kernel drawn as BERT's are."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=new_initializer(config),
+        name=name,
+        dtype=logits_dtype(policy.compute_dtype),
+    )
+
+
+def logits_dtype(dtype: str) -> str:
+    """The dtype of logits: float32 at least."""
+    return str(keras.backend.result_type(dtype, "float32"))
+
+
+def at_least_float32(x: Any) -> Any:
+    """A tensor in the dtype of logits."""
+    return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
+
+
+def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
+    """(..., W) + (W,), and the gradients of both."""
+
+    def gradient(upstream: Any) -> tuple[Any, Any]:
+        rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
+        return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)
+
+    return ops.add(x, bias), gradient
+
+
+class _Dense(keras.layers.Dense):
+    """A dense layer that on a GPU sums its bias's gradient over the rows, in float32.
+
+    TensorFlow's kernel for it adds bfloat16 numbers one by one, by atomic operations.
+    """
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """As Keras' own, which refuses subclasses where it is not told otherwise."""
+        super().quantize(*args, **{**kwargs, "type_check": False})
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """(..., W) -> (..., units)."""
+        # JAX fails if it is asked for GPUs where there are none.
+        devices = keras.distribution.list_devices() if training else []
+        if not any(name.startswith("gpu") for name in devices):
+            return super().call(inputs, training=training)
+        products = ops.matmul(inputs, self.kernel)
+        return ops.custom_gradient(_add_bias)(products, ops.cast(self.bias, products.dtype))
+
+
+class BertLayer(keras.layers.Layer):
+    """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def new_dense(self, units: int, name: str) -> keras.layers.Dense:
+        """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
+        return _Dense(
+            units,
+            kernel_initializer=new_initializer(self.config),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON; what layers share is the model's to give."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The layer that ``get_config`` describes."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+
+# === Normalisation ===
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LayerNorm(keras.layers.Layer):
+    """Normalises over the last axis, in float32 at least, then scales and shifts (Ba et al. 2016).
+
+    ``keras.layers.LayerNormalization`` scales before it subtracts the mean, which cancels badly
+    where the mean is large against the deviation.
+    """
+
+    def __init__(self, epsilon: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.autocast = False  # a float32 sum is not to be rounded before it is normalised
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes ``gamma`` (H,) of ones and ``beta`` (H,) of zeros."""
+        shape = (input_shape[-1],)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
+        """Normalises (..., H); the result has the layer's compute dtype."""
+        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
+        normalise = _normalise_and_gradient(self.epsilon)
+        if training:
+            outputs = ops.custom_gradient(normalise)(x, gamma, beta)
+        else:
+            outputs, _ = normalise(x, gamma, beta)
+        return ops.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The input's shape."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        inverse = ops.rsqrt(variance + epsilon)
+        normal = centred * inverse
+
+        def gradient(upstream: Any) -> tuple[Any, Any, Any]:
+            # With n the normalised input and g = upstream * gamma:
+            # dx = inverse * (g - mean(g) - n * mean(g * n)), means over the last axis.
+            rows = tuple(range(len(x.shape) - 1))
+            product = upstream * normal
+            along = upstream * gamma
+            mean = ops.mean(along, axis=-1, keepdims=True)
+            projection = ops.mean(product * gamma, axis=-1, keepdims=True)
+            dx = (along - mean - normal * projection) * inverse
+            return dx, ops.sum(product, axis=rows), ops.sum(upstream, axis=rows)
+
+        return normal * gamma + beta, gradient
+
+    return normalise
+
+
+# === Activations ===
+# GELU's gradient is written out: TensorFlow differentiates each of the elementwise operations that
+# GELU is composed of, which in bfloat16 takes twice the time. At inference the exact GELU is as
+# TensorFlow's graph optimiser knows it: behind a matrix product and its bias it is part of the same
+# operation, and a bfloat16 encoder a tenth faster.
+
+_SQRT_HALF = math.sqrt(0.5)
+_INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+Activation = Callable[[Any, bool], Any]
+
+
+def _exact_gelu(x: Any) -> tuple[Any, Any]:
+    """GELU(x) = x * Phi(x), Phi the normal distribution function; and its gradient."""
+    phi = ops.erf(x * _SQRT_HALF) * 0.5 + 0.5
+
+    def gradient(upstream: Any) -> Any:
+        density = ops.exp(ops.square(x) * -0.5) * _INVERSE_SQRT_2PI
+        return upstream * (phi + x * density)
+
+    return x * phi, gradient
+
+
+def _fusable_exact_gelu(x: Any) -> Any:
+    return (x * 0.5) * (ops.erf(x * _SQRT_HALF) + 1.0)
+
+
+def _tanh_gelu(x: Any) -> tuple[Any, Any]:
+    """Hendrycks and Gimpel's approximation of GELU by tanh; and its gradient."""
+    # tanh is 1 from far below 20 on; without a limit the square would be infinite in float16.
+    square = ops.minimum(ops.square(x), 400.0)
+    tanh = ops.tanh(x * (square * (_SQRT_2_OVER_PI * _CUBIC) + _SQRT_2_OVER_PI))
+    phi = tanh * 0.5 + 0.5
+
+    def gradient(upstream: Any) -> Any:
+        # phi' = (1 - tanh^2) / 2 * inner' = 2 * phi * (1 - phi) * inner'
+        inner = square * (6.0 * _SQRT_2_OVER_PI * _CUBIC) + 2.0 * _SQRT_2_OVER_PI
+        return upstream * (phi + x * (phi * (1.0 - phi)) * inner)
+
+    return x * phi, gradient
+
+
+# For training, with the gradient; and for inference.
+_TANH = (_tanh_gelu, lambda x: _tanh_gelu(x)[0])
+_GELUS = {
+    "gelu": (_exact_gelu, _fusable_exact_gelu),
+    "gelu_new": _TANH,
+    "gelu_pytorch_tanh": _TANH,
+    "gelu_approximate": _TANH,
+}
+
+
+def get_activation(name: str) -> Activation:
+    """The activation that a config names, as a function of a tensor and ``training``."""
+    if name not in _GELUS:
+        function = keras.activations.get(name)
+        return lambda x, training: function(x)
+    trained, inferred = _GELUS[name]
+    return lambda x, training: ops.custom_gradient(trained)(x) if training else inferred(x)
+
+
+# === Dropout ===
+
+LEVELS = 1 << 16  # what sixteen random bits distinguish
+
+# Which elements of a shape are kept, bool of that shape: each is dropped if the sixteen bits that
+# it draws from the generator are one of the lowest so many levels.
+Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
+
+
+def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
+    """Two elements a word, for a CPU: a device that tiles arrays pads them sixty-four times."""
+    count = 1
+    for size in shape:
+        count = count * size
+    # (ceil(count / 2), 1) words of 32 bits -> (ceil(count / 2), 2) uniform int16
+    words = keras.random.randint(
+        ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
+    )
+    draws = ops.reshape(ops.view(words, "int16"), (-1,))
+    if not isinstance(count, int) or count % 2:
+        draws = draws[:count]
+    return ops.reshape(draws >= dropped - LEVELS // 2, shape)
+
+
+class MaskSeeds(keras.random.SeedGenerator):
+    """The seeds of a model's dropout masks, and how the masks are drawn from them.
+
+    Attributes:
+        draw: as on a CPU, unless a training knows a better way for its device.
+    """
+
+    draw: Draw = staticmethod(draw_in_pairs)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dropout(keras.layers.Layer):
+    """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
+
+    Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it draws sixteen
+    random bits an element where Keras draws thirty-two: drawing is most of dropout's cost on a CPU.
+    The rate is rounded to a multiple of 1/65536, and the scale is that of the rounded rate.
+    """
+
+    def __init__(self, rate: float, seed_generator: MaskSeeds | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"The dropout rate must be at least 0 and less than 1, got {rate}.")
+        self.supports_masking = True
+        self.rate = rate
+        self.seed_generator = seed_generator or MaskSeeds(name="dropout_seed")
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
+        """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
+        if not training or self.dropped == 0:
+            return inputs
+        kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, self.seed_generator)
+        scale = ops.cast(self.scale, inputs.dtype)
+        # One product in each direction: what multiplies holds the scale already.
+        return inputs * ops.where(kept, scale, ops.zeros_like(scale))
+
+    @property
+    def dropped(self) -> int:
+        """Number of the levels that drop an element."""
+        return min(round(self.rate * LEVELS), LEVELS - 1)
+
+    @property
+    def scale(self) -> float:
+        """Factor of the elements that are kept."""
+        return LEVELS / (LEVELS - self.dropped)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The input's shape."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The rate; the seed generator is the model's to give."""
+        return {**super().get_config(), "rate": self.rate}
+
+
+def seed_variables(model: keras.Model) -> list[Any]:
+    """The state variables of the model's seed generators, in the order of its layers.
+
+    Each of the library's models has exactly one, of shape (2,). Dropout is a pure function of its
+    value, so a training loop needs no random state of its own::
+
+        seeds = [(variable, seed) for variable in seed_variables(model)]
+        with keras.StatelessScope(state_mapping=seeds):
+            outputs = model(batch, training=True)
+
+    Each dropout of a call adds 1 to the second number. Seeds of other steps and replicas must
+    therefore differ in the first number (or be hashed), not merely count up the second one. The
+    value has the variable's dtype: int64 under TensorFlow, uint32 under JAX.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
