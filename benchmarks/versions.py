@@ -231,7 +231,7 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     from bert_tf.checkpoints.model_directory import write_description
     from bert_tf.pipelines.vocabulary import load_vocabulary
     from bert_tf.readers.glue import read_glue
-    from bert_tf.training import checkpoints
+    from bert_tf.training import saved_states
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig.from_preset("bert-mini")
@@ -245,7 +245,7 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
         tokenization=Tokenization(tuple(vocabulary), True),
     )
     weights = {f"model/{weight.path}": weight for weight in encoder.weights}
-    checkpoints.save(os.path.join(start, "checkpoints"), 0, weights, {})
+    saved_states.save(os.path.join(start, "checkpoints"), 0, weights, {})
     rows = read_glue("MRPC", os.path.join(folder, "glue", "MRPC"), "train").items[:_MRPC_ROWS]
     with open(os.path.join(scratch, "train.csv"), "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from bert_tf.training import bundle_reader
+from bert_tf.training import saved_states
 from bert_tf.untrusted import listed
 
 from .checkpoint import StoredTensor
@@ -20,14 +20,14 @@ def find(path: str) -> "Bundle | None":
 
     Of several in a directory it is the last saved, else the one named as the released ones are.
     """
-    if tf.io.gfile.exists(path + bundle_reader.INDEX):
+    if tf.io.gfile.exists(path + saved_states.INDEX):
         return Bundle(path)
     if not tf.io.gfile.isdir(path):
         return None
     names = sorted(
-        name.removesuffix(bundle_reader.INDEX)
+        name.removesuffix(saved_states.INDEX)
         for name in tf.io.gfile.listdir(path)
-        if name.endswith(bundle_reader.INDEX)
+        if name.endswith(saved_states.INDEX)
     )
     if len(names) > 1:
         last = _last_saved(path) or RELEASED
@@ -60,7 +60,7 @@ def _last_saved(path: str) -> str:
     return os.path.basename(state.model_checkpoint_path) if state else ""
 
 
-class Bundle(bundle_reader.Bundle):
+class Bundle(saved_states.Bundle):
     """A bundle opened for reading, whose tensors go into a ``Checkpoint``."""
 
     def tensor(self, name: str) -> StoredTensor:

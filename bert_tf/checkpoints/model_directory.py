@@ -21,7 +21,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import encode_json, read_json_object, replace_whole
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.vocabulary import encode_vocabulary
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from bert_tf.untrusted import listed
 
 from .bundles import Bundle
@@ -97,13 +97,13 @@ def read_description(path: str) -> tuple[BertConfig, Description]:
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens the newest intact checkpoint of a directory."""
     config, described = read_description(path)
-    found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
+    found = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if found is None:
         raise ValueError(
             f"{path} has no checkpoint yet, as its run was stopped before the first: give the "
             "run's command again, which continues it."
         )
-    bundle = Bundle(os.path.join(found.path, checkpoints.BUNDLE))
+    bundle = Bundle(os.path.join(found.path, saved_states.BUNDLE))
     stored = {_below_model(name): name for name in bundle.shapes if name.startswith(_MODEL)}
 
     def find_variable(below_model: str) -> StoredTensor | None:
@@ -145,8 +145,8 @@ def write(checkpoint: Checkpoint, path: str) -> None:
         owner = _ENCODER if is_in_encoder(whole) else _default_name(checkpoint.model)
         value = read_variable([checkpoint.tensors[name] for name in names])
         values[f"{_MODEL}{owner}/{whole}"] = to_tensor(value)
-    directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
-    checkpoints.write(directory, 0, values, {})
+    directory = os.path.join(path, CHECKPOINTS, saved_states.directory_name(0))
+    saved_states.write(directory, 0, values, {})
     write_all_but_weights(checkpoint, path)
 
 

@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from bert_tf.checkpoints.model_card import README
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states as checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
 

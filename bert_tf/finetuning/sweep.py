@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.formulas import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states as checkpoints
 
 from .data import training_options
 from .model import forget_models

@@ -12,7 +12,7 @@ from bert_tf.evaluation.formulas import rank
 from bert_tf.evaluation.inference import Inference
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states as checkpoints
 from bert_tf.training.attention import attention_to
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type

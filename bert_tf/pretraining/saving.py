@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.pipelines.pools import Cursor, Reached
-from bert_tf.training import checkpoints
-from bert_tf.training.background_saving import BackgroundSaving
+from bert_tf.training import saved_states
 from bert_tf.training.loop import model_state
 from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.saved_states import BackgroundSaving
 from bert_tf.training.workers import Workers
 
 from .objective import PretrainingLoop
@@ -112,7 +112,7 @@ class Saving:
 
     def restore(self) -> bool:
         """Restores the newest checkpoint and says so; returns whether there is one."""
-        restored = checkpoints.restore_latest(self._directory.checkpoints, self._loop.state())
+        restored = saved_states.restore_latest(self._directory.checkpoints, self._loop.state())
         self._workers.check_same(self._loop.step, "newest checkpoint in --model_dir")
         self._restore_best()  # where the user deleted the checkpoints, theirs goes
         if restored is None:
@@ -146,7 +146,7 @@ class Saving:
         if not self._workers.is_chief:
             return
         try:
-            found = checkpoints.find_latest(self._best_weights)
+            found = saved_states.find_latest(self._best_weights)
         except ValueError:
             print(f"{self._directory.best} is damaged: the next evaluation is the best so far.")
             found = None
@@ -156,6 +156,6 @@ class Saving:
                 "the best weights are to be kept there."
             )
         if found is not None and found.step > self._loop.step:
-            checkpoints.delete_all(self._best_weights)  # it comes again
+            saved_states.delete_all(self._best_weights)  # it comes again
             found = None
         self.best = found.extra if found is not None else {}

@@ -9,6 +9,6 @@ The modules are imported by name, for example ``from bert_tf.training import tra
 * ``schedules``: the paper's learning-rate curve.
 * ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
 * ``distribution``: which devices to run on, and in which precision.
-* ``checkpoints``: flat, exact, verified checkpoints.
+* ``saved_states``: flat, exact, verified checkpoints of a training's state.
 * ``run_directory``: what a run keeps in its ``--model_dir``, and when it resumes.
 """

@@ -13,7 +13,7 @@ from bert_tf.files import hold, is_temporary, read_json_object, remove, write_js
 from bert_tf.paths import local_path
 from bert_tf.untrusted import listed, quote, reason
 
-from . import checkpoints
+from . import saved_states
 
 _LOCK = ".lock"
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
@@ -189,7 +189,7 @@ class RunDirectory:
 
     def has_checkpoint(self) -> bool:
         """True if a checkpoint was saved to its end."""
-        return checkpoints.has_finished(self.checkpoints)
+        return saved_states.has_finished(self.checkpoints)
 
     def kept_flags(self) -> dict[str, Any]:
         """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
@@ -207,7 +207,7 @@ class RunDirectory:
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, which a run with other settings goes on from."""
-        found = checkpoints.find_latest(self.checkpoints)
+        found = saved_states.find_latest(self.checkpoints)
         if found is None:
             raise ValueError(
                 f"{self.path} has no checkpoint to go on from with other settings: bring one back "

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
-from .background_saving import BackgroundSaving
 from .callbacks import Callbacks
 from .loop import BadStepError, Pace, StepResults, TrainingLoop
 from .progress import Progress
+from .saved_states import BackgroundSaving
 from .workers import Workers
 
 # SIGTERM is what a preempted cloud machine sends before it goes away.

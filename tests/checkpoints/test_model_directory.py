@@ -4,7 +4,7 @@ import keras
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.weights import build_model
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
@@ -43,4 +43,4 @@ def test_what_a_training_saved(tmp_path):
 def _save(folder, step, model, more=None):
     """Saves a model's variables as a training does."""
     variables = {f"model/{variable.path}": variable for variable in model.weights}
-    checkpoints.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})
+    saved_states.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})

@@ -18,7 +18,8 @@ from bert_tf.finetuning.settings import define_flags
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
-from bert_tf.training import checkpoints, loop
+from bert_tf.training import loop
+from bert_tf.training import saved_states as checkpoints
 from tests.killing import run_command
 
 WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")

@@ -12,7 +12,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states as checkpoints
 
 from .small_runs import TINY, results_of, sentences, settings, write_table
 from .small_tasks import TOKENIZER, examples_of, text_task

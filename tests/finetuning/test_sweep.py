@@ -10,7 +10,7 @@ import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states as checkpoints
 
 from .small_runs import results_of, settings
 

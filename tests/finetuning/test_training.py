@@ -17,7 +17,8 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.text_task import ClassificationTask
-from bert_tf.training import attention, checkpoints
+from bert_tf.training import attention
+from bert_tf.training import saved_states as checkpoints
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.loop import BadStep, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer

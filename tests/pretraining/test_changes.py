@@ -11,7 +11,7 @@ from bert_tf.cli import flag_fields
 from bert_tf.files import read_json
 from bert_tf.pretraining.run import _change_schedule, run
 from bert_tf.pretraining.settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from bert_tf.training.loop import BadStepError
 from bert_tf.training.run_directory import RunDirectory
 
@@ -48,8 +48,8 @@ def begun(tmp_path):
             _change_schedule(settings, kept, directory)
 
     start("--num_train_steps=10", "--learning_rate=0.01")
-    path = os.path.join(directory.checkpoints, checkpoints.directory_name(6))
-    checkpoints.write(path, 6, {"model/weight": tf.constant([1.0])}, {})
+    path = os.path.join(directory.checkpoints, saved_states.directory_name(6))
+    saved_states.write(path, 6, {"model/weight": tf.constant([1.0])}, {})
     return directory, start
 
 
@@ -104,7 +104,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     assert "From step 8 on: --num_train_steps=20 (was 8)." in capsys.readouterr().out
     assert read_json(str(tmp_path / "results.json"))["step"] == 20
     # At half of 20 the first phase has not come again.
-    assert checkpoints.find_latest(str(tmp_path / "checkpoints")).extra["phase"] == 1
+    assert saved_states.find_latest(str(tmp_path / "checkpoints")).extra["phase"] == 1
     for path in (tmp_path / "logs" / "train").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bert_tf.pretraining.run import _PretrainingRun, run
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from tests.killing import Started, kill_at_a_write
 
 from .commands import arguments, assert_bit_equal, parse, pretrain, weights
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
     # Begun anew with another seed: what is said of an older one's checkpoint holds for none.
     (tmp_path / "run" / "progress.json").write_text('{"evaluated": 6, "ended": 6}')
     (tmp_path / "run" / "results.json").unlink()
-    checkpoints.delete_all(str(tmp_path / "run" / "checkpoints"))
+    saved_states.delete_all(str(tmp_path / "run" / "checkpoints"))
     run(parse(*arguments(inputs, tmp_path / "run", **{**flags, "seed": 7}))[0])
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["step"] == 12 and results["trained_tokens"] == 12 * 8 * 32

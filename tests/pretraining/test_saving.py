@@ -11,9 +11,9 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.pretraining.saving import Position, Saving
-from bert_tf.training import checkpoints, optimizers
-from bert_tf.training.background_saving import BackgroundSaving
+from bert_tf.training import optimizers, saved_states
 from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.saved_states import BackgroundSaving
 from bert_tf.training.workers import Workers
 
 from .commands import arguments, parse
@@ -48,7 +48,7 @@ def test_the_best_of_a_phase_is_kept_and_found_again(make_saving, tmp_path, caps
         saving.position = Position(phase)
         saving.keep_best(loss)
         saving.background.wait()
-        found = checkpoints.find_latest(str(folder))
+        found = saved_states.find_latest(str(folder))
         reader = tf.train.load_checkpoint(f"{found.path}/variables")
         assert (reader.get_tensor(f"model/{weight.path}") == found.step).all()
         assert found.extra == saving.best
@@ -71,7 +71,7 @@ def test_the_best_of_a_phase_is_kept_and_found_again(make_saving, tmp_path, caps
     assert "best is damaged: the next evaluation is the best" in capsys.readouterr().out
     assert evaluated(9, 7.0) == 9  # in its place
     # A copy that the user put there stays.
-    checkpoints.save_values(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
+    saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
     with pytest.raises(ValueError, match="best/checkpoints holds a checkpoint that is no run's be"):
         saving._restore_best()
     assert (folder / "step-00000012").is_dir()

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.files import read_json, whole_file, write_json
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from bert_tf.training.run_directory import RunDirectory
 
 
@@ -59,7 +59,7 @@ def test_a_start_that_fails_at_once_leaves_nothing(tmp_path):
 
 def save(path, finished=True):
     """A checkpoint; or what a process leaves that was killed as it saved one."""
-    checkpoints.write(path, 4, {"model/weight": tf.constant([1.0])}, {})
+    saved_states.write(path, 4, {"model/weight": tf.constant([1.0])}, {})
     if not finished:
         os.remove(os.path.join(path, "manifest.json"))
 

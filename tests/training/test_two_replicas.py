@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining.objective import PretrainingLoop
-from bert_tf.training import checkpoints, optimizers
+from bert_tf.training import optimizers, saved_states
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from . import two_replicas
@@ -115,7 +115,7 @@ def test_two_replicas_restore_into_one(run, fresh_names):
     schedule = WarmupLinearDecay(1e-4, 1, 10)
     optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
     loop = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
-    checkpoints.restore_latest(f"{checkpoint_directory}/bert/two", loop.state())
+    saved_states.restore_latest(f"{checkpoint_directory}/bert/two", loop.state())
     saved = _state(results, "bert/two")
     for name, variable in loop.state().items():
         np.testing.assert_array_equal(variable.numpy(), saved[name])

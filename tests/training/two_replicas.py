@@ -14,7 +14,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.objective import PretrainingLoop
-from bert_tf.training import attention, checkpoints, distribution, optimizers, schedules
+from bert_tf.training import attention, distribution, optimizers, saved_states, schedules
 from tests.anew import split_cpu
 from tests.training.conftest import SEQUENCE, VOCABULARY, batches_dataset, random_batch, small_model
 
@@ -110,7 +110,7 @@ SAVED = ("bert/two", "long/four")
 
 def _restore(results, name, loop, directory):
     """Restores a checkpoint, of which it records every copy."""
-    checkpoints.restore_latest(directory, loop.state())
+    saved_states.restore_latest(directory, loop.state())
     for variable_name, variable in loop.state().items():
         values = loop.strategy.experimental_local_results(variable.value)
         results[f"{name}/restored:{variable_name}"] = np.stack([v.numpy() for v in values])
@@ -136,7 +136,7 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
             results[f"{name}/evaluation"] = np.array(loop.evaluate(batches_dataset(2, first=50)))
         if name in SAVED:
             folder = f"{checkpoint_directory}/{name}"
-            checkpoints.save(folder, loop.step, loop.state(), {})
+            saved_states.save(folder, loop.step, loop.state(), {})
             _restore(results, name, make_loop(strategies[count], bert), folder)
         if name == "long/one":
             _record(results, "after/none", loop, _train(loop, "after"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 
 
 class Killed(BaseException):
@@ -31,13 +31,13 @@ def _values(variables):
 
 
 def _save(directory, step, keep=3):
-    return checkpoints.save(str(directory), step, _variables(step), {"pool": step}, keep=keep)
+    return saved_states.save(str(directory), step, _variables(step), {"pool": step}, keep=keep)
 
 
 def _restored_step(directory):
     """The newest intact checkpoint's step; its variables are checked to be that step's."""
     variables = _variables(0)
-    restored = checkpoints.restore_latest(str(directory), variables)
+    restored = saved_states.restore_latest(str(directory), variables)
     if restored is None:
         return None
     assert _values(variables) == [restored.step, restored.step]
@@ -54,17 +54,17 @@ def test_a_save_is_forced_to_disk(tmp_path, monkeypatch):
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    folder = pathlib.Path(checkpoints.save(str(tmp_path), 1, _variables(1), {}))
+    folder = pathlib.Path(saved_states.save(str(tmp_path), 1, _variables(1), {}))
     assert forced == {path.stat().st_ino for path in (tmp_path, folder, *folder.iterdir())}
 
 
 def test_every_bit_comes_back(tmp_path):
     values = np.array([0.1, -0.0, np.inf, np.nan, 1e-45], np.float32)
-    path = checkpoints.save(
+    path = saved_states.save(
         str(tmp_path), 12, {"model/a b:0": keras.Variable(values)}, {"cursor": [1, 2, 3]}
     )
     fresh = {"model/a b:0": keras.Variable(np.zeros(5, np.float32))}
-    restored = checkpoints.restore_latest(str(tmp_path), fresh)
+    restored = saved_states.restore_latest(str(tmp_path), fresh)
     assert restored == (12, {"cursor": [1, 2, 3]}, path, [])
     assert path == str(tmp_path / "step-00000012")
     assert fresh["model/a b:0"].numpy().tobytes() == values.tobytes()
@@ -103,7 +103,7 @@ def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
     _save(tmp_path, 1)
     damage(pathlib.Path(_save(tmp_path, 2)) / name)
     variables = _variables(0)
-    restored = checkpoints.restore_latest(str(tmp_path), variables)
+    restored = saved_states.restore_latest(str(tmp_path), variables)
     if reason is None:  # the newline after the JSON text: nothing is lost
         assert restored.step == 2
         return
@@ -155,7 +155,7 @@ def test_a_manifest_of_a_stranger_leads_nowhere(tmp_path, change, reason):
     os.mkfifo(path / "pipe")
     (path / "zero").symlink_to("/dev/zero")
     _manifest(change)(path / "manifest.json")
-    found = checkpoints.find_latest(str(tmp_path))
+    found = saved_states.find_latest(str(tmp_path))
     assert found.step == 1
     assert re.search(reason, found.warnings[0])
 
@@ -167,7 +167,7 @@ def test_manifests_that_are_no_json_file_are_passed_over(tmp_path):
     assert _restored_step(tmp_path) == 1
     manifest.unlink()
     os.mkfifo(manifest)
-    (warning,) = checkpoints.find_latest(str(tmp_path)).warnings
+    (warning,) = saved_states.find_latest(str(tmp_path)).warnings
     assert "its manifest.json is damaged: " in warning and "is a pipe or a device" in warning
 
 
@@ -184,7 +184,7 @@ def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
     message = r"No checkpoint in .* is intact: restore one from a copy, or delete them to start"
     with pytest.raises(ValueError, match=message):
-        checkpoints.restore_latest(str(tmp_path), _variables(0))
+        saved_states.restore_latest(str(tmp_path), _variables(0))
 
 
 def test_an_intact_step_is_not_written_again(tmp_path):
@@ -196,7 +196,7 @@ def test_an_intact_step_is_not_written_again(tmp_path):
 
 @pytest.mark.parametrize("write", ["SaveV2", "fingerprint", "_force_to_disk", "rename"])
 def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
-    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoints)
+    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, saved_states)
     _save(tmp_path, 1)
     original = getattr(owner, write)
     for calls_before in range(20):
@@ -235,7 +235,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
         if os.path.exists(path):
             raise Killed
 
-    monkeypatch.setattr(checkpoints, "remove_written", killed)
+    monkeypatch.setattr(saved_states, "remove_written", killed)
     with pytest.raises(Killed):
         _save(tmp_path, 3, keep=1)
     assert _restored_step(tmp_path) == 3
@@ -244,7 +244,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
     _save(tmp_path, 4, keep=1)
     assert sorted(os.listdir(tmp_path)) == ["step-00000003", "step-00000004"]
     assert os.listdir(tmp_path / "step-00000003") == ["notes.txt"]
-    checkpoints.delete_all(str(tmp_path))
+    saved_states.delete_all(str(tmp_path))
     assert os.listdir(tmp_path) == ["step-00000003"]
 
 
@@ -263,10 +263,10 @@ from bert_tf.training import checkpoints
 from bert_tf.untrusted import reason
 directory = sys.argv[1]
 variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
-checkpoints.save(directory, 1, variables(10), {})
+saved_states.save(directory, 1, variables(10), {})
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    checkpoints.save(directory, 2, variables(1_000_000), {})
+    saved_states.save(directory, 2, variables(1_000_000), {})
 except OSError as error:
     print("MESSAGE", reason(error))
 """
@@ -303,7 +303,7 @@ def test_differences_are_named_and_nothing_is_assigned(tmp_path):
         "model/bias": keras.Variable(np.zeros(2, np.float32)),
     }
     with pytest.raises(ValueError) as caught:
-        checkpoints.restore_latest(str(tmp_path), variables)
+        saved_states.restore_latest(str(tmp_path), variables)
     assert str(caught.value) == (
         f"The checkpoint {path} is of another model or optimizer: model/bias is not in it; "
         "optimizer/iteration is in it alone; "
@@ -316,7 +316,7 @@ def test_a_long_list_of_differences_is_cut(tmp_path):
     _save(tmp_path, 1)
     variables = {f"model/{i}": keras.Variable(0.0) for i in range(9)}
     with pytest.raises(ValueError, match="model/4 is not in it, and 6 more"):
-        checkpoints.restore_latest(str(tmp_path), variables)
+        saved_states.restore_latest(str(tmp_path), variables)
 
 
 def test_at_least_one_is_kept(tmp_path):
