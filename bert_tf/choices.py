@@ -10,7 +10,7 @@ UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four"
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
 # Of two texts: with scores, by their order or their values; that belong together.
 SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")
-DENSE_ACTIVATIONS = ("linear", "tanh")  # of the layer behind the pooling of embeddings
+DENSE_ACTIVATIONS = ("linear", "tanh")  # of a model's ``sentence_dense``
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 OPTIMIZERS = ("adam", "adamw", "lamb")

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.modeling.pooling import normalize, pool
+from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.packing import pack_from_table
 
 from .rows import on_rows, text_rows

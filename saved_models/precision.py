@@ -21,8 +21,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import LOADED, BertModel
-from bert_tf.modeling.pooling import most_tokens
+from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -24,7 +24,7 @@ from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.tasks.kinds import KINDS, kind_of
 from bert_tf.tasks.task import TrainingOptions

@@ -38,8 +38,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, is_count_or_none
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count_or_none
 from bert_tf.untrusted import is_number, listed, one_line, quote
 
 

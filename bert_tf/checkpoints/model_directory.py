@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import encode_json, read_json_object, replace_whole
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
 from bert_tf.untrusted import listed

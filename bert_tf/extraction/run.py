@@ -21,7 +21,8 @@ from bert_tf.checkpoints.load import load_with_report
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.files import whole_file
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
+from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.corpus import counted
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor

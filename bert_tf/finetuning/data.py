@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import ExampleSet, TextExample
 from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.readers.glue_tasks import glue_task, is_labelled

@@ -14,9 +14,8 @@ from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import read_tokenization
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
-from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.task import Task
 

@@ -13,8 +13,7 @@ from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.report import write_report
 from bert_tf.files import encode_json, replace_whole
-from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of

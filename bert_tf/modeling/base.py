@@ -1,5 +1,6 @@
 """Base of the models: a ``BertConfig``, checks of inputs, serialisation."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -10,7 +11,7 @@ from keras import ops
 from bert_tf import features, loader
 from bert_tf.config import BertConfig
 
-from .pooling import SentenceEmbedding
+from .layers import normalize, pool
 
 # Attributes that ``bert_tf.load`` reads beside a model's weights and Keras does not know.
 LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
@@ -31,6 +32,47 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
         )
         for key, feature in contract.items()
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceEmbedding:
+    """Steps from the states of a text's tokens to its vector, in a model of sentence embeddings.
+
+    ``bert_tf.load`` reads it, and gives it as a model's ``sentence_embedding``; ``model.embed``
+    does all of it but the prefixes.
+
+    Attributes:
+        pooling: one of ``POOLINGS`` but ``none``.
+        normalize: whether the vector has the Euclidean length 1.
+        max_seq_length: the most tokens of a text, [CLS] and [SEP] included.
+        query_prefix: what stands before a text that asks, or the first of two.
+        document_prefix: what stands before a text that may be found, or the second of two.
+        dims: how many numbers, the first ones, are kept of the vector; ``None``: all.
+
+    >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
+    >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
+    >>> ops.convert_to_numpy(embedding(states, ops.array([[1, 1, 0]]))).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+
+    pooling: str
+    normalize: bool
+    max_seq_length: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+    dims: int | None = None
+
+    def __call__(self, states: Any, mask: Any, dense: Any = None) -> Any:
+        """(B, S, H) states, the (B, S) mask and the model's dense layer, if any -> (B, D)."""
+        vectors = pool(states, mask, self.pooling)
+        vectors = vectors if dense is None else dense(vectors)
+        vectors = vectors[:, : self.dims]
+        return normalize(vectors) if self.normalize else vectors
+
+
+def most_tokens(embedding: SentenceEmbedding | None, positions: int) -> int:
+    """The tokens of a row where nothing else says it: the embedding's, else all positions."""
+    return positions if embedding is None else min(embedding.max_seq_length, positions)
 
 
 # === Declared by a model class ===
@@ -93,7 +135,7 @@ class BertModel(keras.Model):
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
             decided on its dev set.
         task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths).
-        sentence_embedding: how texts become vectors, a ``pooling.SentenceEmbedding``.
+        sentence_embedding: how texts become vectors, a ``SentenceEmbedding``.
         masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
         sentence_dense: the layer behind the pooling of sentence embeddings, where there is one.
 

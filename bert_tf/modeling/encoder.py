@@ -20,8 +20,7 @@ from .base import (
     is_flag_or_none,
     model_inputs,
 )
-from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer
-from .pooling import pool
+from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
 from .transformer import Attend, TransformerBlock
 
 
@@ -203,8 +202,8 @@ class BertEncoder(BertModel):
             rest again for the backward pass (Chen et al. 2016): the same gradients, dropout
             included, in much less memory and about a third more time. False at first. On Keras'
             TensorFlow backend only.
-        sentence_dense: a float32 layer that sentence embeddings go through after their pooling, no
-            part of the outputs; ``None`` without a ``dense_size``.
+        sentence_dense: a float32 layer that the vectors of texts go through last, no part of the
+            outputs; ``None`` without a ``dense_size``.
         encoder: the model itself, as every model with a head has its encoder there.
 
     Raises:
@@ -247,7 +246,7 @@ class BertEncoder(BertModel):
                 TransformerBlock(config, seed_generator, name=f"layer_{index}", dtype=policy)
                 for index in range(config.num_hidden_layers)
             ]
-            pooling = Pooler(config, name="pooler", dtype=policy) if pooler else None
+            pooler_layer = Pooler(config, name="pooler", dtype=policy) if pooler else None
             dense = None
             if dense_size is not None:
                 dense = keras.layers.Dense(
@@ -265,14 +264,14 @@ class BertEncoder(BertModel):
                 inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
             )
             mask = inputs[features.INPUT_MASK]
-            outputs = _outputs(blocks, pooling, embedding_output, mask)
+            outputs = _outputs(blocks, pooler_layer, embedding_output, mask)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
         # === Config ===
         self.set_config(config, policy)
         self.embeddings = embeddings
         self.blocks = blocks
-        self.pooler = pooling
+        self.pooler = pooler_layer
         if dense is not None:
             self.sentence_dense = dense
 

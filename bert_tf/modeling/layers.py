@@ -1,4 +1,4 @@
-"""The layers of which all others are made: dense, normalised, activated, dropped out.
+"""The layers of which all others are made: dense, normalised, activated, dropped out, pooled.
 
 Keras' own are replaced where they round too early or take more time or memory.
 """
@@ -10,6 +10,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
 
 # === Dense ===
@@ -325,3 +326,64 @@ def seed_variables(model: keras.Model) -> list[Any]:
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
+
+
+# === Pooling: the vectors of a text's tokens to one ===
+
+
+def pool(states: Any, mask: Any, pooling: str) -> Any:
+    """(B, S, H) states and the (B, S) mask, 1 = real -> (B, H); ``none`` gives the states.
+
+    Over all real tokens, [CLS] and [SEP] among them, as sentence-transformers does (Reimers and
+    Gurevych 2019, section 3): so its models give the embeddings that they were trained for.
+    """
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(POOLINGS)}.")
+    if pooling == "none":
+        return states
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "last":
+        return _last(states, mask)
+    # (B, S, 1)
+    is_real = ops.cast(mask, "bool")[:, :, None]
+    if pooling == "max":
+        return ops.max(ops.where(is_real, states, ops.cast(-float("inf"), states.dtype)), axis=1)
+    # Chosen, not multiplied by 0: what padding has may be infinite.
+    total = ops.sum(ops.where(is_real, states, ops.zeros_like(states)), axis=1)
+    return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
+
+
+def _last(states: Any, mask: Any) -> Any:
+    """(B, S, H) -> (B, H): the last real token's state; a row of nothing but padding: the first."""
+    batch, sequence, width = ops.shape(states)
+    places = ops.max(mask * ops.arange(sequence, dtype=mask.dtype), axis=1)
+    places = places + ops.arange(batch, dtype=mask.dtype) * ops.cast(sequence, mask.dtype)
+    return ops.take(ops.reshape(states, (-1, width)), places, axis=0)
+
+
+def normalize(vectors: Any) -> Any:
+    """Scales vectors (..., H) to the Euclidean length 1; a vector of zeros stays one."""
+    return ops.normalize(vectors, axis=-1, order=2)
+
+
+class Pooling(keras.layers.Layer):
+    """Pooling for a head without a pooler: the mean or maximum over a text's tokens.
+
+    It computes in float32 at least: a sum of hundreds of states loses digits in less.
+    """
+
+    def __init__(self, pooling: str, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.pooling = pooling
+
+    def call(self, hidden: Any, real_tokens: Any) -> Any:
+        """(B, S, H) states and the (B, S) mask -> (B, H)."""
+        # The first token counts as real, so that a row of nothing but padding gives numbers too.
+        mask = ops.concatenate([ops.ones_like(real_tokens[:, :1]), real_tokens[:, 1:]], axis=1)
+        states = ops.cast(hidden, keras.backend.result_type(hidden.dtype, "float32"))
+        return pool(states, mask, self.pooling)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON."""
+        return {**super().get_config(), "pooling": self.pooling}

@@ -23,8 +23,7 @@ from .base import (
     model_inputs,
 )
 from .encoder import BertEncoder
-from .layers import Dropout, new_logits
-from .pooling import Pooling
+from .layers import Dropout, Pooling, new_logits
 from .transformer import MASKED_SCORE
 
 LOGITS_NEEDED = (

@@ -11,8 +11,7 @@ from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.checkpoints.saving import checkpoint_of
 from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.prediction_files import Record, check_words, with_columns
-from bert_tf.modeling.base import TEMPERATURE, BertModel
-from bert_tf.modeling.pooling import most_tokens
+from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows

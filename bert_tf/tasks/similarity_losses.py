@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_tf.choices import SIMILARITY_LOSSES
-from bert_tf.modeling.pooling import normalize
+from bert_tf.modeling.layers import normalize
 
 # The logarithm of a probability that counts for 0: finite, so that nothing becomes NaN.
 _NEVER = -1e9

@@ -17,7 +17,7 @@ from bert_tf.evaluation.judging import judge_similarities
 from bert_tf.evaluation.prediction_files import Record
 from bert_tf.evaluation.retrieval import judge_rankings, search, without_own
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import get_activation
-from bert_tf.modeling.pooling import SentenceEmbedding
 
 pytestmark = pytest.mark.parity
 

@@ -14,7 +14,7 @@ import bert_tf
 from bert_tf.checkpoints import model_directory, sentence_transformers
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from tests.checkpoints import hugging_face_files as hf
 from tests.checkpoints.recorded import DATA
 from tests.checkpoints.small_checkpoints import CASED, MODELS, UNCASED, make_checkpoint

@@ -14,7 +14,7 @@ from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
 from bert_tf.saved_models.precision import serve
 from bert_tf.saved_models.signatures import model_signatures

@@ -5,7 +5,7 @@ import pytest
 
 from bert_tf.choices import POOLINGS
 from bert_tf.modeling import BertClassifier
-from bert_tf.modeling.pooling import Pooling, normalize, pool
+from bert_tf.modeling.layers import Pooling, normalize, pool
 from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.modeling.base import SentenceEmbedding
 
 from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, about, text_task, write_model
 
