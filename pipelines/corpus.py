@@ -20,27 +20,38 @@ def _fed(values: Any) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileBlocks:
-    """Blocks that are byte ranges of plain files, or gzip streams in files: F files, N blocks.
+    """Blocks that are byte ranges of plain files, or gzip streams in files: F files, N blocks."""
 
-    Attributes:
-        files: (F,) paths.
-        file_sizes: (F,) int64, bytes of each file.
-        file_is_gzip: (F,) bool, whether a block is a compressed stream.
-        file_formats: (F,) formats that ``corpus_formats.parse`` knows.
-        block_files: (N,) int64, the file of each block.
-        offsets: (N,) int64, where in the file the block begins.
-        stored: (N,) int64, how many bytes it takes there.
-        lengths: (N,) int64, how many bytes of text it is.
-    """
+    files: tuple[str, ...]  # (F,) paths
+    file_sizes: np.ndarray  # (F,) int64
+    file_is_gzip: np.ndarray  # (F,) bool, whether a block is a compressed stream
+    file_formats: tuple[str, ...]  # (F,) formats that `corpus_formats.parse` knows
+    block_files: np.ndarray  # (N,) int64, the file of each block
+    offsets: np.ndarray  # (N,) int64, where in the file the block begins
+    stored: np.ndarray  # (N,) int64, its bytes there
+    lengths: np.ndarray  # (N,) int64, its bytes of text
 
-    files: tuple[str, ...]
-    file_sizes: np.ndarray
-    file_is_gzip: np.ndarray
-    file_formats: tuple[str, ...]
-    block_files: np.ndarray
-    offsets: np.ndarray
-    stored: np.ndarray
-    lengths: np.ndarray
+    @classmethod
+    def of_file(
+        cls,
+        path: str,
+        text_format: str,
+        is_gzip: bool,
+        stored: Sequence[int],
+        lengths: Sequence[int],
+    ) -> "FileBlocks":
+        """The blocks of one file, one behind the other."""
+        sizes = np.array(stored, np.int64)
+        return cls(
+            files=(path,),
+            file_sizes=np.array([sizes.sum()]),
+            file_is_gzip=np.array([is_gzip]),
+            file_formats=(text_format,),
+            block_files=np.zeros(len(sizes), np.int64),
+            offsets=np.cumsum(sizes) - sizes,
+            stored=sizes,
+            lengths=np.array(lengths, np.int64),
+        )
 
     @property
     def num_blocks(self) -> int:
@@ -48,32 +59,25 @@ class FileBlocks:
         return len(self.block_files)
 
     @functools.cached_property
-    def _paths_fed(self) -> tf.Tensor:
-        return _fed(list(self.files))
+    def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The files' paths, whether they are gzip, and their formats' numbers; the blocks' ranges.
 
-    @functools.cached_property
-    def _ranges_fed(self) -> tf.Tensor:
-        """(N, 4) int64: each block's file, and the bytes there before it, behind it and of it."""
-        footers = self.file_sizes[self.block_files] - self.offsets - self.stored
-        return _fed(np.stack([self.block_files, self.offsets, footers, self.stored], axis=1))
-
-    @functools.cached_property
-    def _gzip_fed(self) -> tf.Tensor:
-        return _fed(self.file_is_gzip)
-
-    @functools.cached_property
-    def _formats_fed(self) -> tf.Tensor:
-        """(F,) int32: the number of each file's format among the sorted ones."""
+        Those are (N, 4) int64: a block's file, and the bytes there before it, behind it and of it.
+        """
         formats = sorted(set(self.file_formats))
-        return _fed(np.array([formats.index(name) for name in self.file_formats], np.int32))
+        numbers = np.array([formats.index(name) for name in self.file_formats], np.int32)
+        footers = self.file_sizes[self.block_files] - self.offsets - self.stored
+        ranges = np.stack([self.block_files, self.offsets, footers, self.stored], axis=1)
+        return _fed(list(self.files)), _fed(self.file_is_gzip), _fed(numbers), _fed(ranges)
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
-        file, offset, footer, stored = tf.unstack(tf.gather(self._ranges_fed, block), num=4)
+        paths, is_gzip, format_numbers, ranges = self._tensors
+        file, offset, footer, stored = tf.unstack(tf.gather(ranges, block), num=4)
         # tf.io.read_file reads whole files; a dataset of one record seeks. A buffer of the record's
         # size makes it one read, and the public FixedLengthRecordDataset traces a function.
         record = tf.raw_ops.FixedLengthRecordDatasetV2(
-            filenames=tf.gather(self._paths_fed, file)[None],
+            filenames=tf.gather(paths, file)[None],
             header_bytes=offset,
             record_bytes=stored,
             footer_bytes=footer,
@@ -86,9 +90,7 @@ class FileBlocks:
             text = _inflate(text)
         elif self.file_is_gzip.any():
             packed = text
-            text = tf.cond(
-                tf.gather(self._gzip_fed, file), lambda: _inflate(packed), lambda: packed
-            )
+            text = tf.cond(tf.gather(is_gzip, file), lambda: _inflate(packed), lambda: packed)
         formats = sorted(set(self.file_formats))
         if len(formats) == 1:
             return corpus_formats.parse(text, formats[0])
@@ -98,7 +100,7 @@ class FileBlocks:
             return documents.values, documents.row_splits
 
         values, splits = tf.switch_case(
-            tf.gather(self._formats_fed, file),
+            tf.gather(format_numbers, file),
             [functools.partial(values_and_splits, name) for name in formats],
         )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -143,9 +145,6 @@ class MemoryBlocks:
         return tf.RaggedTensor.from_row_splits(values, splits - splits[0], validate=False)
 
 
-Blocks = FileBlocks | MemoryBlocks
-
-
 def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> MemoryBlocks:
     """Puts documents, in their order, into blocks of at least ``block_bytes`` each but the last."""
     sizes = np.array([sum(map(len, document)) for document in documents], np.int64)
@@ -161,13 +160,6 @@ def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> Mem
         document_splits=np.cumsum([0, *map(len, documents)], dtype=np.int64),
         block_splits=np.array(block_splits, np.int64),
     )
-
-
-#: The most documents that are held out if nobody says how many.
-MOST_HELD_OUT = 1000
-
-# Fingerprints are taken modulo this: they stay positive as int64.
-_NUM_FINGERPRINTS = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,7 +179,7 @@ class DocumentTable:
 
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
     """FarmHash's Fingerprint64 of texts, 0 to 2**62 - 1, int64: the same on every machine."""
-    return tf.strings.to_hash_bucket_fast(texts, _NUM_FINGERPRINTS)
+    return tf.strings.to_hash_bucket_fast(texts, 1 << 62)
 
 
 @functools.cache
@@ -217,17 +209,15 @@ class Corpus:
     as inputs, so that no graph grows with the corpus.
 
     Attributes:
-        input_format: the format of the files, or their formats, joined by ", ".
-        num_files: 0 for a corpus in memory.
+        formats: the sorted formats of the files.
         blocks: what is read.
         table: what the documents of ``blocks`` are.
         kept: (documents of ``blocks``,) bool, which of them belong to this corpus. Blocks without
             such a document do not count as blocks of this corpus, and are not read.
     """
 
-    input_format: str
-    num_files: int
-    blocks: Blocks
+    formats: tuple[str, ...]
+    blocks: FileBlocks | MemoryBlocks
     table: DocumentTable
     kept: np.ndarray
 
@@ -237,21 +227,13 @@ class Corpus:
         return np.diff(sums[self.table.block_splits])
 
     @functools.cached_property
-    def _kept_per_block(self) -> np.ndarray:
-        return self._sum_per_block(self.kept)
-
-    @functools.cached_property
     def _blocks_read(self) -> np.ndarray:
         """(num_blocks,) int64, the numbers in ``blocks`` of this corpus' blocks."""
-        return np.flatnonzero(self._kept_per_block)
+        return np.flatnonzero(self._sum_per_block(self.kept))
 
     @functools.cached_property
-    def _blocks_fed(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return _fed(self._blocks_read), _fed(self.table.block_splits)
-
-    @functools.cached_property
-    def _kept_fed(self) -> tf.Tensor:
-        return _fed(self.kept)
+    def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return _fed(self._blocks_read), _fed(self.table.block_splits), _fed(self.kept)
 
     @property
     def num_blocks(self) -> int:
@@ -261,7 +243,7 @@ class Corpus:
     @functools.cached_property
     def documents_per_block(self) -> np.ndarray:
         """(num_blocks,) int64: the number of documents that ``read_documents`` yields for each."""
-        return self._kept_per_block[self._blocks_read]
+        return self._sum_per_block(self.kept)[self._blocks_read]
 
     @functools.cached_property
     def bytes_per_block(self) -> np.ndarray:
@@ -286,11 +268,8 @@ class Corpus:
         Equal for equal text in equal files, wherever these lie.
         """
         content = hashlib.sha256()
-        for array in (
-            self.documents_per_block,
-            self.table.num_bytes[self.kept],
-            self.table.fingerprints[self.kept],
-        ):
+        of_documents = self.table.num_bytes[self.kept], self.table.fingerprints[self.kept]
+        for array in (self.documents_per_block, *of_documents):
             content.update(array.astype("<i8").tobytes())
         return content.hexdigest()[:32]
 
@@ -301,9 +280,11 @@ class Corpus:
         >>> sources.from_documents([["One.", "Two."], ["Three."]]).describe()
         'in memory, 2 documents, 0.0 MB, 1 block'
         """
-        files = [counted(self.num_files, "file"), self.input_format]
+        files = ["in memory"]
+        if isinstance(self.blocks, FileBlocks):
+            files = [counted(len(self.blocks.files), "file"), *self.formats]
         parts = [
-            *(files if self.num_files else ["in memory"]),
+            *files,
             counted(self.num_documents, "document"),
             f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB",
             counted(self.num_blocks, "block"),
@@ -322,7 +303,7 @@ class Corpus:
         >>> corpus.read_documents(tf.constant(0, tf.int64)).to_list()
         [[b'One.', b'Two.'], [b'Three.']]
         """
-        blocks_read, block_splits = self._blocks_fed
+        blocks_read, block_splits, kept = self._tensors
         block = tf.gather(blocks_read, block)
         documents = self.blocks.read(block)
         first = tf.gather(block_splits, block)
@@ -337,10 +318,10 @@ class Corpus:
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
         if self.kept.all():
             return documents
-        return tf.gather(documents, tf.where(self._kept_fed[first:last])[:, 0])
+        return tf.gather(documents, tf.where(kept[first:last])[:, 0])
 
     def split_held_out(
-        self, fraction: float = 0.01, max_documents: int = MOST_HELD_OUT
+        self, fraction: float = 0.01, max_documents: int = 1000
     ) -> tuple["Corpus", "Corpus | None"]:
         """Divides the documents into those to train on and those to evaluate on, in their order.
 
@@ -357,8 +338,14 @@ class Corpus:
         >>> train.num_documents, held_out.num_documents
         (297, 3)
         """
-        prints = self.table.fingerprints[self.kept]
-        chosen = held_out_fingerprints(prints, self.num_documents, fraction, max_documents)
+        if not 0 < fraction < 1 or max_documents < 1:
+            raise ValueError(
+                "To hold out documents takes a fraction between 0 and 1 and at least one document; "
+                f"got fraction {fraction} and max_documents {max_documents}."
+            )
+        size = self.num_documents
+        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
+        chosen = _smallest(self.table.fingerprints[self.kept], wanted)
         if not len(chosen):
             return self, None
         held_out = self.kept & (self.table.fingerprints <= chosen[-1])
@@ -379,6 +366,57 @@ class Corpus:
         ['One.', 'Two.', 'Three.']
         """
         return _Sentences(self, limit_bytes)
+
+
+def whole_corpus(
+    formats: Iterable[str], blocks: FileBlocks | MemoryBlocks, table: DocumentTable
+) -> Corpus:
+    """The corpus of all documents of some blocks."""
+    return Corpus(tuple(sorted(set(formats))), blocks, table, np.ones(len(table.num_bytes), bool))
+
+
+def join(corpora: Sequence[Corpus]) -> Corpus:
+    r"""Makes one corpus of several of files: their blocks, one corpus after another.
+
+    A corpus in memory, or a part of one, is a ``ValueError``.
+
+    >>> import tempfile
+    >>> from bert_tf.pipelines import sources
+    >>> paths = [f"{tempfile.mkdtemp()}/{name}" for name in ("b.txt", "a.txt")]
+    >>> for path in paths:
+    ...     with tf.io.gfile.GFile(path, "w") as file:
+    ...         file.write(f"This is {path[-5:]}.\n")
+    >>> list(sources.join([sources.open_corpus(path) for path in paths]).sentences())
+    ['This is b.txt.', 'This is a.txt.']
+    """
+    if len(corpora) == 1:
+        return corpora[0]
+    parts = [each.blocks for each in corpora if isinstance(each.blocks, FileBlocks)]
+    if len(parts) < len(corpora) or not all(each.kept.all() for each in corpora):
+        raise ValueError("Only whole corpora of files can be joined.")
+
+    def joined(of: Sequence[Any], name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in of])
+
+    files_before = np.cumsum([0, *(len(part.files) for part in parts[:-1])])
+    block_files = [
+        part.block_files + count for part, count in zip(parts, files_before, strict=True)
+    ]
+    arrays = ("file_sizes", "file_is_gzip", "offsets", "stored", "lengths")
+    blocks = FileBlocks(
+        files=tuple(path for part in parts for path in part.files),
+        file_formats=tuple(name for part in parts for name in part.file_formats),
+        block_files=np.concatenate(block_files),
+        **{name: joined(parts, name) for name in arrays},
+    )
+    tables = [each.table for each in corpora]
+    documents = np.concatenate([np.diff(table.block_splits) for table in tables])
+    table = DocumentTable(
+        block_splits=np.concatenate([[0], np.cumsum(documents, dtype=np.int64)]),
+        num_bytes=joined(tables, "num_bytes"),
+        fingerprints=joined(tables, "fingerprints"),
+    )
+    return whole_corpus((name for each in corpora for name in each.formats), blocks, table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -409,25 +447,6 @@ class _Sentences:
                         return
                     left -= len(sentence)
                 yield sentence.decode("utf-8")
-
-
-def held_out_fingerprints(
-    prints: np.ndarray, size: int, fraction: float, max_documents: int = MOST_HELD_OUT
-) -> np.ndarray:
-    """The fingerprints, ascending, of the documents that ``Corpus.split_held_out`` holds out.
-
-    ``prints`` (D,) int64 are those of all ``size`` documents, or the ``max_documents`` smallest.
-
-    >>> held_out_fingerprints(np.array([30, 10, 20, 40]), 4, 0.5)
-    array([10, 20])
-    """
-    if not 0 < fraction < 1 or max_documents < 1:
-        raise ValueError(
-            "To hold out documents takes a fraction between 0 and 1 and at least one document; "
-            f"got fraction {fraction} and max_documents {max_documents}."
-        )
-    wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
-    return _smallest(prints, wanted)
 
 
 # How many times the documents wanted are looked at first: sorting all of ten million takes seconds.

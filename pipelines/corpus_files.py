@@ -1,21 +1,28 @@
-"""The files of a corpus, plain or gzip, on any TensorFlow file system: found, opened, cut up."""
+"""Files on any TensorFlow file system: found by globs, described, and what is kept of them.
 
-import codecs
+What is kept is arrays in an ``.npz`` file, uncompressed, with a check sum of each. Its name holds a
+key of the files, by path, size and times, so that what is kept of files that have changed is not
+found.
+"""
+
 import concurrent.futures
 import dataclasses
 import functools
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
 import tensorflow as tf
-from isal import isal_zlib
 
 from bert_tf import paths
+from bert_tf.files import WritableFile, replace_whole
 from bert_tf.paths import local_path
 
-from . import corpus_formats
-from .text_bytes import gzip_errors
+from .text_bytes import buffered
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,103 +149,61 @@ def _real(path: str, real_folder: Callable[[str], str]) -> str:
     return os.path.join(real_folder(os.path.dirname(local)), os.path.basename(local))
 
 
-def inflate_small(file: SourceFile, limit: int) -> bytes | None:
-    """Returns the text of a gzip file, or None if it is long or not just one compressed stream.
-
-    TensorFlow's decoder does not notice a stream that is cut short, nor takes what may follow one.
-    """
-    if file.size > limit:
-        return None
-    decoder = isal_zlib.decompressobj(wbits=31)
-    with gzip_errors(file.path), tf.io.gfile.GFile(file.path, "rb") as stream:
-        text = decoder.decompress(stream.read(), limit + 1)
-        if not decoder.eof and len(text) <= limit:
-            raise EOFError("its compressed stream has no end")
-    return text if decoder.eof and not decoder.unused_data and len(text) <= limit else None
+# === Keeping ===
 
 
-#: A document longer than this is cut, at a paragraph or sentence where there is one, into several:
-#: what is in memory at one time must not depend on the corpus.
-MAX_DOCUMENT_BYTES = 1 << 20
-
-_BLANK_LINES = (b"\n\n", b"\n\r\n")
-_PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
+def digest(*parts: object) -> str:
+    """Returns 24 hexadecimal digits that stand for the parts' ``repr``."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
-def check_utf8(text: bytes, path: str, offset: int) -> None:
-    """Checks that whole characters are UTF-8; ``offset`` is where in the file's text they begin."""
-    try:
-        codecs.utf_8_decode(text, "strict", True)
-    except UnicodeDecodeError as error:
-        position = offset + error.start
-        remedy = "convert the file, for example with iconv"
-        if path.endswith(_PACKED):
-            remedy = "unpack it first, as of packed files gzip alone is read"
+def check_space(cache_dir: str, needed: int, what: str) -> None:
+    """Checks that the cache's disk has ``needed`` bytes free; object stores cannot tell."""
+    folder = local_path(cache_dir)
+    if folder is None or not needed:
+        return
+    os.makedirs(folder, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
         raise ValueError(
-            f"{path} is not UTF-8: invalid byte 0x{text[error.start]:02x} at byte offset "
-            f"{position} ({error.reason}); {remedy}."
-        ) from error
+            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {what} and has "
+            f"{free / 1e6:,.0f} MB free: free some space or choose another cache folder."
+        )
 
 
-def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> Iterator[bytes]:
-    """Cuts a text, which comes in chunks of any length, into its blocks."""
-    limit = max(block_bytes, MAX_DOCUMENT_BYTES)
-    rest = iter(chunks)
-    buffer = b""
-    at_end = False
-    while not at_end or buffer:
-        while len(buffer) < limit and not at_end:
-            chunk = next(rest, b"")
-            at_end = not chunk
-            buffer += chunk
-        start = 0
-        while len(buffer) - start >= limit or (at_end and start < len(buffer)):
-            window = buffer[start : start + limit]
-            is_rest = at_end and start + len(window) == len(buffer)
-            length = find_cut(window, text_format, block_bytes, is_rest)
-            yield window[:length]
-            start += length
-        buffer = buffer[start:]
+#: What reading arrays that are damaged, or another program's, may raise.
+ERRORS = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, EOFError),
+    *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
+)
 
 
-def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
-    """Returns the length of the next block of a window, at most as long as a block may be.
-
-    The block ends behind the last document that ends within ``block_bytes``, else behind the first
-    that ends within the window. A document that is too long is cut behind the last blank line,
-    line, blank or character of the window. ``is_rest``: the file ends with the window.
-    """
-    if is_rest and len(window) <= block_bytes:
-        return len(window)
-    cut = 0
-    if text_format == corpus_formats.WIKIEXTRACTOR:
-        cut = window.rfind(b"\n<doc ", 0, block_bytes) + 1 or window.find(b"\n<doc ") + 1
-    elif text_format != corpus_formats.PROSE:
-        cut = _last_blank_line(window, block_bytes) or _first_blank_line(window)
-    if cut:
-        return cut
-    if is_rest:
-        return len(window)
-    cut = _last_blank_line(window, len(window)) or window.rfind(b"\n") + 1 or window.rfind(b" ") + 1
-    if not cut:
-        cut = len(window) - 1
-        while cut and window[cut] & 0xC0 == 0x80:  # inside a character
-            cut -= 1
-    return max(cut, 1)
+def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays, whole or not at all, without a copy of them in memory."""
+    with replace_whole(path) as file:
+        np.savez(WritableFile(file), allow_pickle=False, **arrays)
 
 
-def _last_blank_line(window: bytes, end: int) -> int:
-    """Returns where the last blank line before ``end`` ends, or 0."""
-    places = ((window.rfind(mark, 0, end), len(mark)) for mark in _BLANK_LINES)
-    return max((place + length for place, length in places if place >= 0), default=0)
+def load_arrays(path: str) -> dict[str, np.ndarray] | None:
+    """Reads what ``save_arrays`` wrote; None where nothing is there, or nothing that it wrote."""
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        try:
+            with np.load(buffered(file), allow_pickle=False) as arrays:
+                # So no array is larger than the file.
+                if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
+                    return None
+                return {name: arrays[name] for name in arrays.files}
+        except ERRORS:
+            return None  # cut short, or another program's
 
 
-def _first_blank_line(window: bytes) -> int:
-    """Returns where the first blank line ends, or 0."""
-    places = ((window.find(mark), len(mark)) for mark in _BLANK_LINES)
-    return min((place + length for place, length in places if place >= 0), default=0)
+def pack_names(names: Sequence[str]) -> np.ndarray:
+    """Names as an array of bytes, which is as long as they are."""
+    return np.frombuffer("\0".join(names).encode("utf-8", "surrogateescape"), np.uint8)
 
 
-def starts_document(text: bytes) -> bool:
-    """True if WikiExtractor's markup of a document begins in a text."""
-    return text.removeprefix(codecs.BOM_UTF8).startswith(b"<doc ") or b"\n<doc " in text
+def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
+    """Names that ``pack_names`` packed, one at least."""
+    return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))

@@ -12,12 +12,17 @@ on a whole block of text at once, with a fixed number of regular expressions. Wh
 block has does not depend on where its sentences end, so that an index leaves that out.
 """
 
+import codecs
 import re
+from collections.abc import Iterable, Iterator
+from typing import IO
 
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.untrusted import parse_json
+from bert_tf.untrusted import listed, parse_json
+
+from .text_bytes import check_utf8, split_lines
 
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
@@ -257,3 +262,121 @@ def _is_json_object(text: str) -> bool:
         return isinstance(parse_json(line, "the line"), dict)
     except ValueError:
         return False
+
+
+# === Blocks ===
+
+#: A document longer than this is cut, at a paragraph or sentence where there is one, into several:
+#: what is in memory at one time must not depend on the corpus.
+MAX_DOCUMENT_BYTES = 1 << 20
+
+_LINE_ENDS = (b"\n\n", b"\n\r\n")
+
+
+def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> Iterator[bytes]:
+    """Cuts a text, which comes in chunks of any length, into its blocks."""
+    limit = max(block_bytes, MAX_DOCUMENT_BYTES)
+    rest = iter(chunks)
+    buffer = b""
+    at_end = False
+    while not at_end or buffer:
+        while len(buffer) < limit and not at_end:
+            chunk = next(rest, b"")
+            at_end = not chunk
+            buffer += chunk
+        start = 0
+        while len(buffer) - start >= limit or (at_end and start < len(buffer)):
+            window = buffer[start : start + limit]
+            is_rest = at_end and start + len(window) == len(buffer)
+            length = find_cut(window, text_format, block_bytes, is_rest)
+            yield window[:length]
+            start += length
+        buffer = buffer[start:]
+
+
+def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
+    """Returns the length of the next block of a window, at most as long as a block may be.
+
+    The block ends behind the last document that ends within ``block_bytes``, else behind the first
+    that ends within the window. A document that is too long is cut behind the last blank line,
+    line, blank or character of the window. ``is_rest``: the file ends with the window.
+    """
+    if is_rest and len(window) <= block_bytes:
+        return len(window)
+    cut = 0
+    if text_format == WIKIEXTRACTOR:
+        cut = window.rfind(b"\n<doc ", 0, block_bytes) + 1 or window.find(b"\n<doc ") + 1
+    elif text_format != PROSE:
+        cut = _last_blank_line(window, block_bytes) or _first_blank_line(window)
+    if cut:
+        return cut
+    if is_rest:
+        return len(window)
+    cut = _last_blank_line(window, len(window)) or window.rfind(b"\n") + 1 or window.rfind(b" ") + 1
+    if not cut:
+        cut = len(window) - 1
+        while cut and window[cut] & 0xC0 == 0x80:  # inside a character
+            cut -= 1
+    return max(cut, 1)
+
+
+def _last_blank_line(window: bytes, end: int) -> int:
+    """Returns where the last blank line before ``end`` ends, or 0."""
+    places = ((window.rfind(mark, 0, end), len(mark)) for mark in _LINE_ENDS)
+    return max((place + length for place, length in places if place >= 0), default=0)
+
+
+def _first_blank_line(window: bytes) -> int:
+    """Returns where the first blank line ends, or 0."""
+    places = ((window.find(mark), len(mark)) for mark in _LINE_ENDS)
+    return min((place + length for place, length in places if place >= 0), default=0)
+
+
+def starts_document(text: bytes) -> bool:
+    """True if WikiExtractor's markup of a document begins in a text."""
+    return text.removeprefix(codecs.BOM_UTF8).startswith(b"<doc ") or b"\n<doc " in text
+
+
+# === Texts of other files, to be written as paragraphs ===
+
+_CHUNK = 1 << 22
+
+
+def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
+    """Yields the text of each line of JSON; ``path`` names the file in errors."""
+    for number, (offset, _, line) in enumerate(split_lines(stream, path), 1):
+        check_utf8(line, path, offset)
+        if not line.strip():
+            continue
+        try:
+            value = parse_json(line, f"{path}:{number}")
+        except ValueError as error:
+            raise ValueError(
+                f'{error} Every line must be one object such as {{"{text_key}": "..."}}.'
+            ) from error
+        text = value.get(text_key) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            found = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
+            raise ValueError(
+                f"{path}:{number} has no string under {text_key!r} but {found}: rename the key "
+                "that holds the text, or in Python give open_corpus its text_key."
+            )
+        yield text
+
+
+def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
+    """Yields texts in the format ``paragraphs``, megabytes at a time; blank ones are left out."""
+    pending: list[bytes] = []
+    size = 0
+    for text in texts:
+        lines = [line.strip() for line in text.splitlines()]
+        document = "\n".join(line for line in lines if line)
+        if document:
+            # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
+            pending.append(document.encode("utf-8", "replace") + b"\n\n")
+            size += len(pending[-1])
+        if size >= _CHUNK:
+            yield b"".join(pending)
+            pending, size = [], 0
+    if pending:
+        yield b"".join(pending)

@@ -16,13 +16,12 @@ can make or read the same index at once.
 import collections
 import concurrent.futures
 import dataclasses
-import functools
 import gzip
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,10 +29,10 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import replace_whole
 
-from . import corpus_cache, corpus_files, corpus_formats, kept_files
-from .corpus import DocumentTable, FileBlocks, count_text
+from . import corpus_files, corpus_formats
+from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, whole_corpus
 from .corpus_files import SourceFile, in_threads
-from .text_bytes import open_text
+from .text_bytes import check_utf8, inflate_small, open_text
 
 #: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -53,15 +52,6 @@ _MOST_WAITING = 64
 _GZIP_LEVEL = 1
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Index:
-    """Index of a corpus: the sorted formats of its files, its blocks, its documents."""
-
-    formats: tuple[str, ...]
-    blocks: FileBlocks
-    table: DocumentTable
-
-
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """Options of reading: their format, if given, the key of texts in JSON, the size of blocks."""
@@ -70,27 +60,26 @@ class Reading:
     text_key: str
     block_bytes: int
 
+    def key(self) -> tuple[object, ...]:
+        """Everything that an index of files read so depends on."""
+        return (*dataclasses.astuple(self), corpus_formats.MAX_DOCUMENT_BYTES)
+
 
 def open_index(
     sources: Sequence[SourceFile],
     reading: Reading,
     cache_dir: str | None,
     progress: Progress | None = None,
-) -> Index:
+) -> Corpus:
     """Loads the index of files, or makes it, and saves it where there is a cache folder."""
     if cache_dir is None:
         return _make(sources, reading, None, progress)
-    path = index_path(cache_dir, list(sources), *_parts(reading))
+    path = index_path(cache_dir, list(sources), *reading.key())
     known = load_index(path, sources)
     if known is None:
         known = _make(sources, reading, cache_dir, progress)
         save_index(path, known)
     return known
-
-
-def _parts(reading: Reading) -> tuple[object, ...]:
-    """Options on which a file's index depends."""
-    return (*dataclasses.astuple(reading), corpus_files.MAX_DOCUMENT_BYTES)
 
 
 # === Making ===
@@ -113,8 +102,7 @@ class _Report:
                 self._progress(self._done, self._total)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     """Properties of a file that its first bytes tell."""
 
     text_format: str
@@ -126,13 +114,13 @@ def _make(
     reading: Reading,
     cache_dir: str | None,
     progress: Progress | None,
-) -> Index:
+) -> Corpus:
     """Makes the index of each file, several at a time, and joins them."""
     report = _Report(sum(file.size for file in sources), progress)
     kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
     _check_packing(sources, kinds, reading, cache_dir)
     cores = os.cpu_count() or 1
-    made = []
+    indexes = []
     with (
         concurrent.futures.ThreadPoolExecutor(cores) as workers,
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
@@ -155,25 +143,20 @@ def _make(
                 making.stop.set()
                 readers.shutdown(cancel_futures=True)
                 raise
-            made.append(join([future.result() for future in running]))
-    return join(made)
-
-
-@functools.cache  # of a million files few differ
-def _kind_of(text_format: str, is_gzip: bool) -> _Kind:
-    return _Kind(text_format, is_gzip)
+            indexes.append(join([future.result() for future in running]))
+    return join(indexes)
 
 
 def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
-    return _kind_of(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
+    return _Kind(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
 
 
 def _longest_whole(reading: Reading) -> int:
     """Largest text of a gzip file that is read whole, as one block."""
-    return 2 * max(reading.block_bytes, corpus_files.MAX_DOCUMENT_BYTES)
+    return 2 * max(reading.block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)
 
 
 def _check_packing(
@@ -188,11 +171,10 @@ def _check_packing(
             needed += source.size if kind.is_gzip else source.size // 2
         elif kind.is_gzip and source.size * _GZIP_RATIO > _longest_whole(reading):
             needed += source.size
-    corpus_cache.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
+    corpus_files.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     """Report of a worker on a block: its stored and unpacked lengths, and its documents."""
 
     stored: int
@@ -219,22 +201,22 @@ class _Making:
         self._room = room  # for blocks in memory
         self.stop = threading.Event()
 
-    def index_of(self, source: SourceFile, kind: _Kind) -> Index:
+    def index_of(self, source: SourceFile, kind: _Kind) -> Corpus:
         """Reads a file once and makes its index; packs its blocks where that is needed."""
         text_format = kind.text_format
         is_jsonl = text_format == corpus_formats.JSONL
         if kind.is_gzip and not is_jsonl:
-            text = corpus_files.inflate_small(source, _longest_whole(self._reading))
+            text = inflate_small(source.path, source.size, _longest_whole(self._reading))
             if text is not None:
                 ((block, _),) = self._count([text], source.path, text_format)
                 self._report.add(source.size)
-                whole = [dataclasses.replace(block, stored=source.size)]
+                whole = [block._replace(stored=source.size)]
                 return _index(source.path, text_format, text_format, True, whole)
         with open_text(source.path, self._report.add) as stream:
             if not kind.is_gzip and not is_jsonl:
-                blocks = self._cut(_chunks(stream), text_format)
-                found = [block for block, _ in self._count(blocks, source.path, text_format)]
-                return _index(source.path, text_format, text_format, False, found)
+                chunks = self._cut(_chunks(stream), text_format)
+                blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
+                return _index(source.path, text_format, text_format, False, blocks)
             if self._cache_dir is None:
                 raise ValueError(
                     f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
@@ -242,25 +224,26 @@ class _Making:
                 )
             chunks, parsed_as = _chunks(stream), text_format
             if is_jsonl:
-                texts = corpus_cache.json_texts(stream, source.path, self._reading.text_key)
-                chunks, parsed_as = corpus_cache.paragraphs(texts), corpus_formats.PARAGRAPHS
+                texts = corpus_formats.json_texts(stream, source.path, self._reading.text_key)
+                chunks, parsed_as = corpus_formats.paragraphs(texts), corpus_formats.PARAGRAPHS
             path = self._packed_path(source, self._cache_dir)
-            found = []
+            blocks = []
             with replace_whole(path) as file:
-                blocks = self._cut(chunks, parsed_as)
-                for block, packed in self._count(blocks, source.path, parsed_as, pack=True):
+                texts = self._cut(chunks, parsed_as)
+                for block, packed in self._count(texts, source.path, parsed_as, pack=True):
                     file.write(packed)
-                    found.append(block)
-        return _index(path, text_format, parsed_as, True, found)
+                    blocks.append(block)
+        return _index(path, text_format, parsed_as, True, blocks)
 
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
         # Not by when its mode was changed: another name would leave this copy behind.
-        index = index_path("", dataclasses.replace(source, changed_nsec=0), *_parts(self._reading))
+        source = dataclasses.replace(source, changed_nsec=0)
+        key, _ = os.path.splitext(index_path("", source, *self._reading.key()))
         name = os.path.basename(source.path).removesuffix(".gz")
-        return os.path.join(cache_dir, f"{name}-{os.path.splitext(index)[0]}.gz")
+        return os.path.join(cache_dir, f"{name}-{key}.gz")
 
     def _cut(self, chunks: Iterable[bytes], text_format: str) -> Iterator[bytes]:
-        return corpus_files.cut_blocks(chunks, text_format, self._reading.block_bytes)
+        return corpus_formats.cut_blocks(chunks, text_format, self._reading.block_bytes)
 
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
@@ -273,7 +256,7 @@ class _Making:
         for block in blocks:
             if self.stop.is_set():
                 raise concurrent.futures.CancelledError
-            has_document = has_document or corpus_files.starts_document(block)
+            has_document = has_document or corpus_formats.starts_document(block)
             self._room.acquire()
             running.append(self._workers.submit(self._work, block, path, offset, text_format, pack))
             offset += len(block)
@@ -291,7 +274,7 @@ class _Making:
         self, text: bytes, path: str, offset: int, text_format: str, pack: bool
     ) -> tuple[_Block, bytes]:
         try:
-            corpus_files.check_utf8(text, path, offset)
+            check_utf8(text, path, offset)
             num_bytes, fingerprints = count_text(text, text_format)
             # By zlib: what ISA-L makes of a text was seen to differ by some bytes, and processes
             # that pack the same file at once have to write the same.
@@ -308,59 +291,18 @@ def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _index(
-    path: str, found_as: str, parsed_as: str, is_gzip: bool, blocks: Sequence[_Block]
-) -> Index:
+    path: str, text_format: str, parsed_as: str, is_gzip: bool, blocks: Sequence[_Block]
+) -> Corpus:
     """The index of a file that holds blocks one after another."""
-    stored = np.array([block.stored for block in blocks], np.int64)
-    return Index(
-        (found_as,),
-        FileBlocks(
-            files=(path,),
-            file_sizes=np.array([stored.sum()]),
-            file_is_gzip=np.array([is_gzip]),
-            file_formats=(parsed_as,),
-            block_files=np.zeros(len(blocks), np.int64),
-            offsets=np.cumsum(stored) - stored,
-            stored=stored,
-            lengths=np.array([block.length for block in blocks], np.int64),
-        ),
-        DocumentTable(
-            np.cumsum([0, *(len(block.num_bytes) for block in blocks)], dtype=np.int64),
-            np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
-            np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
-        ),
+    stored = [block.stored for block in blocks]
+    lengths = [block.length for block in blocks]
+    table = DocumentTable(
+        np.cumsum([0, *(len(block.num_bytes) for block in blocks)], dtype=np.int64),
+        np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
+        np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
     )
-
-
-def join(indexes: Sequence[Index]) -> Index:
-    """The index of several indexes' files, in their order."""
-    if len(indexes) == 1:
-        return indexes[0]
-
-    def joined(part: str, name: str) -> np.ndarray:
-        return np.concatenate([getattr(getattr(index, part), name) for index in indexes])
-
-    before = np.cumsum([0, *(len(index.blocks.files) for index in indexes[:-1])])
-    block_files = [
-        index.blocks.block_files + count for index, count in zip(indexes, before, strict=True)
-    ]
-    documents = np.concatenate([np.diff(index.table.block_splits) for index in indexes])
-    return Index(
-        tuple(sorted({name for index in indexes for name in index.formats})),
-        FileBlocks(
-            files=tuple(path for index in indexes for path in index.blocks.files),
-            file_formats=tuple(name for index in indexes for name in index.blocks.file_formats),
-            block_files=np.concatenate(block_files),
-            **{
-                name: joined("blocks", name)
-                for name in ("file_sizes", "file_is_gzip", "offsets", "stored", "lengths")
-            },
-        ),
-        DocumentTable(
-            block_splits=np.concatenate([[0], np.cumsum(documents, dtype=np.int64)]),
-            num_bytes=joined("table", "num_bytes"),
-            fingerprints=joined("table", "fingerprints"),
-        ),
+    return whole_corpus(
+        [text_format], FileBlocks.of_file(path, parsed_as, is_gzip, stored, lengths), table
     )
 
 
@@ -372,55 +314,61 @@ _VERSION = 3
 
 def index_path(cache_dir: str, *parts: object) -> str:
     """Where the index is kept of what ``parts`` describe, parsed as this version parses."""
-    key = corpus_cache.digest(_VERSION, corpus_formats.PATTERNS, *parts)
+    key = corpus_files.digest(_VERSION, corpus_formats.PATTERNS, *parts)
     return os.path.join(cache_dir, f"index-{key}.npz")
 
 
-def save_index(path: str, index: Index) -> None:
-    """Writes an index."""
+def save_index(path: str, index: Corpus) -> None:
+    """Writes the index of a whole corpus of files."""
     arrays = {
         f"{part}/{field.name}": np.asarray(getattr(values, field.name))
         for part, values in (("blocks", index.blocks), ("table", index.table))
         for field in dataclasses.fields(values)
         if field.name != "files"
     }
-    files, formats = kept_files.pack_names(index.blocks.files), np.asarray(", ".join(index.formats))
-    kept_files.save_arrays(path, {**arrays, "blocks/files": files, "formats": formats})
+    arrays["blocks/files"] = corpus_files.pack_names(index.blocks.files)
+    arrays["formats"] = np.asarray(", ".join(index.formats))
+    corpus_files.save_arrays(path, arrays)
 
 
-def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Index | None:
+def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Corpus | None:
     """Reads an index that ``save_index`` wrote; None where there is none that still holds.
 
     ``sources`` are files that have been looked at already.
     """
-    arrays = kept_files.load_arrays(path)
+    arrays = corpus_files.load_arrays(path)
     if arrays is None:
         return None
     try:
-        return _located(_parsed(arrays), path, {file.path: file.size for file in sources})
-    except kept_files.ERRORS:
+        return _parsed(arrays, path, {file.path: file.size for file in sources})
+    except corpus_files.ERRORS:
         return None  # another version's: it is made anew
 
 
-def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
+def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int]) -> Corpus | None:
     parts: dict[str, dict[str, Any]] = {"blocks": {}, "table": {}}
     for name, value in arrays.items():
         part, _, field = name.partition("/")
         if field:
             parts[part][field] = value
     fields = parts["blocks"]
-    fields["files"] = kept_files.unpack_names(fields["files"])
+    names = corpus_files.unpack_names(fields["files"])
+    fields["files"] = _located(names, fields["file_sizes"].tolist(), path, sizes)
+    if fields["files"] is None:
+        return None
     fields["file_formats"] = tuple(map(sys.intern, fields["file_formats"].tolist()))
-    formats = tuple(str(arrays["formats"]).split(", "))
-    return Index(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
+    formats = str(arrays["formats"]).split(", ")
+    return whole_corpus(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
 
 
-def _located(index: Index, path: str, known: Mapping[str, int]) -> Index | None:
-    """The index, with its files where they are now; None where one is gone or has another size.
+def _located(
+    names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
+) -> tuple[str, ...] | None:
+    """Where an index' files are now; None where one is gone or has another size.
 
-    ``known`` are sizes of some of them. What is packed may have moved, with the index.
+    ``known`` are sizes of some of them. What is packed may have moved, with the index at ``path``.
     """
-    names, sizes = list(index.blocks.files), index.blocks.file_sizes.tolist()
+    places = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 
     def find(name: str) -> tuple[str, int]:
@@ -430,8 +378,7 @@ def _located(index: Index, path: str, known: Mapping[str, int]) -> Index | None:
         return name, -1
 
     found = in_threads(find, [names[number] for number in unknown])
-    for number, (names[number], size) in zip(unknown, found, strict=True):
+    for number, (places[number], size) in zip(unknown, found, strict=True):
         if size != sizes[number]:
             return None
-    blocks = dataclasses.replace(index.blocks, files=tuple(names))
-    return dataclasses.replace(index, blocks=blocks)
+    return tuple(places)

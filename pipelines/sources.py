@@ -6,8 +6,10 @@ anywhere. Opening a corpus reads it once, to check it and to count its documents
 folder the counts are kept, and opening it again reads them alone.
 """
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +17,17 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import check_outside, replace_whole
 
-from . import corpus_cache, corpus_files, corpus_formats, corpus_index
-from .corpus import Blocks, Corpus, DocumentTable, FileBlocks, fingerprint_texts, memory_blocks
-from .corpus_index import Index, Progress, Reading
+from . import corpus_files, corpus_formats, corpus_index
+from .corpus import (
+    Corpus,
+    DocumentTable,
+    FileBlocks,
+    fingerprint_texts,
+    join,
+    memory_blocks,
+    whole_corpus,
+)
+from .corpus_index import Progress, Reading
 
 __all__ = [
     "BLOCK_BYTES",
@@ -66,7 +76,7 @@ def open_corpus(
         progress: called now and then, from any thread, but never from two at once.
 
     Returns:
-        The corpus, whose ``input_format`` says what was detected.
+        The corpus, whose ``formats`` say what was detected.
 
     Raises:
         ValueError: nothing matches ``input``; the format is unknown; a file is not UTF-8 (with the
@@ -130,53 +140,35 @@ def open_tfds(
             f"{', '.join(sorted(builder.info.features))}: name the one that holds the text."
         )
     full_name = builder.info.full_name
-    key = corpus_cache.digest(full_name, split, text_key, info.num_examples, info.num_bytes)
+    key = corpus_files.digest(full_name, split, text_key, info.num_examples, info.num_bytes)
     path = os.path.join(cache_dir, f"{full_name.replace('/', '-')}-{key}.txt")
     if not tf.io.gfile.exists(path):
-        corpus_cache.check_space(cache_dir, info.num_bytes, f"the text of {full_name}")
+        corpus_files.check_space(cache_dir, info.num_bytes, f"the text of {full_name}")
         # One file after another: the documents' order must not depend on timing.
         examples = builder.as_dataset(
             split=split,
             decoders=tfds.decode.PartialDecoding({text_key: True}),
             read_config=tfds.ReadConfig(interleave_cycle_length=1),
         )
-        texts = corpus_cache.tfds_texts(tfds.as_numpy(examples), text_key, full_name)
+        texts = _tfds_texts(tfds.as_numpy(examples), text_key, full_name)
         with replace_whole(path) as file:
-            for chunk in corpus_cache.paragraphs(texts):
+            for chunk in corpus_formats.paragraphs(texts):
                 file.write(chunk)
-    return _open_files(
-        [corpus_files.describe_file(path)],
-        Reading(corpus_formats.PARAGRAPHS, text_key, block_bytes),
-        cache_dir,
-        progress,
-        label="tfds",
-    )
+    reading = Reading(corpus_formats.PARAGRAPHS, text_key, block_bytes)
+    corpus = _open_files([corpus_files.describe_file(path)], reading, cache_dir, progress)
+    return dataclasses.replace(corpus, formats=("tfds",))
 
 
-def join(corpora: Sequence[Corpus]) -> Corpus:
-    r"""Makes one corpus of several of files: their blocks, one corpus after another.
-
-    A corpus in memory, or a part of one, is a ``ValueError``.
-
-    >>> import tempfile
-    >>> paths = [os.path.join(tempfile.mkdtemp(), name) for name in ("b.txt", "a.txt")]
-    >>> for path in paths:
-    ...     with tf.io.gfile.GFile(path, "w") as file:
-    ...         file.write(f"This is {path[-5:]}.\n")
-    >>> list(join([open_corpus(path) for path in paths]).sentences())
-    ['This is b.txt.', 'This is a.txt.']
-    """
-    if len(corpora) == 1:
-        return corpora[0]
-    whole = corpus_index.join([_whole_index(corpus) for corpus in corpora])
-    num_files = sum(corpus.num_files for corpus in corpora)
-    return _corpus(", ".join(whole.formats), num_files, whole.blocks, whole.table)
-
-
-def _whole_index(corpus: Corpus) -> Index:
-    if not isinstance(corpus.blocks, FileBlocks) or not corpus.kept.all():
-        raise ValueError("Only whole corpora of files can be joined.")
-    return Index(tuple(corpus.input_format.split(", ")), corpus.blocks, corpus.table)
+def _tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> Iterator[str]:
+    """Yields the text of each of a dataset's NumPy examples; ``name`` is for errors."""
+    for index, example in enumerate(examples):
+        try:
+            yield example[text_key].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Example {index} of {name} is not UTF-8: invalid byte "
+                f"0x{error.object[error.start]:02x} at byte offset {error.start} of {text_key!r}."
+            ) from error
 
 
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
@@ -202,30 +194,34 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     if known is None:
         path = os.path.join(cache_dir, f"{name}.txt")
         needed = int(corpus.bytes_per_block.sum())
-        corpus_cache.check_space(cache_dir, needed, "the held-out documents")
+        corpus_files.check_space(cache_dir, needed, "the held-out documents")
         blocks = tf.data.Dataset.range(corpus.num_blocks)
         read = blocks.map(
             tf.autograph.experimental.do_not_convert(corpus.read_documents), tf.data.AUTOTUNE
         )
-        sizes = np.array(corpus_cache.write_documents(path, iter(read)), np.int64)
-        written = FileBlocks(
-            files=(path,),
-            file_sizes=np.array([sizes.sum()]),
-            file_is_gzip=np.array([False]),
-            file_formats=(corpus_formats.GOOGLE,),
-            block_files=np.zeros(len(sizes), np.int64),
-            offsets=np.cumsum(sizes) - sizes,
-            stored=sizes,
-            lengths=sizes,
-        )
+        sizes = _write_documents(path, iter(read))
         table = DocumentTable(
             np.concatenate([[0], np.cumsum(corpus.documents_per_block, dtype=np.int64)]),
             corpus.table.num_bytes[corpus.kept],
             corpus.table.fingerprints[corpus.kept],
         )
-        known = Index(tuple(corpus.input_format.split(", ")), written, table)
+        written = FileBlocks.of_file(path, corpus_formats.GOOGLE, False, sizes, sizes)
+        known = whole_corpus(corpus.formats, written, table)
         corpus_index.save_index(index_path, known)
-    return _corpus(", ".join(known.formats), len(known.blocks.files), known.blocks, known.table)
+    return known
+
+
+def _write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
+    """Writes ragged (documents, sentences) blocks in the format ``google``: the bytes of each."""
+    lengths = []
+    with replace_whole(path) as file:
+        for block in blocks:
+            documents = tf.strings.reduce_join(block, axis=-1, separator="\n").numpy()
+            # The blank line comes first: a block that began with a byte order mark would lose it.
+            text = b"".join(b"\n" + document + b"\n" for document in documents)
+            file.write(text)
+            lengths.append(len(text))
+    return lengths
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:
@@ -265,12 +261,7 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
         num_bytes=np.array([*map(len, texts)], np.int32),
         fingerprints=fingerprint_texts(tf.constant(texts)).numpy(),
     )
-    return _corpus("memory", 0, blocks, table)
-
-
-def _corpus(input_format: str, num_files: int, blocks: Blocks, table: DocumentTable) -> Corpus:
-    kept = np.ones(len(table.num_bytes), bool)
-    return Corpus(input_format, num_files, blocks, table, kept)
+    return whole_corpus((), blocks, table)
 
 
 def _open_files(
@@ -278,15 +269,13 @@ def _open_files(
     reading: Reading,
     cache_dir: str | None,
     progress: Progress | None,
-    label: str | None = None,
 ) -> Corpus:
-    """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
-    index = corpus_index.open_index(files, reading, cache_dir, progress)
-    shown = label or ", ".join(index.formats)
-    if not len(index.table.num_bytes):
+    """Opens found files: see ``open_corpus``."""
+    corpus = corpus_index.open_index(files, reading, cache_dir, progress)
+    if not corpus.num_documents:
         names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         raise ValueError(
-            f"There is no document in {names}, read as {shown}: nothing is left but white space "
-            "and markup; give other files or another format."
+            f"There is no document in {names}, read as {', '.join(corpus.formats)}: nothing is "
+            "left but white space and markup; give other files or another format."
         )
-    return _corpus(shown, len(files), index.blocks, index.table)
+    return corpus

@@ -3,6 +3,7 @@
 A local file loads no TensorFlow.
 """
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -16,6 +17,7 @@ from bert_tf.paths import local_path
 from bert_tf.untrusted import check_line
 
 _CHUNK_BYTES = 1 << 20
+_PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GZIP_MAGIC = b"\x1f\x8b"
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
@@ -74,6 +76,36 @@ def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]
         check_line(len(rest), path, f"the line at byte {offset:,}")
     if rest:
         yield offset, offset + len(rest), rest
+
+
+def check_utf8(text: bytes, path: str, offset: int) -> None:
+    """Checks that whole characters are UTF-8; ``offset`` is where in the file's text they begin."""
+    try:
+        codecs.utf_8_decode(text, "strict", True)
+    except UnicodeDecodeError as error:
+        position = offset + error.start
+        remedy = "convert the file, for example with iconv"
+        if path.endswith(_PACKED):
+            remedy = "unpack it first, as of packed files gzip alone is read"
+        raise ValueError(
+            f"{path} is not UTF-8: invalid byte 0x{text[error.start]:02x} at byte offset "
+            f"{position} ({error.reason}); {remedy}."
+        ) from error
+
+
+def inflate_small(path: str, size: int, limit: int) -> bytes | None:
+    """The text of a gzip file of ``size`` bytes; None if it is long or not one compressed stream.
+
+    TensorFlow's decoder does not notice a stream that is cut short, nor takes what may follow one.
+    """
+    if size > limit:
+        return None
+    decoder = isal_zlib.decompressobj(wbits=31)
+    with gzip_errors(path), open_bytes(path) as stream:
+        text = decoder.decompress(stream.read(), limit + 1)
+        if not decoder.eof and len(text) <= limit:
+            raise EOFError("its compressed stream has no end")
+    return text if decoder.eof and not decoder.unused_data and len(text) <= limit else None
 
 
 class _Reads(io.RawIOBase):

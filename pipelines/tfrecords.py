@@ -5,70 +5,234 @@ A record is as google-research/bert's ``create_pretraining_data.py`` writes it: 
 ``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
 ``masked_lm_weights`` (P values). The rows of a record are what they were when it was written: an
 epoch changes their order alone.
+
+A file has no table of its records: to find one means to follow their lengths from the first on, and
+so to read the file. Where blocks of them begin is found once, and kept in one file of a cache
+folder.
 """
 
 import contextlib
+import dataclasses
+import functools
 import hashlib
 import itertools
 import math
 import os
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from bert_tf import features
 from bert_tf.files import whole_file
+from bert_tf.paths import local_path
 from bert_tf.untrusted import listed
 
+from . import corpus_files
+from .corpus_files import SourceFile, describe_file, in_threads
 from .pools import Cursor, PoolPlan, Reached, pool_batches
 from .randomness import Operation, fold, permutation
-from .record_files import GOOGLE_NAMES, Records, open_records
 
+#: What Google's records call the features of the contract.
+GOOGLE_NAMES = {
+    features.INPUT_WORD_IDS: "input_ids",
+    features.INPUT_MASK: "input_mask",
+    features.INPUT_TYPE_IDS: "segment_ids",
+    features.MASKED_LM_POSITIONS: "masked_lm_positions",
+    features.MASKED_LM_IDS: "masked_lm_ids",
+    features.MASKED_LM_WEIGHTS: "masked_lm_weights",
+    features.NEXT_SENTENCE_LABELS: "next_sentence_labels",
+}
 
-def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
-    """Makes one row, features of a vector each, a serialised ``tf.train.Example``."""
-    example = tf.train.Example()
-    for key, values in row.items():
-        feature = example.features.feature[GOOGLE_NAMES[key]]
-        if values.dtype == np.float32:
-            feature.float_list.value.extend(values.tolist())
-        else:
-            feature.int64_list.value.extend(values.tolist())
-    record: bytes = example.SerializeToString(deterministic=True)
-    return record
-
-
-def _parse_records(
-    records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
-) -> dict[str, tf.Tensor]:
-    """Parses (R,) records, in-graph: the contract's features, of R rows."""
-    stored = {"int32": tf.int64, "float32": tf.float32}
-    sizes = _feature_sizes(max_seq_length, max_predictions_per_seq)
-    parsed = tf.io.parse_example(
-        records,
-        {
-            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
-                [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
-            )
-            for key, kind in features.PRETRAINING_FEATURES.items()
-        },
-    )
-    return {
-        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
-        for key, kind in features.PRETRAINING_FEATURES.items()
-    }
-
-
-def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
-    """Number of values of each of the contract's features in a record."""
-    sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
-    return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
-
+# A block is a run of this many records of one file.
+_RECORDS_PER_BLOCK = 1024
 
 # A pool is read and shuffled at once.
 _BLOCKS_PER_POOL = 16
+
+# A record is its length (8 bytes), a checksum of that (4), the data, and a checksum of those (4).
+_LENGTH = struct.Struct("<Q")
+_FRAME_BYTES = 16
+# Longer reads of a local file take a tenth of the bytes a second: their memory is new each time.
+_READ_BYTES, _REMOTE_READ_BYTES = 1 << 20, 1 << 24
+
+# To be raised when what is kept means something else.
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Records:
+    """TFRecord files in the order of their names, F of them, as ``open_records`` found them.
+
+    Their N blocks, file after file, are runs of records.
+    """
+
+    files: tuple[SourceFile, ...]
+    counts: np.ndarray  # (F,) int64, the records of each file
+    values: np.ndarray  # (F, 7) int64, of GOOGLE_NAMES in its first record; 0 without one
+    offsets: np.ndarray  # (N,) int64, where in its file each block begins
+
+    @functools.cached_property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(N,) int64 each: a block's file, where it begins in bytes, how many records it has."""
+        per_file = _blocks_of(self.counts)
+        owners = np.repeat(np.arange(len(self.files)), per_file)
+        firsts = np.concatenate([np.arange(blocks) for blocks in per_file]) * _RECORDS_PER_BLOCK
+        return owners, self.offsets, np.minimum(self.counts[owners] - firsts, _RECORDS_PER_BLOCK)
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Checks how many values each feature has, so that a wrong length is told by name."""
+        options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
+        for file, records, values in zip(self.files, self.counts, self.values, strict=True):
+            for key, count in zip(GOOGLE_NAMES, values, strict=True):
+                if records and count != sizes[key]:
+                    kind = features.PRETRAINING_FEATURES[key]
+                    option = options.get(kind.dimensions)
+                    shell = f"(on the command line --{option}={count})"
+                    advice = f": pass {option}={count} {shell}" if option else ""
+                    raise ValueError(
+                        f"{file.path}: feature {GOOGLE_NAMES[key]!r} has {count} values of type "
+                        f"{_stored_as(kind)} in the first record; expected {sizes[key]}{advice}."
+                    )
+
+
+def _blocks_of(counts: np.ndarray) -> np.ndarray:
+    """Numbers of blocks of files with so many records."""
+    return -(-counts // _RECORDS_PER_BLOCK)
+
+
+def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Records:
+    """Finds the records of TFRecord files.
+
+    What is found is kept in ``cache_dir``, some bytes for a thousand records, for every process
+    that sees the folder; without one, in this process. ``files`` are globs, in a list or separated
+    by commas, on any file system of TensorFlow. A ``ValueError``: no file matches, a file is cut
+    short or its first record is no pre-training example, or there is no record.
+    """
+    patterns = files.split(",") if isinstance(files, str) else files
+    return _open(tuple(in_threads(describe_file, match_files(patterns))), cache_dir)
+
+
+# Indexes without a cache folder, of the sets of files that were opened last.
+@functools.lru_cache(maxsize=16)
+def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
+    key = corpus_files.digest("records", _VERSION, _RECORDS_PER_BLOCK, files)
+    path = None if cache_dir is None else os.path.join(cache_dir, f"index-{key}.npz")
+    records = None if path is None else _load(path, files)
+    if records is None:
+        counts, values, offsets = zip(*in_threads(_find, files), strict=True)
+        arrays = {
+            "counts": np.array(counts, np.int64),
+            "values": np.array(values, np.int64),
+            "offsets": np.concatenate(offsets),
+        }
+        records = Records(files, **arrays)
+        if path is not None:
+            corpus_files.save_arrays(path, arrays)
+    if not records.counts.any():
+        names = ", ".join(file.path for file in files)
+        raise ValueError(f"No record in {names}: expected pre-training examples.")
+    return records
+
+
+def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
+    """Kept index of the files; None without one, or if it cannot be theirs."""
+    arrays = corpus_files.load_arrays(path)
+    if arrays is None:
+        return None
+    try:
+        records = Records(files, **arrays)
+        per_file = _blocks_of(records.counts)
+        is_theirs = (
+            {each.dtype for each in arrays.values()} == {np.dtype(np.int64)}
+            and records.counts.shape == (len(files),)
+            and records.values.shape == (len(files), len(GOOGLE_NAMES))
+            and 0 <= per_file.min() <= per_file.max() <= len(records.offsets) == per_file.sum()
+        )
+        limits = np.repeat([file.size for file in files], per_file) if is_theirs else np.zeros(0)
+        inside = (records.offsets >= 0) & (records.offsets < limits)
+    except corpus_files.ERRORS:
+        return None
+    return records if is_theirs and inside.all() else None
+
+
+def match_files(patterns: Sequence[str]) -> list[str]:
+    """Lists the files that globs match: sorted, each once."""
+    paths: set[str] = set()
+    for pattern, found in zip(patterns, in_threads(tf.io.gfile.glob, patterns), strict=True):
+        if not found:
+            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
+        paths.update(found)
+    return sorted(paths)
+
+
+def _find(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
+    """A file's number of records, the values of each feature in the first, its blocks' offsets."""
+    path, size = file.path, file.size
+    most = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
+    unpack = _LENGTH.unpack_from
+    offsets, count, offset, start = list[int](), 0, 0, 0
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        while offset < size:
+            stream.seek(offset)
+            # A file that ends within a length is cut short too.
+            data = stream.read(most).ljust(_LENGTH.size, b"\0")
+            place, last = 0, len(data) - _LENGTH.size
+            while place <= last:
+                if not count % _RECORDS_PER_BLOCK:
+                    offsets.append(offset + place)
+                count += 1
+                start = place
+                place += _FRAME_BYTES + unpack(data, place)[0]
+            start, offset = offset + start, offset + place
+        if offset > size:
+            raise ValueError(
+                f"{path}: record {count - 1}, at byte {start}, would end at byte {offset}, but the "
+                f"file has {size} bytes: it is cut short, or no uncompressed TFRecord file."
+            )
+        values = (0,) * len(GOOGLE_NAMES)
+        if count:
+            stream.seek(0)
+            (length,) = unpack(stream.read(_LENGTH.size))
+            values = _values_of(stream.read(4 + length)[4:], path)
+    return count, values, np.array(offsets, np.int64)
+
+
+def _values_of(record: bytes, path: str) -> tuple[int, ...]:
+    """Number of values of each feature in a file's first record."""
+    try:
+        example = tf.train.Example.FromString(record)
+    except DecodeError as error:
+        raise ValueError(
+            f"{path}: the first record is not a tf.train.Example ({error})."
+        ) from error
+    found = example.features.feature
+    if missing := [name for name in GOOGLE_NAMES.values() if name not in found]:
+        raise ValueError(
+            f"{path}: the records have no feature {missing[0]!r} but {listed(sorted(found))}; "
+            f"expected {', '.join(GOOGLE_NAMES.values())}."
+        )
+    kinds = {key: _stored_as(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
+    lists = (getattr(found[GOOGLE_NAMES[key]], f"{kind}_list") for key, kind in kinds.items())
+    return tuple(len(each.value) for each in lists)
+
+
+def _stored_as(kind: features.Feature) -> str:
+    return "float" if kind.dtype == "float32" else "int64"
+
+
+def fingerprint(records: Records) -> str:
+    """Which files these are in 32 hexadecimal digits, which change with their names and sizes."""
+    digest = hashlib.sha256()
+    for file in records.files:
+        digest.update(f"{os.path.basename(file.path)}\n{file.size}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+# === Reading ===
 
 
 def tfrecord_dataset(
@@ -88,33 +252,15 @@ def tfrecord_dataset(
 ) -> tf.data.Dataset:
     """Reads Google's pre-training TFRecords, in another order in every epoch.
 
-    The order depends on ``seed`` and on the files in the order of their names, and the dataset
-    can start at any row, as ``pretraining.pretraining_dataset`` does and says. Blocks of 1,024
-    records are read in random order; a pool is sixteen of them, its rows in random order. Where
-    the records begin is found by reading every file once, see ``record_files.open_records``.
+    The order depends on ``seed`` and on the files in the order of their names. Blocks of 1,024
+    records are read in random order; a pool is sixteen of them, its rows in random order.
+    ``files`` are globs, in a list or separated by commas, on any file system of TensorFlow, or what
+    ``open_records`` found, which can keep it; the records were written for the lengths
+    ``max_seq_length``, S, and ``max_predictions_per_seq``, P. The other arguments, and the dataset,
+    are those of ``pretraining.pretraining_dataset``.
 
-    Args:
-        files: globs, in a list or separated by commas, on any file system of TensorFlow; or what
-            ``record_files.open_records`` found, which can keep it.
-        batch_size: B.
-        max_seq_length: S, what the records were written for.
-        max_predictions_per_seq: P, what the records were written for.
-        seed: any integer of 64 bits.
-        start: (epoch, pool, row) of the first row; or what some number of shards have read, the
-            cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
-        num_epochs: the epoch to end before; ``None`` for never.
-        shard_index: this host's number.
-        num_shards: how many hosts share the pools.
-        drop_remainder: leave out a last, smaller batch.
-        pad_final_batch: fill a last, smaller batch with rows of zeros.
-        num_parallel_calls: how many pools are made at once.
-
-    Returns:
-        A dataset of ``features.PRETRAINING_FEATURES`` and ``cursor``.
-
-    Raises:
-        ValueError: no file matches, a file is cut short or holds no such records, or an argument
-            is out of its range.
+    A ``ValueError``: no file matches, a file is cut short or holds no such records, or an argument
+    is out of its range.
     """
     records = files if isinstance(files, Records) else open_records(files)
     records.check_sizes(_feature_sizes(max_seq_length, max_predictions_per_seq))
@@ -147,6 +293,56 @@ def tfrecord_dataset(
         pad_final_batch=pad_final_batch,
         num_parallel_calls=num_parallel_calls,
     )
+
+
+def _parse_records(
+    records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
+) -> dict[str, tf.Tensor]:
+    """Parses (R,) records, in-graph: the contract's features, of R rows."""
+    stored = {"int32": tf.int64, "float32": tf.float32}
+    sizes = _feature_sizes(max_seq_length, max_predictions_per_seq)
+    parsed = tf.io.parse_example(
+        records,
+        {
+            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
+                [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
+            )
+            for key, kind in features.PRETRAINING_FEATURES.items()
+        },
+    )
+    return {
+        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
+        for key, kind in features.PRETRAINING_FEATURES.items()
+    }
+
+
+def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
+    """Number of values of each of the contract's features in a record."""
+    sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
+    return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
+
+
+def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """Reads runs of records: for each, its file, where it begins, and how many records it has."""
+    spec = tf.TensorSpec([], tf.string)
+    records = tf.TensorArray(tf.string, tf.size(paths), element_shape=[None], infer_shape=False)
+
+    def read_one(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        # The public TFRecordDataset has no argument for where to begin.
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=paths[i][None],
+            compression_type="",
+            buffer_size=tf.constant(1 << 20, tf.int64),
+            byte_offsets=offsets[i][None],
+        )
+        run = tf.data.experimental.from_variant(variant, spec).take(sizes[i]).batch(sizes[i])
+        return i + 1, records.write(i, run.get_single_element())
+
+    _, records = tf.while_loop(lambda i, _: i < tf.size(paths), read_one, (0, records))
+    return records.concat()
+
+
+# === Writing ===
 
 
 def write_tfrecords(
@@ -185,32 +381,17 @@ def write_tfrecords(
     return written
 
 
-def fingerprint(records: Records) -> str:
-    """Which files these are in 32 hexadecimal digits, which change with their names and sizes."""
-    digest = hashlib.sha256()
-    for file in records.files:
-        digest.update(f"{os.path.basename(file.path)}\n{file.size}\n".encode())
-    return digest.hexdigest()[:32]
-
-
-def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Reads runs of records: for each, its file, where it begins, and how many records it has."""
-    spec = tf.TensorSpec([], tf.string)
-    records = tf.TensorArray(tf.string, tf.size(paths), element_shape=[None], infer_shape=False)
-
-    def read_one(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        # The public TFRecordDataset has no argument for where to begin.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=paths[i][None],
-            compression_type="",
-            buffer_size=tf.constant(1 << 20, tf.int64),
-            byte_offsets=offsets[i][None],
-        )
-        run = tf.data.experimental.from_variant(variant, spec).take(sizes[i]).batch(sizes[i])
-        return i + 1, records.write(i, run.get_single_element())
-
-    _, records = tf.while_loop(lambda i, _: i < tf.size(paths), read_one, (0, records))
-    return records.concat()
+def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
+    """Makes one row, features of a vector each, a serialised ``tf.train.Example``."""
+    example = tf.train.Example()
+    for key, values in row.items():
+        feature = example.features.feature[GOOGLE_NAMES[key]]
+        if values.dtype == np.float32:
+            feature.float_list.value.extend(values.tolist())
+        else:
+            feature.int64_list.value.extend(values.tolist())
+    record: bytes = example.SerializeToString(deterministic=True)
+    return record
 
 
 def _rows(batch: Mapping[str, Any]) -> Iterable[dict[str, np.ndarray]]:

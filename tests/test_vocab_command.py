@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import vocab
-from bert_tf.pipelines import corpus_files
+from bert_tf.pipelines import corpus_formats
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from tests.anew import run_anew
@@ -98,7 +98,7 @@ def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
 
 
 def test_unpacked_copies_are_removed(unjudged, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 2_000)
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 2_000)
     path = tmp_path / "large.txt.gz"
     with gzip.open(path, "wt") as file:
         for number in range(600):

@@ -19,7 +19,6 @@ def test_counts_and_describes():
     assert corpus.documents_per_block.tolist() == [2, 1]
     assert corpus.num_documents == 3
     assert corpus.describe() == "in memory, 3 documents, 0.0 MB, 2 blocks"
-    assert corpus.input_format == "memory"
 
 
 def test_fingerprint_is_of_text_order_and_blocks():

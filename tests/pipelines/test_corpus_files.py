@@ -1,5 +1,6 @@
 import gzip
 import re
+import shutil
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
     def inflate(data, limit=100):
         path = tmp_path / "text.gz"
         path.write_bytes(data)
-        return corpus_files.inflate_small(corpus_files.describe_file(str(path)), limit)
+        return text_bytes.inflate_small(str(path), len(data), limit)
 
     packed = gzip.compress(b"x" * 100)
     assert inflate(packed) == b"x" * 100
@@ -91,49 +92,24 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
             inflate(damaged)
 
 
-WIKI = [b"<doc 1>\na\n</doc>\n", b"<doc 2>\nb\n</doc>\n"]
-
-
-def cut(text, text_format, block_bytes):
-    """The blocks of a text, cut one after another."""
-    blocks = []
-    while text:
-        window = text[: max(block_bytes, corpus_files.MAX_DOCUMENT_BYTES)]
-        length = corpus_files.find_cut(window, text_format, block_bytes, window == text)
-        blocks.append(text[:length])
-        text = text[length:]
-    return blocks
-
-
-@pytest.mark.parametrize(
-    ("text", "text_format", "block_bytes", "expected"),
-    [
-        (b"One.\n\nTwo.\n\nThree.\n", "google", 12, [b"One.\n\nTwo.\n\n", b"Three.\n"]),
-        (b"One.\n\nTwo.\n\nThree.\n", "google", 11, [b"One.\n\n", b"Two.\n\n", b"Three.\n"]),
-        (b"One.\r\n\r\nTwo.\r\n", "google", 9, [b"One.\r\n\r\n", b"Two.\r\n"]),
-        # One that does not fit makes a larger block.
-        (b"One.\nTwo.\n\nThree.\n\n4", "google", 3, [b"One.\nTwo.\n\n", b"Three.\n\n", b"4"]),
-        (WIKI[0] + WIKI[1], "wikiextractor", 20, WIKI),
-        (b"One.\n\nTwo.\n\n", "prose", 3, [b"One.\n\nTwo.\n\n"]),
-    ],
-)
-def test_blocks_end_with_the_last_document_that_fits(text, text_format, block_bytes, expected):
-    assert cut(text, text_format, block_bytes) == expected
-
-
-def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 12)
-    assert cut(b"One.\n\nTwo.\nThree.\n", "prose", 4) == [b"One.\n\n", b"Two.\nThree.\n"]
-    assert cut(b"One two.\nThree.\n", "prose", 4) == [b"One two.\n", b"Three.\n"]
-    assert cut(b"One two three four", "prose", 4) == [b"One two ", b"three four"]
-    assert cut("äöüäöüäöü".encode(), "google", 4) == ["äöüäö".encode(), "üäöü".encode()]
-    # Invalid text is cut too; the check of its bytes comes later.
-    assert cut(b"\x80" * 13, "google", 4)[0] == b"\x80"
-
-
 @pytest.mark.parametrize(
     ("name", "remedy"), [("a.txt.xz", "unpack it first"), ("a", "convert the")]
 )
 def test_what_is_no_text_is_converted_or_unpacked(name, remedy):
     with pytest.raises(ValueError, match=rf"^{name} is not UTF-8: .* offset 7 \(.*\); {remedy}"):
-        corpus_files.check_utf8(b"\xfd7zXZ", name, 7)
+        text_bytes.check_utf8(b"\xfd7zXZ", name, 7)
+
+
+def test_space_is_asked_for_first(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=3_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    corpus_files.check_space(str(tmp_path), 3_000_000, "text")
+    corpus_files.check_space("gs://bucket/cache", 4_000_000, "text")
+    message = (
+        f"The cache folder {tmp_path} needs about 4 MB for text and has 3 MB free: free some space "
+        "or choose another cache folder."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpus_files.check_space(str(tmp_path), 4_000_000, "text")
+    with pytest.raises(ValueError, match=re.escape(f"file://{tmp_path} needs about 4 MB")):
+        corpus_files.check_space(f"file://{tmp_path}", 4_000_000, "text")

@@ -1,12 +1,14 @@
 import functools
 import gzip
+import io
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import corpus_formats
+from bert_tf.pipelines import corpus_formats, text_bytes
+from bert_tf.untrusted import LINE_VARIABLE
 
 GOOGLE_TEXT = "\n\nOne.\nTwo. Not split.\n \n\t\n  Three.  \n\u00a0\u3000\nFour.\nFive."
 GOOGLE = [["One.", "Two. Not split."], ["Three."], ["Four.", "Five."]]
@@ -280,3 +282,93 @@ def test_a_text_has_the_same_documents_with_and_without_sentences():
             for documents in parsed(text)
         ]
         assert found[::2] == found[1::2], text
+
+
+WIKI_BLOCKS = [b"<doc 1>\na\n</doc>\n", b"<doc 2>\nb\n</doc>\n"]
+
+
+def cut(text, text_format, block_bytes):
+    """The blocks of a text, cut one after another."""
+    blocks = []
+    while text:
+        window = text[: max(block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)]
+        length = corpus_formats.find_cut(window, text_format, block_bytes, window == text)
+        blocks.append(text[:length])
+        text = text[length:]
+    return blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "text_format", "block_bytes", "expected"),
+    [
+        (b"One.\n\nTwo.\n\nThree.\n", "google", 12, [b"One.\n\nTwo.\n\n", b"Three.\n"]),
+        (b"One.\n\nTwo.\n\nThree.\n", "google", 11, [b"One.\n\n", b"Two.\n\n", b"Three.\n"]),
+        (b"One.\r\n\r\nTwo.\r\n", "google", 9, [b"One.\r\n\r\n", b"Two.\r\n"]),
+        # One that does not fit makes a larger block.
+        (b"One.\nTwo.\n\nThree.\n\n4", "google", 3, [b"One.\nTwo.\n\n", b"Three.\n\n", b"4"]),
+        (WIKI_BLOCKS[0] + WIKI_BLOCKS[1], "wikiextractor", 20, WIKI_BLOCKS),
+        (b"One.\n\nTwo.\n\n", "prose", 3, [b"One.\n\nTwo.\n\n"]),
+    ],
+)
+def test_blocks_end_with_the_last_document_that_fits(text, text_format, block_bytes, expected):
+    assert cut(text, text_format, block_bytes) == expected
+
+
+def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 12)
+    assert cut(b"One.\n\nTwo.\nThree.\n", "prose", 4) == [b"One.\n\n", b"Two.\nThree.\n"]
+    assert cut(b"One two.\nThree.\n", "prose", 4) == [b"One two.\n", b"Three.\n"]
+    assert cut(b"One two three four", "prose", 4) == [b"One two ", b"three four"]
+    assert cut("äöüäöüäöü".encode(), "google", 4) == ["äöüäö".encode(), "üäöü".encode()]
+    # Invalid text is cut too; the check of its bytes comes later.
+    assert cut(b"\x80" * 13, "google", 4)[0] == b"\x80"
+
+
+def test_json_lines_become_paragraphs():
+    lines = (
+        b'\xef\xbb\xbf{"id": 1, "text": "One. Two.\\n\\n  Three \\r\\nFour\\u2028Five"}\r\n'
+        b'\n{"text": " \\n "}\n{"text": "Gr\xc3\xb6\\u00dfe \\ud800."}'
+    )
+    texts = corpus_formats.json_texts(io.BytesIO(lines), "a.jsonl", "text")
+    written = b"".join(corpus_formats.paragraphs(texts)).decode()
+    assert written == "One. Two.\nThree\nFour\nFive\n\nGröße ?.\n\n"
+
+
+def test_paragraphs_come_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(corpus_formats, "_CHUNK", 12)
+    chunks = list(corpus_formats.paragraphs(["One.", "Two.", " ", "Three.\n\nFour.", "Five."]))
+    assert chunks == [b"One.\n\nTwo.\n\n", b"Three.\nFour.\n\n", b"Five.\n\n"]
+
+
+BAD_LINES = [
+    (
+        b'{"text": "x"}\n{"text": x}\n',
+        r"a\.jsonl:2 is not JSON: Expecting value.* Every line must be one object such as",
+    ),
+    (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3 has no string under 'text' but no object"),
+    (b'{"body": "x", "id": 1}\n', "a.jsonl:1 has no string under 'text' but the keys body, id:"),
+    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but the keys text: rename the"),
+    (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD_LINES)
+def test_bad_lines_are_named(data, message):
+    with pytest.raises(ValueError, match=message):
+        list(corpus_formats.json_texts(io.BytesIO(data), "a.jsonl", "text"))
+
+
+def test_lines_longer_than_a_chunk(monkeypatch):
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 5)
+    lines = b'{"text": "A long line."}\n{"text": "B"}\n\n{"text": "C"}'
+    texts = corpus_formats.json_texts(io.BytesIO(lines), "a", "text")
+    assert list(texts) == ["A long line.", "B", "C"]
+
+
+def test_a_line_that_does_not_end_is_refused(monkeypatch):
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 14)
+    monkeypatch.setenv(LINE_VARIABLE, "1")
+    stream = io.BytesIO(b'{"text": "a"}\n' + b"[" * (2 << 20))
+    with pytest.raises(ValueError, match="x.jsonl, the line at byte 14: expected a line of at"):
+        list(corpus_formats.json_texts(stream, "x.jsonl", "text"))
+    assert stream.tell() < (1 << 20) + (1 << 15)

@@ -35,7 +35,7 @@ def assert_equal(first, second, but_for=()):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Files of each kind: plain, a small gzip file, a large one and JSON lines, plain and gzip."""
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 200)
+    monkeypatch.setattr(corpus_index.corpus_formats, "MAX_DOCUMENT_BYTES", 200)
     folder = tmp_path / "text"
     folder.mkdir()
     (folder / "1.txt").write_text(GOOGLE)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import corpus_files, sources
+from bert_tf.pipelines import corpus_formats, sources
 from tests.tfds_data import write_texts
 
 BOOK = "# A Book\n\nIt was late. He\nslept.\n\nNobody came.\n"
@@ -42,7 +42,7 @@ def documents_of(corpus, in_graph=False):
 def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack):
     (tmp_path / "text").write_bytes(pack(text.encode()))
     corpus = sources.open_corpus(str(tmp_path / "text"))
-    assert corpus.input_format == name
+    assert corpus.formats == (name,)
     assert documents_of(corpus) == expected
     assert corpus.num_documents == len(expected)
     assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
@@ -84,7 +84,7 @@ CARRIAGE_RETURNS = GOOGLE.replace("\n\n", "\n\r\n", 20)
     ids=["google", "wikiextractor", "carriage returns", "one block"],
 )
 def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, block_bytes):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 300)
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 300)
     (tmp_path / "text.txt").write_bytes(text.encode())
     corpus = sources.open_corpus(str(tmp_path / "text.txt"), block_bytes=block_bytes)
     assert corpus.num_blocks == 40 if block_bytes < 8 else corpus.num_blocks < 20
@@ -95,7 +95,7 @@ def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, bloc
 
 
 def test_long_documents_become_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 200)
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 200)
     paragraphs = [f"This is {i}. It\nis so.\n\n" for i in range(50)]
     (tmp_path / "a.txt").write_text("".join(paragraphs))
     corpus = sources.open_corpus(f"{tmp_path}/a.txt", input_format="prose", block_bytes=10)
@@ -107,7 +107,7 @@ def test_long_documents_become_several(tmp_path, monkeypatch):
 
 
 def test_large_gzip_is_packed_into_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 300)
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 300)
     path, cache = tmp_path / "a.gz", tmp_path / "cache"
     path.write_bytes(gzip.compress(WIKI.encode()))
     corpus = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
@@ -123,7 +123,7 @@ def test_large_gzip_is_packed_into_the_cache(tmp_path, monkeypatch):
 
 
 def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 30)
+    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 30)
     bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
     at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
     short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # more than the head
@@ -197,7 +197,7 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
     assert pathlib.Path(name).read_text() == text
     assert copy.blocks.lengths.sum() == len(text.encode())
     # It is written once, and again where it is gone.
-    monkeypatch.setattr(sources.corpus_cache, "write_documents", None)
+    monkeypatch.setattr(sources, "_write_documents", None)
     assert documents_of(sources.copy_documents(held_out, cache)) == expected
     pathlib.Path(name).unlink()
     with pytest.raises(TypeError):
@@ -224,6 +224,15 @@ def test_tensorflow_datasets(tmp_path):
         sources.open_tfds("toy", text_key="body", **folders)
     with pytest.raises(ValueError, match="cannot read split 'train' of 'no_such_toy'"):
         sources.open_tfds("no_such_toy", **folders)
+
+
+def test_tfds_texts_name_the_example_that_is_not_utf8():
+    examples = [{"text": "Grüß".encode()}, {"text": b"a\xff"}]
+    texts = sources._tfds_texts(examples, "text", "toy")
+    assert next(texts) == "Grüß"
+    message = "Example 1 of toy is not UTF-8: invalid byte 0xff at byte offset 1 of 'text'."
+    with pytest.raises(ValueError, match=message):
+        next(texts)
 
 
 def test_corpora_of_files_are_joined(tmp_path):

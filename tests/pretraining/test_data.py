@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pipelines import record_files
+from bert_tf.pipelines import tfrecords
 from bert_tf.pipelines.tfrecords import write_tfrecords
 from bert_tf.pretraining.data import open_data
 from bert_tf.pretraining.run import _open_inputs
@@ -119,8 +119,8 @@ def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypat
     chief = open_data(settings, run)
     run.check_inputs(chief.fingerprints)
     # Another process finds nothing itself.
-    record_files._open.cache_clear()
-    monkeypatch.setattr(record_files, "_find", None)
+    tfrecords._open.cache_clear()
+    monkeypatch.setattr(tfrecords, "_find", None)
     before = sorted(os.listdir(run.corpus))
     worker = open_data(settings, RunDirectory(settings.model_dir, is_chief=False))
     assert worker.fingerprints == chief.fingerprints
