@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
     command.load_tensorflow()
     from bert_tf.files import check_new
     from bert_tf.pipelines import record_shards, tfrecords
-    from bert_tf.pipelines.text_notes import corpus_lines
+    from bert_tf.pipelines.pretraining import corpus_lines
 
     sharded = record_shards.shard_paths(given.output_file)
     paths = sharded or given.output_file

@@ -77,9 +77,8 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
     options = _Options(input=input, output=output, **given)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.files import check_new, replace_whole
-    from bert_tf.pipelines import sources, vocabulary
-    from bert_tf.pipelines.text_notes import marks_note
-    from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
+    from bert_tf.pipelines import sources
+    from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary, marks_note
 
     check_new(output)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as cache:
@@ -97,7 +96,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
                 options.do_lower_case,
                 options.min_frequency,
             )
-            file.write(vocabulary.encode_vocabulary(vocab, output))
+            file.write(encode_vocabulary(vocab, output))
         print(f"Learned {len(vocab):,} pieces in {time.monotonic() - began:,.0f} s: {output}")
         if len(vocab) < options.vocab_size:
             print(
@@ -117,7 +116,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
 
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
     """A sentence on how well a vocabulary fits a sample of its corpus."""
-    from bert_tf.pipelines.text_notes import word_counts
+    from bert_tf.pipelines.vocabulary import word_counts
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
     sample = list(corpus.sentences(_COVERAGE_BYTES))

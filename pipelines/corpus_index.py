@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -229,8 +229,8 @@ class _Making:
             path = self._packed_path(source, self._cache_dir)
             blocks = []
             with replace_whole(path) as file:
-                texts = self._cut(chunks, parsed_as)
-                for block, packed in self._count(texts, source.path, parsed_as, pack=True):
+                cut = self._cut(chunks, parsed_as)
+                for block, packed in self._count(cut, source.path, parsed_as, pack=True):
                     file.write(packed)
                     blocks.append(block)
         return _index(path, text_format, parsed_as, True, blocks)
@@ -320,13 +320,14 @@ def index_path(cache_dir: str, *parts: object) -> str:
 
 def save_index(path: str, index: Corpus) -> None:
     """Writes the index of a whole corpus of files."""
+    blocks = cast(FileBlocks, index.blocks)
     arrays = {
         f"{part}/{field.name}": np.asarray(getattr(values, field.name))
-        for part, values in (("blocks", index.blocks), ("table", index.table))
+        for part, values in (("blocks", blocks), ("table", index.table))
         for field in dataclasses.fields(values)
         if field.name != "files"
     }
-    arrays["blocks/files"] = corpus_files.pack_names(index.blocks.files)
+    arrays["blocks/files"] = corpus_files.pack_names(blocks.files)
     arrays["formats"] = np.asarray(", ".join(index.formats))
     corpus_files.save_arrays(path, arrays)
 

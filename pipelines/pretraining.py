@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +32,7 @@ from .pairing import (
 )
 from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
+from .vocabulary import SAMPLE_BYTES, casing_note, unknown_note
 from .wordpiece import BertTokenizer
 
 # A pool of about so much text has many documents to draw random segments from, and takes a hundred
@@ -38,7 +40,9 @@ from .wordpiece import BertTokenizer
 _BYTES_PER_POOL = 4_000_000
 
 # The text that `measure_share` looks at takes half a second.
-_SAMPLE_BYTES = 2_000_000
+_SHARE_BYTES = 2_000_000
+_LOW_SHARE = 0.7  # English text has 0.85 to 0.98
+_MOST_RANDOM = 0.9  # of documents with several sentences about half
 
 
 def pretraining_dataset(
@@ -180,7 +184,7 @@ def measure_share(
     plan = _plan_pools(corpus, None, options)
     blocks = plan.blocks_of(plan.order(seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
-    blocks = blocks[: max(2, np.searchsorted(filled, _SAMPLE_BYTES) + 1)]
+    blocks = blocks[: max(2, np.searchsorted(filled, _SHARE_BYTES) + 1)]
     tokens = read_tokens(corpus, tokenizer, blocks)
     tokens, segments = _segments_of(tokens, options, fold(seed, Operation.POOL, 0, 0))
     num_tokens = int(tf.size(tokens.ids))
@@ -194,6 +198,27 @@ def measure_share(
         np.add.at(borders, end, -1)
     share = float(np.sum(np.cumsum(borders) > 0) / max(1, num_tokens))
     return share, num_tokens, float(np.mean(segments.labels))
+
+
+def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows: Any) -> list[str]:
+    """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
+    share, size, random = measure_share(corpus, tokenizer, **rows)
+    sample = list(corpus.sentences(SAMPLE_BYTES))
+    letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
+    is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
+    told = {
+        f"Tokens that reach rows: {share:.1%} of a sample of {size:,}.": True,
+        "  That is little: most sentences nearly fill a row, and pairs of them are cut to length. "
+        "Longer rows (--max_seq_length) use more of the text, and --pairs=false of pretrain leaves "
+        "no token out.": share < _LOW_SHARE,
+        f"In {random:.0%} of the pairs the second text is of another document, as most documents "
+        "are one short sentence: nothing is learned from that; --pairs=false of pretrain leaves "
+        "pairs out.": random > _MOST_RANDOM,
+        "Whole words of Chinese are single characters to BERT: they are masked as tokens "
+        "are.": is_chinese and masking == "whole_word",
+    }
+    notes = casing_note(tokenizer.vocab, tokenizer.do_lower_case), unknown_note(sample, tokenizer)
+    return [*(line for line, holds in told.items() if holds), *filter(None, notes)]
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:

@@ -1,4 +1,4 @@
-r"""WordPiece vocabularies: load, check, save.
+r"""WordPiece vocabularies: load, check, save, learn; how a text fits one, in sentences.
 
 A vocabulary is a list of pieces; a piece's id is its index, and in a file its line number counted
 from 0. A piece that continues a word starts with ``##``. Source: ``load_vocab`` in Google's
@@ -10,13 +10,24 @@ line and so reads that piece as an empty one; here only ASCII white space is str
 the pieces distinct. No text can produce either spelling, so no id differs.
 """
 
-from collections.abc import Sequence
+import collections
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
+import tokenizers
 
 from bert_tf.files import replace_whole
 from bert_tf.paths import check_readable
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import listed, quote
+
+from .corpus import Corpus
+
+if TYPE_CHECKING:
+    from .wordpiece import BertTokenizer
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -136,6 +147,153 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
     return "".join(piece + "\n" for piece in vocab).encode("utf-8")
 
 
+# === Learning ===
+
+_CODE_POINTS = 0x110000
+_CHARACTER_COVERAGE = 0.9999
+# Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
+# without line ends has lines of a megabyte, which are counted at 13 bytes a character.
+_LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
+
+
+def learn_vocabulary(
+    lines: Iterable[str],
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    min_frequency: int = 2,
+) -> list[str]:
+    """Learns a WordPiece vocabulary from text, with Hugging Face's ``tokenizers``.
+
+    The text is normalised and split into words as BERT's tokenizer does it. The vocabulary holds
+    the special tokens, then the most frequent characters, which together make up 99.99% of the
+    text, each alone and as ``##c``, as long as there is room (words with others become ``[UNK]``),
+    then the pieces that merging the most frequent neighbour pairs gives, the most frequent first.
+    The same text gives the same vocabulary, in every process.
+
+    Args:
+        lines: the text; read twice, and an iterator (which cannot be read twice) is first
+            copied to memory. Where a line ends means nothing but the end of a word.
+        vocab_size: the most pieces wanted; a small text may give fewer.
+        do_lower_case: whether the tokenizer will lower the case and strip accents.
+        min_frequency: how often a pair must occur to be merged, a character to be kept.
+
+    Returns:
+        At most ``vocab_size`` pieces, the special tokens in the order of ``SPECIAL_TOKENS`` first.
+
+    Raises:
+        ValueError: an option is out of its range, or there is no text.
+
+    >>> learn_vocabulary(["To be or not to be, be! Tobe"], vocab_size=20)
+    ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 'b', '##b', 'e', '##e', 't', \
+'##t', 'be', 'to']
+    """
+    smallest = len(SPECIAL_TOKENS) + 2
+    if vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size is {vocab_size}: expected at least {smallest}, for the "
+            f"{len(SPECIAL_TOKENS)} special tokens and one letter; the released models have 30522."
+        )
+    if min_frequency < 1:
+        raise ValueError(f"min_frequency is {min_frequency}: expected 1 or more.")
+    if isinstance(lines, Iterator):
+        lines = list(lines)
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK_TOKEN))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    characters = _count_characters(lines, tokenizer)
+    if not characters:
+        raise ValueError("There is no text to learn a vocabulary from: every line is empty.")
+    alphabet, single_pieces = _choose_alphabet(
+        characters, vocab_size - len(SPECIAL_TOKENS), min_frequency
+    )
+    # The trainer gives ids to the ## characters in the order of a randomly seeded hash map, and
+    # breaks ties between pairs by id. Naming every single-character piece as special fixes both.
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=[*SPECIAL_TOKENS, *single_pieces],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_batches(lines), trainer)
+    ids = tokenizer.get_vocab()
+    vocab = sorted(ids, key=ids.__getitem__)[:vocab_size]
+    validate_vocabulary(vocab, "just learned")
+    return vocab
+
+
+def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Groups lines into lists of ``_LINES_PER_BATCH``, fewer where they are long."""
+    batch: list[str] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if len(batch) == _LINES_PER_BATCH or size >= _CHARACTERS_PER_BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+    """Counts the characters of normalised words, normalising each distinct code point once."""
+    totals = np.zeros(_CODE_POINTS, np.int64)
+    for batch in _batches(lines):
+        points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
+        counts = np.bincount(points)
+        totals[: counts.size] += counts
+    characters: dict[str, int] = {}
+    for point in np.flatnonzero(totals):
+        normalised = tokenizer.normalizer.normalize_str(chr(point))
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised):
+            for character in word:
+                characters[character] = characters.get(character, 0) + int(totals[point])
+    return characters
+
+
+def _choose_alphabet(
+    characters: dict[str, int], room: int, min_frequency: int
+) -> tuple[list[str], list[str]]:
+    """The characters to keep, the most frequent first, and the pieces they need."""
+    alphabet: list[str] = []
+    pieces: list[str] = []
+    wanted = _CHARACTER_COVERAGE * sum(characters.values())
+    covered = 0
+    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
+        forms = [character]
+        if not _stands_alone(character):
+            forms.append(CONTINUATION_PREFIX + character)
+        if len(pieces) + len(forms) > room or count < min_frequency or covered >= wanted:
+            break
+        alphabet.append(character)
+        pieces += forms
+        covered += count
+    return alphabet, pieces
+
+
+def _stands_alone(character: str) -> bool:
+    """True if BERT's tokenizer makes this character a word of its own."""
+    isolating = tokenizers.normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
+    )
+    if isolating.normalize_str(character) != character:
+        return True
+    is_ascii_symbol = character.isascii() and not character.isalnum()
+    return is_ascii_symbol or unicodedata.category(character).startswith("P")
+
+
+# === Notes ===
+
+#: The text of a corpus that notes are of.
+SAMPLE_BYTES = 200_000
+_LONGEST = 1000
+_TOLD = 50  # what is rarer than one in so many is not told
+
+
 def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
     """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None."""
     # Chinese vocabularies have a handful of other special tokens, with capitals.
@@ -147,3 +305,59 @@ def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
         f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
         "its case."
     )
+
+
+def marks_note(corpus: Corpus) -> str | None:
+    """A sentence where lower-casing changes letters of scripts without capitals, else None."""
+    found = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
+    kinds = {c: unicodedata.category(c)[0] for c in found if c.lower() == c.upper()}
+    letters = collections.Counter({c: found[c] for c, kind in kinds.items() if kind in "LM"})
+    changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
+    if 2 * letters.total() <= found.total() or _TOLD * changed.total() <= found.total():
+        return None
+    return (
+        f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
+        f"{letters.total():,} letters ({_commonest(changed)}), whose script has no capitals: "
+        "--do_lower_case=false keeps them."
+    )
+
+
+def word_counts(texts: Sequence[str], tokenizer: "BertTokenizer") -> tuple[int, int, int]:
+    """Numbers of tokens, of words and of unknown words in texts."""
+    ids = tokenizer.tokenize(texts).flat_values.numpy()
+    return ids.size, int((~tokenizer.continuation[ids]).sum()), int((ids == tokenizer.unk_id).sum())
+
+
+def unknown_note(texts: Sequence[str], tokenizer: "BertTokenizer") -> str | None:
+    """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
+    texts, lower = [text[:_LONGEST] for text in texts], tokenizer.do_lower_case
+    _, size, unknown = word_counts(texts, tokenizer)
+    if _TOLD * unknown <= size:
+        return None
+    words = collections.Counter(itertools.chain.from_iterable(map(str.split, texts)))
+    for word, pieces in zip([*words], tokenizer.tokenize([*words]).to_list(), strict=True):
+        if tokenizer.unk_id not in pieces:
+            del words[word]
+    known = {piece.removeprefix("##") for piece in tokenizer.vocab}
+    missing: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
+    capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
+    lacking = f"it lacks {_commonest(missing)}, as it was made of other text"
+    if not missing:
+        lacking = "these are too long, or have no fitting pieces"
+    elif 2 * capitals > missing.total():
+        lacking = f"it lacks the capitals {_commonest(missing)}, and do_lower_case is false"
+    return (
+        f"{unknown / size:.1%} of the words in a sample are unknown to the vocabulary, such as "
+        f"{_commonest(words)}: {lacking}."
+    )
+
+
+def _as_uncased(text: str) -> str:
+    letters = unicodedata.normalize("NFD", text.lower())
+    return "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+
+
+def _commonest(counts: collections.Counter[str]) -> str:
+    return listed([text for text, _ in counts.most_common(5)])

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf import vocab
 from bert_tf.pipelines import corpus_formats
-from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
-from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
 from tests.anew import run_anew
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
@@ -60,7 +59,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_the_learning(text, monkeypatch):
-    monkeypatch.setattr("bert_tf.pipelines.vocabulary_learning.learn_vocabulary", None)
+    monkeypatch.setattr("bert_tf.pipelines.vocabulary.learn_vocabulary", None)
     with pytest.raises((OSError, tf.errors.OpError), match="text.txt"):
         vocab.learn([text], f"{text}/vocab.txt", input_format="google")
 

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
-from bert_tf.pipelines.text_notes import corpus_lines
+from bert_tf.pipelines.pretraining import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution

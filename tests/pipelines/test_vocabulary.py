@@ -1,9 +1,16 @@
-"""Vocabulary files: read and refused."""
+"""Vocabularies: files read and refused, learning against counts made by hand, notes on texts."""
+
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import vocabulary
+from bert_tf.pipelines.pretraining import corpus_lines
+from bert_tf.pipelines.sources import from_documents
+from bert_tf.pipelines.vocabulary import learn_vocabulary, marks_note, unknown_note
+from bert_tf.pipelines.wordpiece import BertTokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -90,3 +97,174 @@ def test_vocabulary_larger_than_the_model():
     vocabulary.check_vocabulary_fits(SPECIALS, 6, "v.txt")
     with pytest.raises(ValueError, match=r"v\.txt has 5 pieces, but the model's vocab_size is 4"):
         vocabulary.check_vocabulary_fits(SPECIALS, 4, "v.txt")
+
+
+# === Learning ===
+
+
+def test_learned_by_hand():
+    # Letters: w 7, l 5, o 5, e 2, s 2, r 1 (dropped); "!" 2, "," 1 (dropped). Pairs: "l ##o" and
+    # "##o ##w" 5 each, so the lower id decides: "##w" is before "l". Then "low" (5), and of the
+    # pairs with 2 "low ##e" or "##e ##s", again by id.
+    lines = ["low low low, LOWES lowes r", "w! w!"]
+    vocab = learn_vocabulary(lines, vocab_size=100)
+    assert vocab[:5] == SPECIALS
+    singles = ["w", "##w", "l", "##l", "o", "##o", "!", "e", "##e", "s", "##s"]
+    assert vocab[5:16] == singles
+    assert vocab[16:] == ["lo", "low", "##es", "lowes"]
+
+
+def test_special_tokens_in_the_text_are_ordinary_words():
+    vocab = learn_vocabulary(["[MASK] [CLS] ##mask"] * 50, vocab_size=100)
+    assert vocab[:5] == SPECIALS
+    assert {"mask", "cls", "[", "]", "#"} <= set(vocab)
+    assert len(vocab) == len(set(vocab))
+
+
+def test_case_accents_and_chinese():
+    lines = ["Été été ÉTÉ 東京 東京"] * 3
+    lower = learn_vocabulary(lines, vocab_size=50)
+    assert "ete" in lower and not any("é" in p or "E" in p for p in lower[5:])
+    cased = learn_vocabulary(lines, vocab_size=50, do_lower_case=False)
+    assert {"Été", "été", "ÉTÉ"} <= set(cased)
+    # A Chinese character is a word of its own: no pair, and no continuing form.
+    assert {"東", "京"} <= set(lower) and not {"東京", "##京", "##東"} & set(lower)
+
+
+def test_size_limit_and_coverage(monkeypatch):
+    text = [" ".join(f"{a}{b}{c}" for a in "abcdefgh" for b in "ijkl" for c in "mnop")] * 3
+    for size in (7, 20, 36, 37, 60):
+        vocab = learn_vocabulary(text, vocab_size=size)
+        # Sixteen letters of two forms each, as many as there is room for; the rest is merges.
+        assert len(vocab) == size
+        assert sum(len(piece.removeprefix("##")) == 1 for piece in vocab) == min(
+            32, (size - 5) // 2 * 2
+        )
+    rare = ["a" * 10 + "b" * 9 + "z"] * 3
+    monkeypatch.setattr(vocabulary, "_CHARACTER_COVERAGE", 0.96)
+    assert "z" in learn_vocabulary(rare, 50)
+    monkeypatch.setattr(vocabulary, "_CHARACTER_COVERAGE", 0.95)
+    assert "z" not in learn_vocabulary(rare, 50)
+    assert "z" not in learn_vocabulary(rare, 50, min_frequency=4)
+
+
+def test_long_lines_are_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(vocabulary, "_CHARACTERS_PER_BATCH", 5)
+    batches = vocabulary._batches(["abc", "de", "fghijk", "l"])
+    assert [*batches] == [["abc", "de"], ["fghijk"], ["l"]]
+
+
+def test_iterators_lists_and_streams_agree():
+    lines = [f"the {word} of a {word}er" for word in ("sun", "moon", "star", "sky")] * 3000
+
+    class Stream:
+        def __iter__(self):
+            yield from lines
+
+    vocab = learn_vocabulary(lines, 60)
+    assert learn_vocabulary(iter(lines), 60) == vocab
+    assert learn_vocabulary(Stream(), 60) == vocab
+    assert {"the", "##er", "moon"} <= set(vocab)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 6}, "vocab_size is 6: expected at least 7, for the 5 special tokens and"),
+        ({"min_frequency": 0}, "min_frequency is 0: expected 1 or more"),
+        ({"lines": ["", " \t\u3000", "\x00"]}, "There is no text to learn a vocabulary from"),
+    ],
+)
+def test_learning_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        learn_vocabulary(**{"lines": ["some text"], **arguments})
+
+
+LEARN = """
+import hashlib
+from bert_tf.pipelines.vocabulary import learn_vocabulary
+lines = [f"{a}{b}{c} {c}{a} {b}{a}{a}" for a in "abcdefgh" for b in "hijklmn" for c in "öpqrst"]
+vocab = learn_vocabulary(lines, 150)
+digest = hashlib.sha256("\\n".join(vocab).encode()).hexdigest()
+print(len(vocab), digest)
+"""
+
+
+@pytest.mark.slow
+def test_same_in_another_process():
+    # Every count occurs many times here: whatever breaks ties by a hash's order would show.
+    other = subprocess.run(
+        [sys.executable, "-c", LEARN], capture_output=True, text=True, check=True
+    )
+    scope: dict = {}
+    exec(LEARN, scope)
+    assert other.stdout.split() == [str(len(scope["vocab"])), scope["digest"]]
+    assert len(scope["vocab"]) == 150
+
+
+# === Notes ===
+
+LETTERS = [*"abcdeghilmnoprstuy.", *(f"##{letter}" for letter in "abcdeghilmnoprstuy")]
+UNCASED = BertTokenizer([*SPECIALS, *LETTERS])
+CASED = BertTokenizer([*SPECIALS, *LETTERS], do_lower_case=False)
+
+
+@pytest.mark.parametrize(
+    "text, examples",
+    [
+        ("私はごはんを食べながら、がくせいの本を読む。", r"(が, ご, べ)"),
+        ("나는 학교에 간다.", r"(나, 는, 학, 교, 에)"),
+        ("यह पुस्तक बहुत अच्छी थी।", r"(ु, ्)"),
+        ("แม่กำลังทำอาหาร", r"(่, ั)"),
+        ("我每天在学校学习汉语。", None),
+        ("L'été à la plage était très agréable.", None),
+        ("Tôi học tiếng Việt ở trường. Đó là がく.", None),
+        ("Мой ёж ещё спит.", None),
+    ],
+)
+def test_marks_that_lower_casing_strips_are_told_where_nothing_has_a_capital(text, examples):
+    note = marks_note(from_documents([[text]]))
+    assert (note is None) if examples is None else (examples in note)
+    assert examples is None or note.endswith(": --do_lower_case=false keeps them.")
+
+
+@pytest.mark.parametrize(
+    "texts, tokenizer, told",
+    [
+        (["A plain test. " * 10, "Ünaccented"], UNCASED, None),
+        (["a b " * 49 + "z"], UNCASED, None),  # one word in 99
+        (["a " * 40 + "zoo zebra jazz"], UNCASED,
+         "7.0% of the words in a sample are unknown to the vocabulary, such as zoo, zebra, jazz: "
+         "it lacks z, j, as it was made of other text."),
+        (["a Big Big Dog"], CASED,
+         "75.0% of the words in a sample are unknown to the vocabulary, such as Big, Dog: it "
+         "lacks the capitals B, D, and do_lower_case is false."),
+        (["a " + "b" * 201], CASED, f"such as {'b' * 28}...{'b' * 29}: these are too long, or"),
+        (["a 猫 狗"], UNCASED, "such as 猫, 狗: it lacks 猫, 狗, as"),
+    ],
+)  # fmt: skip
+def test_more_unknown_words_than_one_in_fifty_are_told_with_the_likely_cause(
+    texts, tokenizer, told
+):
+    note = unknown_note(texts, tokenizer)
+    assert (note is None) if told is None else (told in note)
+
+
+def _lines(documents, masking="token", **rows):
+    return corpus_lines(from_documents(documents), UNCASED, masking, **rows)[1:]
+
+
+def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
+    single = [[f"the letter {letter}"] for letter in "abcdeghi"]
+    (line,) = _lines(single)
+    assert line.startswith("In 100% of the pairs the second text is of another document, as most")
+    assert _lines(single, pairs=False) == []
+    assert _lines([["a b c. "] * 20] * 4, masking="whole_word") == []
+    chinese, _ = _lines([["我每天在学校学习汉语。"] * 20] * 4, masking="whole_word")
+    assert chinese.startswith("Whole words of Chinese are single characters to BERT")
+
+
+def test_a_cased_vocabulary_on_lower_cased_text_is_told():
+    cased = BertTokenizer([*SPECIALS, *LETTERS, "The"])
+    lines = corpus_lines(from_documents([["the top."] * 20] * 4), cased, "token")
+    assert lines[1].startswith("The vocabulary seems to be cased (1 pieces with capitals, such as")
