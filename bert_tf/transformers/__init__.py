@@ -5,22 +5,40 @@ TFBertForSequenceClassification, BertTokenizerFast`` says ``from bert_tf.transfo
 and goes on. ``names.py`` has what is here, and what takes the place of what is not.
 """
 
+import functools
 import importlib
+import logging as python_logging
 import sys
 import types
 from typing import Any
 
 from .names import NAMES, PATHS, replacement
-from .verbosity import logging
 
 __all__ = [*sorted(NAMES)]
+
+_LOGGER = python_logging.getLogger("bert_tf")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+#: ``transformers.logging``; there are no bars to switch off.
+logging = types.SimpleNamespace(
+    get_logger=lambda name="bert_tf": python_logging.getLogger(name),
+    get_verbosity=_LOGGER.getEffectiveLevel,
+    set_verbosity=_LOGGER.setLevel,
+    disable_progress_bar=lambda: None,
+    enable_progress_bar=lambda: None,
+    **{level: getattr(python_logging, level) for level in _LEVELS},
+    **{
+        f"set_verbosity_{level.lower()}": functools.partial(_LOGGER.setLevel, level)
+        for level in _LEVELS
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in NAMES:
-        value = getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+        if name not in globals():
+            module = importlib.import_module(f".{NAMES[name]}", __name__)
+            globals()[name] = getattr(module, name)
+        return globals()[name]
     use = "" if name.startswith("_") else replacement(name)
     if use:
         raise ImportError(f"bert_tf.transformers has no {name}: use {use}.")

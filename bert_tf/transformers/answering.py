@@ -15,9 +15,10 @@ import tensorflow as tf
 from bert_tf import decoding
 from bert_tf.checkpoints import hugging_face
 
-from . import auto
 from .encoding import BatchEncoding
+from .models import AUTO_MODELS
 from .names import replacement
+from .tokenization import AutoTokenizer
 
 _LOGGER = logging.getLogger("bert_tf")
 # A text's rows, and what makes its answer of the numbers that the model has for each.
@@ -446,9 +447,9 @@ def pipeline(
     name = os.fspath(model) if by_name else model.config.name_or_path
     if by_name:
         settings = {"revision": revision} | ({} if config is None else {"config": config})
-        model = auto.MODELS[kind.auto_class].from_pretrained(model, **settings)
+        model = AUTO_MODELS[kind.auto_class].from_pretrained(model, **settings)
     if tokenizer is None and not name:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
-        tokenizer = auto.AutoTokenizer.from_pretrained(str(tokenizer or name))
+        tokenizer = AutoTokenizer.from_pretrained(str(tokenizer or name))
     return kind(model, tokenizer, **options)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .encoding import as_tensor
-from .inputs import TENSORS
+from .main_layer import TENSORS
 from .tokenization import BertTokenizerFast
 
 Row = Mapping[str, Any]

@@ -21,7 +21,7 @@ from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig
 from .heads import LAYERS, Head
-from .layers import TFBertMainLayer
+from .main_layer import TFBertMainLayer
 
 _LOGGER = logging.getLogger("bert_tf")
 _SUFFIX = ".weights.h5"

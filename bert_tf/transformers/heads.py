@@ -1,6 +1,7 @@
-"""Table of the heads, from which the classes are made.
+"""The heads: a row of ``HEADS`` for each, from which the classes are made, and their losses.
 
-Letters: B batch, S sequence, K choices, C classes.
+``-100`` is a label that counts nothing. Letters: B batch, S sequence, C classes, K choices,
+V vocabulary.
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import keras
 from keras import ops
 
 from bert_tf import features
@@ -21,8 +23,69 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.task_models import TaskModel
+from bert_tf.training.losses import weighted_sums
 
-from . import losses
+# === Losses of labels among the inputs, with transformers' reductions ===
+
+
+def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
+    """A loss of labels and logits; of a dict of labels the sum over them and their logits."""
+    if not isinstance(labels, Mapping):
+        return loss(labels, logits)
+    return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
+
+
+def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
+    """(B,), (B, K) -> (B,): the cross-entropy; its mean is over labels below ``end`` but -100."""
+    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
+    labels = ops.where(is_left_out, 0, labels)
+    each = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    counts = ops.cast(~is_left_out, "float32")
+    return each * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), each.dtype)
+
+
+def of_classes(labels: Any, logits: Any) -> Any:
+    """(B,) and (B, C) -> (B,): the cross-entropy, or of one class the squared error."""
+    if logits.shape[-1] != 1:
+        return of_choices(labels, logits)
+    numbers = ops.cast(ops.reshape(labels, (-1, 1)), logits.dtype)
+    return ops.mean(ops.square(logits - numbers), axis=-1)
+
+
+def of_ends(labels: Any, logits: Any) -> Any:
+    """(B,) and (B, S) -> (B,): half the loss of a span's end, which counts inside the row."""
+    return of_choices(labels, logits, end=ops.shape(logits)[-1]) / 2.0
+
+
+def of_following(labels: Any, logits: Any) -> Any:
+    """(B,) and (B, 2) -> (B,): whether the second text follows, 0 where the label is -100."""
+    each = of_choices(ops.maximum(labels, 0), logits)
+    return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
+
+
+def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
+    """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
+    sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
+    return ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
+
+
+def of_tokens(labels: Any, logits: Any) -> Any:
+    """(B, S) and (B, S, C) -> (1,): the mean over the tokens whose label is not negative."""
+    return _mean_of_counted(labels, logits, labels >= 0)
+
+
+def of_words(labels: Any, logits: Any) -> Any:
+    """(B, S) and (B, S, V) -> (1,): the mean where the label is not -100; so of (B,) and (B, 2)."""
+    return _mean_of_counted(labels, logits, labels != -100)
+
+
+def of_next_words(labels: Any, logits: Any) -> Any:
+    """(B, S) and (B, S, V) -> (1,): each token's logits against the next token's label."""
+    return of_words(labels[:, 1:], logits[:, :-1])
+
+
+# === The table ===
 
 #: By the attribute's name in this library's models, in their order: the layer's name here.
 LAYERS: Mapping[str, str] = MappingProxyType(
@@ -84,36 +147,63 @@ HEADS: Mapping[str, Head] = MappingProxyType(
             arguments=MappingProxyType({"pooler": True}),
         ),
         "ForPreTraining": Head(
-            BertPretrainer, "TFBertForPreTrainingOutput", losses.of_words, MappingProxyType(_BOTH)
+            BertPretrainer, "TFBertForPreTrainingOutput", of_words, MappingProxyType(_BOTH)
         ),
-        "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", losses.of_words, arguments=_WORDS),
+        "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", of_words, arguments=_WORDS),
         "LMHeadModel": Head(
             BertPretrainer,
             "TFCausalLMOutputWithCrossAttentions",
-            losses.of_next_words,
+            of_next_words,
             arguments=_WORDS,
         ),
         "ForNextSentencePrediction": Head(
             BertPretrainer,
             "TFNextSentencePredictorOutput",
-            losses.of_following,
+            of_following,
             MappingProxyType({"next_sentence_label": "logits"}),
             _FOLLOWING,
         ),
-        "ForSequenceClassification": Head(
-            BertClassifier, "TFSequenceClassifierOutput", losses.of_classes
-        ),
-        "ForMultipleChoice": Head(
-            BertMultipleChoice, "TFMultipleChoiceModelOutput", losses.of_choices
-        ),
-        "ForTokenClassification": Head(
-            BertTokenClassifier, "TFTokenClassifierOutput", losses.of_tokens
-        ),
+        "ForSequenceClassification": Head(BertClassifier, "TFSequenceClassifierOutput", of_classes),
+        "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", of_choices),
+        "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", of_tokens),
         "ForQuestionAnswering": Head(
             BertSpanPredictor,
             "TFQuestionAnsweringModelOutput",
-            losses.of_ends,
+            of_ends,
             MappingProxyType(_ENDS),
         ),
     }
 )
+
+
+# === For models of one's own ===
+
+
+def keras_serializable(kind: Any) -> Any:
+    """Makes a class known to Keras' files."""
+    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(kind)
+
+
+def get_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
+    """A truncated normal of this deviation."""
+    return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+def shape_list(tensor: Any) -> list[Any]:
+    """A tensor's sizes: numbers, and in a graph tensors where they are open."""
+    return list(ops.shape(tensor))
+
+
+def _base(name: str, loss: Callable[[Any, Any], Any]) -> Any:
+    def hf_compute_loss(self: Any, labels: Any, logits: Any) -> Any:
+        return summed(loss, labels, logits)
+
+    body = {"__doc__": "A base with ``hf_compute_loss``.", "__module__": __name__}
+    return type(name, (), {**body, "hf_compute_loss": hf_compute_loss})
+
+
+TFMaskedLanguageModelingLoss = _base("TFMaskedLanguageModelingLoss", of_words)
+TFMultipleChoiceLoss = _base("TFMultipleChoiceLoss", of_choices)
+TFQuestionAnsweringLoss = _base("TFQuestionAnsweringLoss", of_ends)
+TFSequenceClassificationLoss = _base("TFSequenceClassificationLoss", of_classes)
+TFTokenClassificationLoss = _base("TFTokenClassificationLoss", of_tokens)

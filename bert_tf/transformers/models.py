@@ -20,14 +20,19 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
 from bert_tf.pipelines.replicas import forget_steps
 
-from . import directories, losses, names
+from . import directories, names
 from .collators import as_dataset
-from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedConfig
+from .configuration import (
+    PLACE,
+    AutoConfig,
+    BertConfig,
+    DistilBertConfig,
+    PretrainedConfig,
+    path_of,
+)
 from .fitting import LabelledModel
-from .heads import HEADS, LAYERS, Head, logits_of
-from .hub_names import path_of
-from .inputs import CalledAsTheirs, of_keras_2
-from .layers import TFBertMainLayer, TFDistilBertMainLayer
+from .heads import HEADS, LAYERS, Head, logits_of, summed
+from .main_layer import CalledAsTheirs, TFBertMainLayer, TFDistilBertMainLayer, of_keras_2
 from .outputs import OUTPUTS, ModelOutput
 
 #: By ``model_type``: the main layer's class, and its name in a model.
@@ -120,7 +125,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         """The loss that the model computes itself; of several outputs a dict and their logits."""
         if self.head is None:  # of a class of one's own another base may have it
             return super().hf_compute_loss(labels, logits)
-        return losses.summed(self.head.loss, labels, logits)
+        return summed(self.head.loss, labels, logits)
 
     # === Parts ===
 
@@ -361,3 +366,59 @@ MODELS: Mapping[str, type[TFPreTrainedModel]] = MappingProxyType(
     }
 )
 globals().update(MODELS)
+
+
+# === By a directory ===
+
+_PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
+
+
+class _TFAutoModel:
+    """The classes of one head, one for each kind of model."""
+
+    head: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        raise OSError(
+            f"{type(self).__name__} is made by from_pretrained(name) or from_config(config)."
+        )
+
+    @classmethod
+    def _class_of(cls, config: PretrainedConfig) -> Any:
+        is_pretrained = config.model_type == "distilbert" and cls.head == "ForPreTraining"
+        name = f"{_PREFIXES[config.model_type]}{'ForMaskedLM' if is_pretrained else cls.head}"
+        if name not in MODELS:
+            raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
+        return MODELS[name]
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
+        """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
+        path, found = pretrained_model_name_or_path, options.get("config")
+        if not isinstance(found, PretrainedConfig):
+            place = {key: options[key] for key in PLACE if key in options}
+            found = AutoConfig.from_pretrained(path if found is None else found, **place)
+        return cls._class_of(found).from_pretrained(path, *inputs, **options)
+
+    @classmethod
+    def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
+        """The model of a config, with new weights."""
+        return cls._class_of(config)(config, **options)
+
+
+def _auto(name: str) -> Any:
+    head = _HEADS.get(name, name.removeprefix("TFAutoModel"))
+    doc = f"``transformers.{name}``: a ``TFBert{head}`` or its like."
+    return type(name, (_TFAutoModel,), {"head": head, "__doc__": doc, "__module__": __name__})
+
+
+# Of the classes that are not named after their head.
+_HEADS = {
+    **dict.fromkeys(("TFAutoModel", "TFAutoModelForTextEncoding"), "Model"),
+    **{"TFAutoModelWithLMHead": "ForMaskedLM", "TFAutoModelForCausalLM": "LMHeadModel"},
+}
+#: The classes that find out from a directory which model it is of, by their names.
+AUTO_MODELS = {name: _auto(name) for name in names.NAMES if name.startswith("TFAuto")}
+globals().update(AUTO_MODELS)

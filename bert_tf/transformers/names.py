@@ -17,7 +17,8 @@ DISTIL_HEADS = tuple(head for head in HEADS if head not in _BERT_ALONE)
 _PARTS = ("configuration", "tokenization", "modeling_tf")
 #: The modules of theirs, each of which has every name; ``utils.logging`` is ``logging``.
 PATHS = (
-    *("configuration_utils", "file_utils", "generation", "modeling_tf_outputs", "optimization_tf"),
+    *("configuration_utils", "file_utils", "generation", "keras_callbacks", "modeling_tf_outputs"),
+    *("modeling_tf_utils", "optimization_tf"),
     *("pipelines", "tf_utils", "tokenization_utils", "tokenization_utils_base", "trainer_utils"),
     *("tokenization_utils_fast", "utils", "data", "data.data_collator", "data.processors.utils"),
     *(f"models.{kind}" for kind in ("auto", "bert", "distilbert")),
@@ -27,11 +28,6 @@ PATHS = (
 )
 _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "auto": (
-            *(f"TFAutoModel{head}" for head in HEADS if head.startswith("For")),
-            *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead", "AutoTokenizer"),
-            "TFAutoModelForTextEncoding",
-        ),
         "answering": (
             *("FeatureExtractionPipeline", "FillMaskPipeline", "NerPipeline", "Pipeline"),
             *("QuestionAnsweringPipeline", "TextClassificationPipeline"),
@@ -45,16 +41,19 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "configuration": ("AutoConfig", "BertConfig", "DistilBertConfig", "PretrainedConfig"),
         "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
         "graph_tokenizer": ("TFBertTokenizer",),
-        "keras_callbacks": ("KerasMetricCallback",),
-        "layers": (
+        "fitting": ("KerasMetricCallback",),
+        "main_layer": (
             *("TFBertEmbeddings", "TFBertEncoder", "TFBertMainLayer", "TFDistilBertMainLayer"),
         ),
         "models": (
             *("TFPreTrainedModel", "TFBertPreTrainedModel", "TFDistilBertPreTrainedModel"),
             *(f"TFBert{head}" for head in HEADS),
             *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
+            *(f"TFAutoModel{head}" for head in HEADS if head.startswith("For")),
+            *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead"),
+            "TFAutoModelForTextEncoding",
         ),
-        "modeling_tf_utils": (
+        "heads": (
             *("TFMaskedLanguageModelingLoss", "TFMultipleChoiceLoss", "TFQuestionAnsweringLoss"),
             *("TFSequenceClassificationLoss", "TFTokenClassificationLoss", "get_initializer"),
             *("keras_serializable", "shape_list"),
@@ -65,10 +64,11 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("enable_full_determinism", "set_seed"),
         ),
         "tokenization": (
-            *("AddedToken", "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer"),
-            *("DistilBertTokenizerFast", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
+            *("AddedToken", "AutoTokenizer", "BertTokenizer", "BertTokenizerFast"),
+            *("DistilBertTokenizer", "DistilBertTokenizerFast"),
+            *("PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
         ),
-        "verbosity": ("logging",),
+        "__init__": ("logging",),
     }
 )
 #: By each name that is here: the module that it is in.

@@ -4,6 +4,7 @@ Both are one class, over the ``tokenizers`` package, whose ids are those of this
 tokenizer in the graph.
 """
 
+import contextlib
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,8 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.untrusted import quote
 
+from .configuration import PLACE, AutoConfig, directory_of
 from .encoding import BatchEncoding
-from .hub_names import directory_of
 from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
@@ -634,3 +635,19 @@ class DistilBertTokenizerFast(BertTokenizerFast):
 
 class DistilBertTokenizer(DistilBertTokenizerFast):
     """``DistilBertTokenizerFast`` by its other name."""
+
+
+class AutoTokenizer:
+    """``from_pretrained`` gives the tokenizer of the model that a directory is of."""
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
+    ) -> Any:
+        """The tokenizer of a directory or of the hub."""
+        path, kind = pretrained_model_name_or_path, "bert"
+        place = {key: options[key] for key in PLACE if key in options}
+        with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
+            kind = AutoConfig.from_pretrained(path, **place).model_type
+        classes = {"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast}
+        return classes[kind].from_pretrained(path, *inputs, **options)
