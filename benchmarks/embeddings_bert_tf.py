@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf import api, load
 from bert_tf.evaluation.inference import Inference
-from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.tasks.similarity_task import at_length_1
 
 _PACKAGES = ("bert_tf", "tensorflow", "keras")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from .bounded_memory import in_blocks, value_rows
-from .context_windows import Windows, context_columns, has_most_context, is_context, row_segments
+from .long_texts import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.

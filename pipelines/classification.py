@@ -1,19 +1,27 @@
-"""Texts, or pairs of texts, with a class, several classes or a number each: rows and labels.
+"""Texts, pairs of texts, choices, and texts to compare: rows, and what they are labelled with.
 
-Letters: N examples, B batch, S sequence length, C classes.
+Letters: N examples, B batch, K rows of an example, S sequence length, C classes.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.choices import LONG_TEXTS
 
-from .columns import check_rows, label_column, packed_examples, tokenize_column, weight_column
-from .length_buckets import Examples
+from .length_buckets import (
+    Examples,
+    check_rows,
+    class_column,
+    label_column,
+    packed_examples,
+    tokenize_column,
+    weight_column,
+)
 from .long_texts import cut_windows, head_and_tail
 from .packing import join_segments
 from .pools import check_at_least
@@ -39,17 +47,8 @@ def classification_examples(
 
     A batch is ``features``, ``(features, labels)`` or ``(features, labels, sample_weights)``, for
     whichever was given. The features are ``features.ENCODER_FEATURES`` and ``example_index`` (B,)
-    int32, the example's number in ``texts``. Labels are of the form given:
-
-    - class ids, integers: (B,) int32;
-    - numbers to predict, floats: (B,) float32;
-    - a number from 0 to 1 for each class, (N, C): (B, C) float32.
-
-    ``long_text`` says what is read of single texts that are too long: "head_tail" leaves out their
-    middle (``long_texts.head_and_tail``). With "windows" the encoder's features are (B, W, S), a
-    row for each window over a text (``long_texts.cut_windows``), W the most of any example, and
-    ``num_windows`` (B,) int32 says how many of them there are; the rest are empty rows.
-    ``num_too_long`` counts the same texts as with "head".
+    int32, the example's number in ``texts``. Labels are of the form given: class ids, (B,) int32;
+    numbers to predict, (B,) float32; a number from 0 to 1 for each class, (B, C) float32.
 
     Args:
         tokenizer: the vocabulary's.
@@ -58,7 +57,11 @@ def classification_examples(
         labels: (N,) integers or floats, or (N, C).
         sample_weights: (N,) floats, what each example counts in the loss and in weighted metrics.
         max_seq_length: the most tokens of a row, at least 5.
-        long_text: "head", "head_tail" or "windows".
+        long_text: what is read of single texts that are too long: their "head"; "head_tail",
+            without their middle (``long_texts.head_and_tail``); or "windows". With these the
+            encoder's features are (B, K, S), a row for each window over a text
+            (``long_texts.cut_windows``), K the most of any example, and ``num_windows`` (B,) int32
+            says how many of them there are; the rest are empty rows.
 
     Returns:
         The examples; see ``length_buckets.Examples`` for their batches.
@@ -128,9 +131,128 @@ def _windows(
     )
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        made = examples.make_batch(indices, width)
-        rows, *others = made if isinstance(made, tuple) else (made,)
+        batch = examples.make_batch(indices, width)
+        rows, *others = batch if isinstance(batch, tuple) else (batch,)
         rows = {**rows, features.NUM_WINDOWS: tf.gather(counts, indices)}
         return (rows, *others) if others else rows
 
     return dataclasses.replace(examples, make_batch=make_batch, rows_each=int(begins.shape[1]))
+
+
+def multiple_choice_examples(
+    tokenizer: BertTokenizer,
+    contexts: Any,
+    choices: Any,
+    *,
+    labels: Any = None,
+    max_seq_length: int = 128,
+) -> Examples:
+    """Tokenises contexts and choices once, to be put into batches for ``BertMultipleChoice``.
+
+    Each choice is a row, [CLS] context [SEP] choice [SEP] (the paper's section 4.4). Of a row that
+    is too long the longer of the two is cut at its end; ``num_too_long`` counts the examples with
+    such a row.
+
+    A batch is ``features`` or, with labels, ``(features, labels)``: ``features.CHOICE_FEATURES``,
+    (B, K, S) int32, and ``example_index`` (B,) int32; labels (B,) int32. K is the most choices of
+    an example. Where some have fewer, the rows behind theirs are ``[CLS] [SEP] [SEP]`` and have
+    logits that mean nothing; labels are (B, 2) int32 then, the right choice's place and the number
+    of choices, as ``tasks.losses.ChoiceCrossEntropy`` takes them.
+
+    Args:
+        tokenizer: the vocabulary's.
+        contexts: (N,) string: a list, an array or a tensor.
+        choices: (N, K) string: a list of lists, an array or a tensor. Lists may differ in length.
+        labels: (N,) integers, the right choice's place, from 0 to below the number of choices.
+        max_seq_length: the most tokens of a row, at least 5.
+
+    Returns:
+        The examples; see ``length_buckets.Examples`` for their batches.
+
+    Raises:
+        ValueError: a column is not of its form, or is empty; columns differ in length; an example
+            has no choices; a label is out of its range; ``max_seq_length`` is too short.
+
+    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
+    >>> examples = multiple_choice_examples(
+    ...     tokenizer, ["it is"], [["not", "not not"]], labels=[0], max_seq_length=8)
+    >>> batch, labels = next(iter(examples.evaluation_batches(32)))
+    >>> batch["input_word_ids"].numpy()
+    array([[[2, 5, 6, 3, 7, 3, 0, 0],
+            [2, 5, 6, 3, 7, 7, 3, 0]]], dtype=int32)
+    """
+    check_at_least("max_seq_length", max_seq_length, 5)
+    context_ids = tokenize_column(tokenizer, contexts, "contexts")
+    count = int(context_ids.nrows())
+    flat_choices, counts = _flatten(choices, count)
+    choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
+    most = int(counts.max())
+    is_ragged = bool((counts < most).any())
+    targets = [] if labels is None else [class_column(labels, count, counts)]
+    if targets and is_ragged:
+        targets = [np.stack([targets[0], counts], 1)]
+    with tf.device("CPU:0"):
+        ids, (context, choice) = join_segments([context_ids, choice_ids])
+        # (N, K): the rows of an example share its context's tokens; 0 of them where there is none.
+        is_choice = tf.sequence_mask(counts, most, tf.int32)
+        segments = [
+            tuple(part[:, None] * is_choice for part in context),
+            tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
+        ]
+    examples = packed_examples(tokenizer, ids, segments, max_seq_length, targets)
+    # One example of many choices makes all batches as wide: evaluations take fewer at once.
+    return dataclasses.replace(examples, rows_each=most) if is_ragged else examples
+
+
+def _flatten(choices: Any, num_examples: int) -> tuple[Any, np.ndarray]:
+    """The choices as one vector of strings, and how many each example has, (N,) int32."""
+    if isinstance(choices, tf.Tensor):
+        choices = choices.numpy()
+    rows = [list(row) if not isinstance(row, (str, bytes)) else row for row in choices]
+    check_rows("choices", len(rows), num_examples)
+    for index, row in enumerate(rows):
+        if isinstance(row, (str, bytes)):
+            raise ValueError(f"choices[{index}] is {row!r:.40}: expected a list of strings.")
+        if not row:
+            raise ValueError(f"choices[{index}] has 0 choices: expected some.")
+    return [choice for row in rows for choice in row], np.array([*map(len, rows)], np.int32)
+
+
+def similarity_examples(
+    tokenizer: BertTokenizer,
+    columns: Sequence[Any],
+    *,
+    labels: Any = None,
+    max_seq_length: int = 128,
+) -> Examples:
+    """Tokenises K columns of texts once, to be put into batches for a model of embeddings.
+
+    Each text is a row, [CLS] text [SEP]; what is too long is cut at its end, and ``num_too_long``
+    counts the examples with such a text. A batch is ``features`` or, with labels, ``(features,
+    labels)``: ``features.CHOICE_FEATURES``, (B, K, S) int32, with ``example_index`` (B,) int32.
+
+    ``columns`` are K of (N,) string each: lists, arrays or tensors. ``labels``, (N, ...) numbers,
+    are given to the batches as they are: scores (N,), or a number (N, K) for each text, which says
+    which texts are the same. A row has ``max_seq_length`` tokens at most, 3 at least. A
+    ``ValueError``: a column is no vector of strings, or is empty; columns or labels differ in
+    length; ``max_seq_length`` is too short.
+
+    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"])
+    >>> examples = similarity_examples(tokenizer, [["a cat"], ["cat"]], max_seq_length=8)
+    >>> next(iter(examples.evaluation_batches(32)))["input_word_ids"].numpy()[..., :4]
+    array([[[2, 5, 6, 3],
+            [2, 6, 3, 0]]], dtype=int32)
+    """
+    check_at_least("max_seq_length", max_seq_length, 3)
+    tokens = [tokenize_column(tokenizer, column, "columns") for column in columns]
+    count = int(tokens[0].nrows())
+    for column in tokens[1:]:
+        check_rows("columns", int(column.nrows()), count)
+    targets = [] if labels is None else [np.asarray(labels)]
+    if targets:
+        check_rows("labels", len(targets[0]), count)
+    with tf.device("CPU:0"):
+        ids, ranges = join_segments(tokens)
+        # (N, K): the first token of each text, and how many there are.
+        segment = tuple(tf.stack(parts, 1) for parts in zip(*ranges, strict=True))
+    return packed_examples(tokenizer, ids, [segment], max_seq_length, targets)

@@ -3,12 +3,23 @@
 Core TensorFlow operations on flat vectors: fine-tuning's batches and an export's requests are cut
 alike. ``room`` is how many tokens of a text a row holds, [CLS] and [SEP] left out.
 
-Letters: B texts, W windows of a text.
+A question's context that is too long for one row is read in several, each ``[CLS] question [SEP]
+window [SEP]``. Windows begin every ``doc_stride`` tokens, so that they overlap, and of the windows
+that share a token one gives it the most context: in that one its logit counts. Source: Devlin et
+al. 2019, section 4.2; google-research/bert ``run_squad.py``, ``convert_examples_to_features`` and
+``_check_is_max_context``.
+
+Letters: B texts or questions, W windows, C columns, S sequence length.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from .bounded_memory import value_rows
+from .packing import Range
+from .pools import check_at_least
 
 # The most windows of a text; of a longer one the rest is left out.
 MOST_WINDOWS = 16
@@ -75,3 +86,175 @@ def mean_of_windows(outputs: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """
     texts = tf.repeat(tf.range(tf.size(counts)), counts)
     return tf.math.unsorted_segment_mean(tf.cast(outputs, tf.float32), texts, tf.size(counts))
+
+
+# === Contexts of questions ===
+
+Tokenize = Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]]
+
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+
+class QuestionTokens(NamedTuple):
+    """The tokens of B questions and their contexts. Questions may share a context's tokens.
+
+    Attributes:
+        ids: int32, all tokens, one text after the other.
+        byte_starts, byte_ends: int64, for each of ``ids`` the first byte that it comes from, and
+            the byte behind the last (``BertTokenizer.tokenize_with_offsets``).
+        question_starts, question_lengths: (B,) int32; a question is
+            ``ids[question_starts:question_starts + question_lengths]``.
+        context_starts, context_lengths: (B,) int32; so is a context.
+    """
+
+    ids: tf.Tensor
+    byte_starts: tf.Tensor
+    byte_ends: tf.Tensor
+    question_starts: tf.Tensor
+    question_lengths: tf.Tensor
+    context_starts: tf.Tensor
+    context_lengths: tf.Tensor
+
+
+class Windows(NamedTuple):
+    """The windows of B questions' contexts; every context has one at least.
+
+    Attributes:
+        tokens: what they are windows of.
+        rooms: (B,) int32, the most tokens that a window of the question's context has.
+        strides: (B,) int32, how many tokens after a window the next one begins.
+        questions: (W,) int32, ascending: which question a window is for.
+        firsts: (W,) int32, the token of the context that it begins with.
+        lengths: (W,) int32, its tokens.
+    """
+
+    tokens: QuestionTokens
+    rooms: tf.Tensor
+    strides: tf.Tensor
+    questions: tf.Tensor
+    firsts: tf.Tensor
+    lengths: tf.Tensor
+
+
+def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+    """Raises a ``ValueError`` where a length is below 1, or there is no room for a context."""
+    check_at_least("doc_stride", doc_stride, 1)
+    check_at_least("max_query_length", max_query_length, 1)
+    if max_seq_length <= max_query_length + _SPECIAL_TOKENS:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}: expected at least "
+            f"{max_query_length + _SPECIAL_TOKENS + 1}, so that a question of max_query_length "
+            f"{max_query_length} tokens leaves room for a token of the context beside [CLS] and "
+            "two [SEP]."
+        )
+
+
+def tokenize_questions(
+    tokenize: Tokenize, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
+) -> QuestionTokens:
+    """Tokenises questions, cut to ``max_query_length``, and contexts, (B,) string each.
+
+    ``tokenize`` is ``BertTokenizer.tokenize_with_offsets``, or does what it does; a context that
+    several questions ask about is tokenised once.
+    """
+    distinct, which = tf.unique(contexts)
+    ids, byte_starts, byte_ends = tokenize(tf.concat([distinct, questions], 0))
+    row_starts = tf.cast(ids.row_starts(), tf.int32)
+    row_lengths = tf.cast(ids.row_lengths(), tf.int32)
+    num_contexts = tf.size(distinct)
+    return QuestionTokens(
+        ids.values,
+        byte_starts.values,
+        byte_ends.values,
+        question_starts=row_starts[num_contexts:],
+        question_lengths=tf.minimum(row_lengths[num_contexts:], max_query_length),
+        context_starts=tf.gather(row_starts, which),
+        context_lengths=tf.gather(row_lengths, which),
+    )
+
+
+def context_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int) -> Windows:
+    """Lays windows over contexts, in rows of at most ``max_seq_length`` tokens.
+
+    A window begins ``doc_stride`` tokens after the one before, or where that one ends if it has
+    fewer. Google's script makes no window for a context without tokens; here it has one, without
+    tokens, so that every question has a null score.
+    """
+    rooms = max_seq_length - _SPECIAL_TOKENS - tokens.question_lengths
+    strides = tf.minimum(rooms, doc_stride)
+    numbers = tf.ragged.range(1 + _last_window(tokens.context_lengths, rooms, strides))
+    questions = tf.cast(value_rows(numbers.row_splits), tf.int32)
+    firsts = numbers.values * tf.gather(strides, questions)
+    left = tf.gather(tokens.context_lengths, questions) - firsts
+    lengths = tf.minimum(tf.gather(rooms, questions), left)
+    return Windows(tokens, rooms, strides, questions, firsts, lengths)
+
+
+def row_lengths(windows: Windows) -> tf.Tensor:
+    """Counts the tokens of each window's row, [CLS], question and [SEP] included: (W,) int32."""
+    return context_columns(windows) + windows.lengths + 1
+
+
+def context_columns(windows: Windows) -> tf.Tensor:
+    """Says in which column of each window's row the context begins: (W,) int32."""
+    return tf.gather(windows.tokens.question_lengths, windows.questions) + 2
+
+
+def row_segments(windows: Windows) -> list[Range]:
+    """Gives each row's question and window as ranges of ``tokens.ids``."""
+    tokens, questions = windows.tokens, windows.questions
+    question_lengths = tf.gather(tokens.question_lengths, questions)
+    return [
+        (tf.gather(tokens.question_starts, questions), question_lengths),
+        (tf.gather(tokens.context_starts, questions) + windows.firsts, windows.lengths),
+    ]
+
+
+def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
+    """Says which columns, (W, C) int32, of the rows hold tokens of the context: (W, C) bool."""
+    place = columns - context_columns(windows)[:, None]
+    return (place >= 0) & (place < windows.lengths[:, None])
+
+
+def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
+    """Says which columns hold tokens of the context that no other window gives more context.
+
+    Each token of a context has one window where it is true, (W, C) bool. The context that a window
+    gives a token is, as in ``_check_is_max_context``, the lesser of what is before and behind it in
+    the window, and a hundredth of the window's length; of windows that give the same, the first has
+    it.
+
+    All windows of a context but the last are of equal length, and of these the best is the one
+    whose middle is nearest: only that and the last need comparing.
+    """
+    # (W, 1)
+    room, stride, length = (
+        tf.gather(values, windows.questions)[:, None]
+        for values in (windows.rooms, windows.strides, windows.tokens.context_lengths)
+    )
+    # (W, C): the token's number in its context.
+    token = (windows.firsts - context_columns(windows))[:, None] + columns
+    last = _last_window(length, room, stride)
+    nearest = _ceil_divide(2 * token - (room - 1) - stride, 2 * stride)
+    nearest = tf.clip_by_value(nearest, 0, tf.maximum(last - 1, 0))
+
+    def context_in(window: tf.Tensor) -> tf.Tensor:
+        window_length = tf.minimum(room, length - window * stride)
+        before = token - window * stride
+        lesser = tf.minimum(before, window_length - 1 - before)
+        # In float64, as Python computes: where the hundredths of two lengths differ by a whole
+        # number, rounding decides.
+        context = tf.cast(lesser, tf.float64) + 0.01 * tf.cast(window_length, tf.float64)
+        return tf.where(lesser >= 0, context, -1.0)
+
+    best = tf.where(context_in(last) > context_in(nearest), last, nearest)
+    return is_context(windows, columns) & (best * stride == windows.firsts[:, None])
+
+
+def _last_window(lengths: tf.Tensor, rooms: tf.Tensor, strides: tf.Tensor) -> tf.Tensor:
+    """The number of the first window, counted from 0, that reaches the context's end."""
+    return tf.maximum(_ceil_divide(lengths - rooms, strides), 0)
+
+
+def _ceil_divide(dividend: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
+    return -(-dividend // divisor)

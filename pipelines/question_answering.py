@@ -15,17 +15,23 @@ from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
 from .bounded_memory import value_rows
-from .columns import check_rows, packed_examples, string_column, tokenize_with_offsets, vector
-from .context_windows import (
+from .length_buckets import (
+    Examples,
+    check_rows,
+    packed_examples,
+    string_column,
+    tokenize_with_offsets,
+    vector,
+)
+from .long_texts import (
     QuestionTokens,
     Windows,
     check_window_lengths,
     context_columns,
-    cut_windows,
+    context_windows,
     row_segments,
     tokenize_questions,
 )
-from .length_buckets import Examples
 from .pools import check_at_least
 from .replicas import traced_step
 from .wordpiece import BertTokenizer
@@ -193,7 +199,7 @@ def question_examples(
     """Tokenises questions and contexts once, to be put into batches for ``BertSpanPredictor``.
 
     A row is [CLS] question [SEP] window [SEP]; a context too long for one row is read in several
-    windows (``context_windows``). The features are ``features.ENCODER_FEATURES`` and
+    windows (``long_texts.context_windows``). The features are ``features.ENCODER_FEATURES`` and
     ``example_index`` (B,) int32: the number of the window. With answers, a batch is
     ``(features, labels)``; the labels are ``start_logits`` and ``end_logits``, (B,) int32: the
     columns of the answer's first and last token. Where the answer is not wholly in the window, or
@@ -239,7 +245,7 @@ def question_examples(
     tokenize = functools.partial(tokenize_with_offsets, tokenizer)
     with tf.device("CPU:0"):
         tokens = tokenize_questions(tokenize, questions, contexts, max_query_length)
-        windows = cut_windows(tokens, max_seq_length, doc_stride)
+        windows = context_windows(tokens, max_seq_length, doc_stride)
         targets = []
         lost = np.zeros([0], np.int64)
         if answer_starts is not None or answer_ends is not None:

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .columns import check_rows, tokenize_column
-from .length_buckets import Examples
+from .length_buckets import Examples, check_rows, tokenize_column
 from .packing import pack_from_table, token_table
 from .pools import check_at_least
 from .wordpiece import BertTokenizer

@@ -1,7 +1,7 @@
 """Text to WordPiece ids, identical to Google's ``FullTokenizer``, in-graph.
 
 Most strings go through two operations of tensorflow-text: ``FastBertNormalize`` with the model of
-``normalizer_model``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
+``normalization``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
 arXiv:2012.15524). Two things are beyond them: a letter that changes with its neighbours, for which
 the first puts a mark, and a word of 201 to 800 *bytes*, as Google counts 200 *characters*. Both
 show in what the operations return anyway, and the strings with one are done again, by the
@@ -25,8 +25,15 @@ from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder 
 )
 
 from .bounded_memory import value_rows
-from .normalization import WordSplitter, next_larger, row_bases, upper_bound
-from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
+from .normalization import (
+    DOUBTFUL,
+    WordSplitter,
+    build_normalizer_model,
+    next_larger,
+    replacements,
+    row_bases,
+    upper_bound,
+)
 from .vocabulary import (
     CLS_TOKEN,
     CONTINUATION_PREFIX,

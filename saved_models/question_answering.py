@@ -12,9 +12,9 @@ from bert_tf.pipelines.answers import (
     character_places,
     null_odds,
 )
-from bert_tf.pipelines.context_windows import (
+from bert_tf.pipelines.long_texts import (
     Windows,
-    cut_windows,
+    context_windows,
     row_lengths,
     row_segments,
     tokenize_questions,
@@ -44,7 +44,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     )
     truncated = tokens.question_lengths > most
     tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
-    windows = cut_windows(tokens, served.max_seq_length, served.options.doc_stride)
+    windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
     found = answers_from_columns(
         _best_columns(served, windows),
         windows,

@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.columns import row_examples
 from bert_tf.pipelines.corpus_files import SourceFile
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.length_buckets import Examples, row_examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.text_bytes import open_text, split_lines

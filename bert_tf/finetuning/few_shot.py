@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.evaluation.inference import Inference
 from bert_tf.modeling.base import SentenceEmbedding
-from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
 from bert_tf.tasks.similarity_task import SimilarityTask, at_length_1
 from bert_tf.tasks.task import Task, TrainingOptions

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bert_tf.pipelines.normalizer_model import code_points
+from bert_tf.pipelines.normalization import code_points
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, known_name, shown

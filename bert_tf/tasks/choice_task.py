@@ -21,7 +21,7 @@ from bert_tf.evaluation.prediction_files import Record
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample

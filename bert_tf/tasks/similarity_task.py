@@ -19,7 +19,7 @@ from bert_tf.evaluation.retrieval import judge_rankings, search, without_own
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.readers.own_data import read_similarity

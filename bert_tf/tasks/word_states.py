@@ -15,8 +15,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
-from bert_tf.pipelines.columns import row_examples
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.length_buckets import Examples, row_examples
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.training.progress import Progress
 

@@ -3,8 +3,8 @@ import tensorflow as tf
 
 from bert_tf.pipelines import answers as answers_module
 from bert_tf.pipelines.answers import Answers, answers_from_columns, best_columns
-from bert_tf.pipelines.context_windows import row_lengths
-from bert_tf.pipelines.normalizer_model import code_points
+from bert_tf.pipelines.long_texts import row_lengths
+from bert_tf.pipelines.normalization import code_points
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
 from tests.pipelines.test_context_windows import (

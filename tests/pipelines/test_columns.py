@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.columns import (
+from bert_tf.pipelines.length_buckets import (
     class_column,
     label_column,
     string_column,

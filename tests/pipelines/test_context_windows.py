@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.context_windows import (
+from bert_tf.pipelines.long_texts import (
     QuestionTokens,
-    cut_windows,
+    context_windows,
     has_most_context,
     is_context,
     row_lengths,
@@ -29,7 +29,7 @@ def make_windows(
 ):
     columns = [tf.convert_to_tensor(texts) for texts in (questions, contexts)]
     tokens = tokenize_questions(tokenizer.tokenize_with_offsets, *columns, max_query_length)
-    return cut_windows(tokens, max_seq_length, doc_stride)
+    return context_windows(tokens, max_seq_length, doc_stride)
 
 
 def pack_windows(windows, max_seq_length):
@@ -96,7 +96,7 @@ def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
         context_starts=nothing,
         context_lengths=lengths,
     )
-    return cut_windows(tokens, max_seq_length, doc_stride)
+    return context_windows(tokens, max_seq_length, doc_stride)
 
 
 # Where the hundredths of two windows' lengths differ by 1, as at 101 tokens' stride, rounding

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 from .small_vocabulary import TOKENIZER, VOCAB

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.normalizer_model import code_points
+from bert_tf.pipelines.normalization import code_points
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import wordpiece_definition as definition

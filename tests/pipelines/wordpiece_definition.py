@@ -10,7 +10,7 @@ import random
 import unicodedata
 from collections.abc import Mapping
 
-from bert_tf.pipelines.normalizer_model import ASSIGNED_AFTER_14
+from bert_tf.pipelines.normalization import ASSIGNED_AFTER_14
 
 IDEOGRAPH_BLOCKS = (
     (0x4E00, 0x9FFF),

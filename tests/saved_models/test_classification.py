@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertRegressor
-from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.saved_models.classification import (
     choose,
     classify,
