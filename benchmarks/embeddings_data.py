@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.evaluation.formulas import spearman_correlation
-from bert_tf.evaluation.retrieval import judge_rankings, search
+from bert_tf.evaluation.retrieval import compare_rankings, search
+from bert_tf.evaluation.scores import spearman_correlation
 from bert_tf.readers.glue import read_glue
 from bert_tf.tasks.similarity_task import at_length_1
 
@@ -84,8 +84,8 @@ def _questions(folder: str, rows: int | None) -> Data:
 
     def score(vectors: np.ndarray) -> Scores:
         ranked, _ = search(*np.split(at_length_1(vectors), [len(questions)]), 1000)
-        judged = judge_rankings(ranked, relevant)
-        return {name: 100 * value for name, value in judged.scores(["ndcg@10", "accuracy"]).items()}
+        judged = compare_rankings(ranked, relevant)
+        return {name: 100 * value for name, value in judged.select(["ndcg@10", "accuracy"]).items()}
 
     return Data(pairs, questions + paragraphs, score)
 

@@ -4,8 +4,8 @@ import hashlib
 import os
 from typing import Any
 
-from bert_tf.evaluation import formulas
-from bert_tf.evaluation.squad_scores import SquadReferences, score_predictions
+from bert_tf.evaluation.scores import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
+from bert_tf.evaluation.squad import SquadReferences, score_predictions
 from bert_tf.readers.glue import read_glue
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.squad import read_squad
@@ -13,13 +13,7 @@ from bert_tf.readers.squad import read_squad
 from .finetune_tasks import COMPARISONS, Run, text_columns
 
 _DEV_ARTICLES = 8
-_METRICS = {
-    "accuracy": formulas.accuracy,
-    "f1": formulas.f1,
-    "matthews_correlation": formulas.matthews_correlation,
-    "pearson": formulas.pearson_correlation,
-    "spearman": formulas.spearman_correlation,
-}
+_SCORES = {**CLASS_SCORES, **BINARY_SCORES, **NUMBER_SCORES}
 
 
 def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
@@ -59,10 +53,10 @@ def score(run: Run, items: list[Any], predictions: list[Any]) -> dict[str, float
     if comparison.glue:
         labels = text_columns(items)[2]
         return {
-            name: 100 * _METRICS[name](labels, predictions)
+            name: 100 * _SCORES[name](labels, predictions)
             for name in GLUE_TASKS[comparison.glue].metrics
         }
     gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
     answers = {item.id: answer for item, answer in zip(items, predictions, strict=True)}
-    scores = score_predictions(SquadReferences(gold, "1.1"), answers).overall
-    return {"f1": scores.f1, "exact_match": scores.exact}
+    scores = score_predictions(SquadReferences(gold, "1.1"), answers)
+    return {name: scores[name] for name in ("f1", "exact_match")}

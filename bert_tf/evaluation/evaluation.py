@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf.modeling.base import TEMPERATURE
 
 from .calibration import Calibration, fit_temperature
-from .judging import Judged
+from .scores import Comparison
 
 Thresholds = Mapping[str, float]
 _MOST_MISTAKES = 50
@@ -89,8 +89,8 @@ def worst_mistakes(
 class Evaluation:
     """A model on one data set.
 
-    Scores are fractions of 1, or 0 to 100 where the official script says so; ``judged`` has those
-    of each class. ``constant`` says that the run has collapsed: every
+    Scores are fractions of 1, or 0 to 100 where the official script says so; ``comparison`` has
+    those of each class. ``constant`` says that the run has collapsed: every
     prediction is the same and should not be, or what ``constant_means`` says. ``confusion`` is
     (C, C) counts, row = expected, column = predicted. ``thresholds`` are those of the scores, by
     name, such as SQuAD's ``null``, and the temperature of the probabilities: decided on this set,
@@ -104,4 +104,4 @@ class Evaluation:
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_means: str = "every prediction is the same"
     calibrate: Callable[[], Calibration] | None = None
-    judged: Judged | None = None
+    comparison: Comparison | None = None

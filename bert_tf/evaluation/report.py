@@ -13,8 +13,8 @@ from bert_tf.untrusted import one_line
 
 from .calibration import Bin, Calibration
 from .evaluation import Evaluation, Mistake
-from .formulas import CLASS_METRICS, ClassScore, score_text
 from .prediction_files import write_records
+from .scores import CLASS_METRICS, ClassScore, score_text
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"
@@ -120,8 +120,8 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
         parts.append(_matrix(np.asarray(evaluation.confusion), [*map(one_line, labels)]))
     if evaluation.calibrate:
         parts.append(_calibration(evaluation.calibrate()))
-    if evaluation.judged and evaluation.judged.classes:
-        parts.append(_classes(evaluation.judged.classes))
+    if evaluation.comparison and evaluation.comparison.classes:
+        parts.append(_classes(evaluation.comparison.classes))
     count = len(evaluation.mistakes)
     many = "The one error" if count == 1 else f"{count} errors"
     said = f"{many}, the greatest loss first." if count else "None: everything is right."
@@ -131,14 +131,14 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
 
 
 def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
-    """Sentences above the scores: the number of judged rows, the accuracy of a constant answer."""
-    if evaluation.judged:
-        yield f"{evaluation.judged.count:,} rows were judged."
+    """Sentences above the scores: the number of rows, the accuracy of a constant answer."""
+    if evaluation.comparison:
+        yield f"{evaluation.comparison.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.sum():
         counts = evaluation.confusion.sum(1)
         most, total = counts.argmax(), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
-        of = "" if evaluation.judged and evaluation.judged.count == total else " tags"
+        of = "" if evaluation.comparison and evaluation.comparison.count == total else " tags"
         yield (
             f"To beat: always saying “{one_line(labels[most])}”, the most frequent, is right in "
             f"{counts[most] / total:.1%} ({counts[most]:,} of {total:,}{of})."

@@ -6,13 +6,13 @@ conventions these are: the gain of a document is its relevance, a rank's discoun
 Letters: Q queries, N documents, D numbers of a vector, K ranks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .judging import Judged
+from .scores import Comparison
 
 # How many documents of each query are ranked, as BEIR does.
 _RANKS = 1000
@@ -25,12 +25,9 @@ def search(
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The documents of the greatest inner products with each query, exact, the best first.
 
-    Vectors are (Q, D) and (N, D); those of length 1 are compared by cosine. Queries are taken in
-    blocks, so that the memory does not grow with Q times N. Of equal documents the one before comes
-    first.
-
-    Returns:
-        The documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N.
+    Vectors are (Q, D) and (N, D), taken in blocks, so that the memory does not grow with Q times N.
+    Given are the documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and
+    N; of equal documents the one before comes first.
     """
     found = []
     size = max(1, _SCORES_AT_ONCE // len(documents))
@@ -62,7 +59,44 @@ def without_own(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.i
     return np.where(np.take_along_axis(is_own, order, 1), -1, np.take_along_axis(ranked, order, 1))
 
 
-def judge_rankings(ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]]) -> Judged:
+# === Scores ===
+
+
+def _gain_at_10(gains: NDArray[np.float64]) -> NDArray[np.float64]:
+    first = np.maximum(gains[:, :10], 0)
+    return (first / np.log2(np.arange(2, first.shape[1] + 2))).sum(1)
+
+
+def _average_precision(gains: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:
+    is_hit = gains > 0
+    precisions = is_hit.cumsum(1) / np.arange(1, gains.shape[1] + 1)
+    return (precisions * is_hit).sum(1) / counts
+
+
+def _reciprocal_rank_at_10(gains: NDArray[Any]) -> NDArray[np.float64]:
+    is_hit = gains[:, :10] > 0
+    return (is_hit / np.arange(1, is_hit.shape[1] + 1)).max(1, initial=0.0)
+
+
+def _recall(gains: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:
+    return (gains > 0).sum(1) / counts
+
+
+# Each score, (Q,), is of the relevances of the ranked documents, (Q, K), of the ten greatest
+# relevances, (Q, 10), and of how many documents are relevant, (Q,).
+RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]] = {
+    "ndcg@10": lambda gains, ideal, counts: _gain_at_10(gains) / _gain_at_10(ideal),
+    "mrr@10": lambda gains, ideal, counts: _reciprocal_rank_at_10(gains),
+    "map": lambda gains, ideal, counts: _average_precision(gains, counts),
+    "accuracy": lambda gains, ideal, counts: gains[:, 0] > 0,
+    "recall@10": lambda gains, ideal, counts: _recall(gains[:, :10], counts),
+    "recall@100": lambda gains, ideal, counts: _recall(gains[:, :100], counts),
+}
+
+
+def compare_rankings(
+    ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]]
+) -> Comparison:
     """Rankings compared with what is relevant; a row is a query.
 
     ``ranked`` (Q, K) has documents' numbers, the best first, -1 behind a shorter ranking;
@@ -71,23 +105,12 @@ def judge_rankings(ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, flo
     whose first document is relevant.
     """
     ranked = ranked[:, :_RANKS]
-    gains = np.zeros(ranked.shape)
-    ideal = np.zeros([len(ranked), 10])
+    gains, ideal = np.zeros(ranked.shape), np.zeros([len(ranked), 10])
+    counts = np.zeros(len(ranked))
     for row, (places, known) in enumerate(zip(ranked, relevant, strict=True)):
         gains[row] = [known.get(int(place), 0.0) for place in places]
-        best = sorted((gain for gain in known.values() if gain > 0), reverse=True)[:10]
-        ideal[row, : len(best)] = best
-    is_hit = gains > 0
-    counts = np.array([sum(gain > 0 for gain in known.values()) for known in relevant])
-    ranks = np.arange(1, ranked.shape[1] + 1)
-    discounts = 1 / np.log2(np.arange(2, 12))
-    precisions = is_hit.cumsum(1) / ranks
-    found = {
-        "ndcg@10": (np.maximum(gains[:, :10], 0) * discounts[: ranked.shape[1]]).sum(1)
-        / (ideal * discounts).sum(1),
-        "mrr@10": (is_hit[:, :10] / ranks[:10]).max(1, initial=0.0),
-        "map": (precisions * is_hit).sum(1) / counts,
-        "accuracy": is_hit[:, 0].astype(float),
-        **{f"recall@{k}": is_hit[:, :k].sum(1) / counts for k in (10, 100)},
-    }
-    return Judged(len(ranked), {name: values.mean() for name, values in found.items()})
+        best = sorted((gain for gain in known.values() if gain > 0), reverse=True)
+        counts[row] = len(best)
+        ideal[row, : len(best)] = best[:10]
+    scores = {name: score(gains, ideal, counts).mean() for name, score in RANKING_SCORES.items()}
+    return Comparison(len(ranked), scores)

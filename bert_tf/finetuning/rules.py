@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert_tf.choices import LONG_TEXTS, SIMILARITY_LOSSES
 from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within, without
-from bert_tf.evaluation.formulas import CLASS_METRICS
+from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS, having_flag, tasks_of
 

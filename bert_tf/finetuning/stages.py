@@ -126,9 +126,9 @@ def train(
             name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
         },
         "classes": {
-            name: {label: score.to_dict() for label, score in e.judged.classes.items()}
+            name: {label: score.to_dict() for label, score in e.comparison.classes.items()}
             for name, e in evaluations.items()
-            if e.judged and e.judged.classes
+            if e.comparison and e.comparison.classes
         },
         "rows": task.set_sizes(),
         "thresholds": thresholds,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.evaluation.calibration import FEW
-from bert_tf.evaluation.formulas import score_text
+from bert_tf.evaluation.scores import score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task

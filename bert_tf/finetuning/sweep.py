@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.checkpoints.load import load_with_report
-from bert_tf.evaluation.formulas import rank, score_text
+from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.training import saved_states as checkpoints
 

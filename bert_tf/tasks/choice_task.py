@@ -16,8 +16,8 @@ from bert_tf.evaluation.evaluation import (
     worst_mistakes,
 )
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.judging import judge_choices
 from bert_tf.evaluation.prediction_files import Record
+from bert_tf.evaluation.scores import CHOICE_SCORES, compare
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -83,13 +83,13 @@ class ChoiceTask(Task):
             return self._shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
 
         losses = -log_probabilities[np.arange(len(items)), labels]
-        judged = judge_choices(labels, chosen, losses)
+        comparison = compare(CHOICE_SCORES, labels, chosen, losses)
         temperature = temperature_of(thresholds, outputs, labels)
         return Evaluation(
             thresholds={TEMPERATURE: temperature},
             calibrate=functools.partial(of_classes, outputs, labels, temperature),
-            scores=self._scores(judged),
-            judged=judged,
+            scores=self._scores(comparison),
+            comparison=comparison,
             constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show, log_probabilities),
         )

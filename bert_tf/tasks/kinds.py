@@ -10,6 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.choices import LONG_TEXTS
+from bert_tf.evaluation.retrieval import RANKING_SCORES
+from bert_tf.evaluation.scores import (
+    AT_HALF,
+    BINARY_SCORES,
+    CHOICE_SCORES,
+    CLASS_SCORES,
+    CORRELATIONS,
+    ENTITY_SCORES,
+    LOSS,
+    NUMBER_SCORES,
+    SEVERAL_SCORES,
+    TAG_SCORES,
+)
 from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.tables import is_table
 
@@ -152,7 +165,7 @@ KINDS = {
             "classification",
             "text_task:ClassificationTask",
             _TEXTS,
-            metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
+            metrics=(*CLASS_SCORES, *BINARY_SCORES, LOSS),
             class_metrics=True,
             options=_LONG,
             given=_TEXTS_GIVEN,
@@ -162,7 +175,7 @@ KINDS = {
             "multilabel",
             "text_task:MultiLabelTask",
             _TEXTS,
-            metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
+            metrics=(*SEVERAL_SCORES, *(name + AT_HALF for name in SEVERAL_SCORES), LOSS),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
@@ -173,10 +186,7 @@ KINDS = {
             "regression",
             "text_task:RegressionTask",
             _TEXTS,
-            metrics=(
-                *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
-                *("mean_absolute_error", "loss"),
-            ),
+            metrics=(*NUMBER_SCORES, LOSS),
             options=_LONG,
             given=_TEXTS_GIVEN,
             flags=tuple(_LONG),
@@ -187,7 +197,7 @@ KINDS = {
             {"words_column": TEXT},
             text_form="WORDS",
             num_texts=(1, 1),
-            metrics=("f1", "precision", "recall", "accuracy", "macro_f1", "loss"),
+            metrics=(*ENTITY_SCORES, *TAG_SCORES, LOSS),
             class_metrics=True,
             label="tags_column",
             others={"character_spans": ("character_spans", _FLAG)},
@@ -208,7 +218,7 @@ KINDS = {
             texts_in_python=(("context", "choices"),),
             num_texts=(2, 100),
             flags=("label_smoothing",),
-            metrics=("accuracy", "loss"),
+            metrics=(*CHOICE_SCORES, LOSS),
         ),
         Kind(
             "similarity",
@@ -216,10 +226,7 @@ KINDS = {
             {"anchor_column": TEXT, "other_columns": _names(1, 2)},
             text_form="A,B or ANCHOR,POSITIVE,NEGATIVE",
             num_texts=(2, 3),
-            metrics=(
-                *("spearman", "pearson", "ndcg@10", "mrr@10", "map", "accuracy"),
-                *("recall@10", "recall@100"),
-            ),
+            metrics=(*CORRELATIONS, *RANKING_SCORES),
             label_is_optional=True,
             flags=("similarity_loss", "normalize"),
             texts_in_python=(("text_a", "text_b"),),
@@ -231,7 +238,7 @@ KINDS = {
             {"question_column": TEXT, "context_column": TEXT},
             text_form="QUESTION,CONTEXT",
             num_texts=(2, 2),
-            metrics=("exact_match", "exact", "f1", "best_exact", "best_f1", "loss"),
+            metrics=("exact_match", "exact", "f1", "best_exact", "best_f1", LOSS),
             label="answers_column",
             others={
                 "answer_start_column": ("answer_start_column", _TEXT_OR_NULL),

@@ -1,5 +1,6 @@
 """Question answering as a task of fine-tuning: the span of a context that answers a question."""
 
+import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,20 +12,14 @@ import numpy as np
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.judging import Judged
 from bert_tf.evaluation.prediction_files import AnswersWriter, NewWriter, Record, write_records
-from bert_tf.evaluation.squad_predictions import (
-    N_BEST_PREDICTIONS,
-    NULL_ODDS,
-    PREDICTIONS,
+from bert_tf.evaluation.scores import LOSS, Comparison
+from bert_tf.evaluation.squad import (
     SquadPredictions,
-    squad_predictions,
-)
-from bert_tf.evaluation.squad_scores import (
     SquadReferences,
-    SquadScores,
     score_answer,
     score_predictions,
+    squad_predictions,
 )
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.modeling.base import NULL_THRESHOLD
@@ -35,13 +30,13 @@ from bert_tf.readers.examples import QuestionExample
 from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
 
 from .kinds import ANSWERS
-from .task import LOSS, ExampleSet, FormReader, Items, Task
+from .task import ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
-# The keys of ``SquadScores.to_dict`` that are no scores.
+# The keys of ``score_predictions`` that are no scores.
 _COUNTS = ("total", "thresh")
 
 
@@ -211,21 +206,18 @@ class QuestionTask(Task):
         gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
         references = SquadReferences(gold, version)
 
-        def judged_by(threshold: float) -> SquadScores:
-            threshold_given = threshold if self._with_null else None
-            return score_predictions(references, outputs.texts, outputs.null_odds, threshold_given)
-
+        scores_by = functools.partial(
+            score_predictions, references, outputs.texts, outputs.null_odds
+        )
         threshold = self._threshold_of(thresholds or {})
-        judged = judged_by(threshold)
+        scores = scores_by(threshold)
         at_default = {}
-        if thresholds is None and judged.thresholds and self._null_threshold is None:
+        if thresholds is None and self._with_null and self._null_threshold is None:
             # Score by the tuned threshold, as the predictions are written by it.
-            at_default = {"exact_at_0": judged.overall.exact, "f1_at_0": judged.overall.f1}
-            threshold = judged.thresholds.best_f1_threshold
-            judged = judged_by(threshold)
-        scores = {
-            name: value for name, value in judged.to_dict().items() if not name.endswith(_COUNTS)
-        }
+            at_default = {f"{name}_at_0": scores[name] for name in ("exact", "f1")}
+            threshold = scores["best_f1_thresh"]
+            scores = scores_by(threshold)
+        scores = {name: value for name, value in scores.items() if not name.endswith(_COUNTS)}
         scores |= at_default
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
@@ -247,7 +239,7 @@ class QuestionTask(Task):
             constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
             mistakes=worst_mistakes(items, losses, wrong, show),
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
-            judged=Judged(len(items), scores),
+            comparison=Comparison(len(items), scores),
         )
 
     def _records(
@@ -275,9 +267,7 @@ class QuestionTask(Task):
         a labelled set there is also ``SET.jsonl``, with the answers that were expected.
         """
         found, _ = self.outputs(inference, set_name)
-        found.write(folder, self._threshold_of(thresholds))
-        names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
-        paths = [os.path.join(folder, name) for name in names]
+        paths = found.write(folder, self._threshold_of(thresholds))
         if set_name in self.dev_sets:
             paths.append(os.path.join(folder, f"{set_name}.jsonl"))
             answers = found.answers(self._threshold_of(thresholds))

@@ -12,10 +12,9 @@ import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
-from bert_tf.evaluation.formulas import ranks
-from bert_tf.evaluation.judging import judge_similarities
 from bert_tf.evaluation.prediction_files import Record
-from bert_tf.evaluation.retrieval import judge_rankings, search, without_own
+from bert_tf.evaluation.retrieval import RANKING_SCORES, compare_rankings, search, without_own
+from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
@@ -68,8 +67,7 @@ class SimilarityTask(Task):
     @property
     def no_scores(self) -> Sequence[str]:
         """Those of a search of pairs with scores, and the other way round."""
-        searches = ("ndcg@10", "mrr@10", "map", "accuracy", "recall@10", "recall@100")
-        return searches if self._has_scores else ("spearman", "pearson")
+        return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
     def _model_arguments(self) -> dict[str, Any]:
         """No pooler: the vectors are of the last states."""
@@ -138,10 +136,10 @@ class SimilarityTask(Task):
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             return self._shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
 
-        judged = judge_similarities(true, cosines)
+        comparison = compare(CORRELATIONS, true, cosines)
         return Evaluation(
-            scores=self._scores(judged),
-            judged=judged,
+            scores=self._scores(comparison),
+            comparison=comparison,
             constant=bool(np.ptp(cosines) < _LEAST_SPREAD < np.ptp(true)),
             constant_means="every two texts have the same cosine",
             mistakes=worst_mistakes(items, errors, errors > 0, show),
@@ -162,7 +160,7 @@ class SimilarityTask(Task):
         own = [named.get(items[at].texts[0], -1) for at in first]
         own = [-1 if at in known else at for at, known in zip(own, relevant.values(), strict=True)]
         ranked = without_own(ranked, np.array(own))
-        judged = judge_rankings(ranked, [*relevant.values()])
+        comparison = compare_rankings(ranked, [*relevant.values()])
         own_best = [
             next((at for at, found in enumerate(row) if found in known), len(documents))
             for row, known in zip(ranked.tolist(), relevant.values(), strict=True)
@@ -183,8 +181,8 @@ class SimilarityTask(Task):
 
         losses = np.log2(1.0 + np.array(own_best))
         return Evaluation(
-            scores=self._scores(judged),
-            judged=judged,
+            scores=self._scores(comparison),
+            comparison=comparison,
             constant=bool(len(documents) > 1 and np.ptp(scores) < _LEAST_SPREAD),
             constant_means="every two texts have the same cosine",
             mistakes=worst_mistakes(asked, losses, losses > 0, show),

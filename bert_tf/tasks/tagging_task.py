@@ -20,9 +20,7 @@ from bert_tf.evaluation.evaluation import (
     temperature_of,
     worst_mistakes,
 )
-from bert_tf.evaluation.formulas import confusion_matrix, total
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.judging import judge_entities, judge_tags
 from bert_tf.evaluation.prediction_files import (
     ENTITIES,
     ConllWriter,
@@ -31,6 +29,14 @@ from bert_tf.evaluation.prediction_files import (
     RecordWriter,
     columns_suffix,
     write_records,
+)
+from bert_tf.evaluation.scores import (
+    ENTITY_SCORES,
+    Comparison,
+    compare_entities,
+    compare_tags,
+    confusion_matrix,
+    total,
 )
 from bert_tf.files import replace_whole
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
@@ -107,8 +113,8 @@ class TaggingTask(Task):
 
     @property
     def no_scores(self) -> Sequence[str]:
-        """Scores that the task does not have: entities and other tags are judged differently."""
-        return ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
+        """Scores that the task does not have: entities and other tags have scores of their own."""
+        return ("macro_f1",) if self._has_entities else ENTITY_SCORES
 
     @functools.cached_property
     def _odd(self) -> set[str] | None:
@@ -211,25 +217,31 @@ class TaggingTask(Task):
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
-        gold = [item.tags for item in items]
         show = self._show_entities if self._has_entities else _show_differences
-        if self._has_entities:
-            judged = judge_entities(gold, tags, losses, odd_tags=self._odd or set())
-        else:
-            judged = judge_tags(gold, tags, losses)
+        comparison = self._compare(items, tags, losses)
 
         def describe(at: int) -> tuple[dict[str, str], str, str]:
             return self._shown_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
-            scores=self._scores(judged),
+            scores=self._scores(comparison),
             constant=is_constant(true, predicted),
-            mistakes=worst_mistakes(items, losses, ~np.asarray(judged.right), describe),
-            judged=judged,
+            mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
+            comparison=comparison,
             thresholds={TEMPERATURE: temperature},
             calibrate=functools.partial(of_classes, outputs, true, temperature),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
+
+    def _compare(
+        self, items: Items, tags: Sequence[Sequence[str]], losses: np.ndarray | None = None
+    ) -> Comparison:
+        """A set's tags with the predicted ones, by sentence; ``losses`` (N,) are the sentences'."""
+        gold = [item.tags for item in items]
+        if not self._has_entities:
+            return compare_tags(gold, tags, losses)
+        entities = zip(self._entities(gold), self._entities(tags), strict=True)
+        return compare_entities(gold, tags, [*entities], losses)
 
     def _shown_texts(self, item: TaggedExample) -> dict[str, str]:
         return {"": " ".join(item.words)}
@@ -269,10 +281,7 @@ class TaggingTask(Task):
         if not (self._has_entities and set_name in self.dev_sets):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        found = judge_entities(
-            *([item.tags for item in items], [record["tags"] for record in records]),
-            odd_tags=self._odd or set(),
-        ).classes
+        found = self._compare(items, [record["tags"] for record in records]).classes
         scores = [("all", total(found.values())), *found.items()]
         write_records(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
         return [columns, table]

@@ -20,9 +20,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.evaluation.evaluation import Evaluation, Thresholds, joined
-from bert_tf.evaluation.formulas import CLASS_METRICS, class_metric_names
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.judging import Judged
 from bert_tf.evaluation.prediction_files import (
     NewWriter,
     Record,
@@ -30,6 +28,7 @@ from bert_tf.evaluation.prediction_files import (
     with_expected,
     write_records,
 )
+from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison, class_metric_names
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -44,8 +43,6 @@ from .task_file import TaskFile
 # Examples of a file or of a part of one.
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
-# The mean loss on a set, as training has it, without the weights of classes.
-LOSS = "loss"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
 
@@ -393,10 +390,10 @@ class Task(abc.ABC):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Compares what the model says with the labels."""
 
-    def _scores(self, judged: Judged) -> dict[str, float]:
+    def _scores(self, comparison: Comparison) -> dict[str, float]:
         """Scores to report, the loss and the headline among them."""
-        shown = [name for name in self.shown_scores or judged.metrics if name != LOSS]
-        found = judged.scores([*shown, self.headline, LOSS])
+        shown = [name for name in self.shown_scores or comparison.scores if name != LOSS]
+        found = comparison.select([*shown, self.headline, LOSS])
         # A class that is neither true nor predicted on the set.
         return {self.headline: 0.0, **found} if self.headline not in found else found
 

@@ -26,9 +26,16 @@ from bert_tf.evaluation.evaluation import (
     temperature_of,
     worst_mistakes,
 )
-from bert_tf.evaluation.formulas import confusion_matrix
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.judging import judge_classes, judge_numbers, judge_several
+from bert_tf.evaluation.scores import (
+    AT_HALF,
+    CLASS_SCORES,
+    NUMBER_SCORES,
+    compare,
+    compare_classes,
+    compare_several,
+    confusion_matrix,
+)
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -169,8 +176,7 @@ class ClassificationTask(_TextTask):
     @property
     def shown_scores(self) -> Sequence[str]:
         """GLUE's for its tasks."""
-        usual = ("accuracy", "macro_f1", "matthews_correlation")
-        return GLUE_TASKS[self._glue].metrics if self._glue else usual
+        return GLUE_TASKS[self._glue].metrics if self._glue else [*CLASS_SCORES]
 
     def _fit(self, training: TrainingOptions) -> None:
         super()._fit(training)
@@ -193,18 +199,18 @@ class ClassificationTask(_TextTask):
         log_probabilities = decoding.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
-        judged = judge_classes(true, predicted, self.labels, losses)
+        comparison = compare_classes(true, predicted, self.labels, losses)
         temperature = temperature_of(thresholds, outputs, true)
         return Evaluation(
             thresholds={TEMPERATURE: temperature},
             calibrate=functools.partial(of_classes, outputs, true, temperature),
-            scores=self._scores(judged),
+            scores=self._scores(comparison),
             constant=is_constant(true, predicted),
             mistakes=self._mistakes(
                 items, losses, true != predicted, true, predicted, log_probabilities
             ),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
-            judged=judged,
+            comparison=comparison,
         )
 
     def _shown(self, target: Any) -> str:
@@ -282,13 +288,14 @@ class MultiLabelTask(_TextTask):
         predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, decoding.HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
-        judged = judge_several(true, predicted, self.labels, losses / len(self.labels))
-        at_half = judge_several(true, by_half, self.labels, suffix="_at_0.5")
-        judged = dataclasses.replace(judged, metrics={**judged.metrics, **at_half.metrics})
+        comparison = compare_several(true, predicted, self.labels, losses / len(self.labels))
+        at_half = compare_several(true, by_half, self.labels, suffix=AT_HALF)
+        scores = {**comparison.scores, **at_half.scores}
+        comparison = dataclasses.replace(comparison, scores=scores)
         return Evaluation(
-            scores=self._scores(judged),
+            scores=self._scores(comparison),
             constant=is_constant(true, predicted),
-            judged=judged,
+            comparison=comparison,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},
             calibrate=functools.partial(of_several, logits, true, temperature),
@@ -376,10 +383,10 @@ class RegressionTask(_TextTask):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2
-        judged = judge_numbers(true, predicted, errors)
+        comparison = compare(NUMBER_SCORES, true, predicted, errors)
         return Evaluation(
-            scores=self._scores(judged),
-            judged=judged,
+            scores=self._scores(comparison),
+            comparison=comparison,
             constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
             constant_means="the predictions differ by less than 1% of what the labels do",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),

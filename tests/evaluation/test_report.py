@@ -6,8 +6,8 @@ import numpy as np
 
 from bert_tf.evaluation.calibration import of_classes
 from bert_tf.evaluation.evaluation import Evaluation, Mistake
-from bert_tf.evaluation.judging import judge_classes
 from bert_tf.evaluation.report import write_report
+from bert_tf.evaluation.scores import compare_classes
 from tests.evaluation.pages import Page
 
 BAD = "<script>alert('\"&')</script>"
@@ -81,9 +81,9 @@ def test_names_that_nobody_should_see_as_they_are(tmp_path):
 
 def test_probabilities_and_classes_are_shown(tmp_path):
     logits, labels = np.array([[4.0, 0], [0, 3], [2, 0], [0, 1]]), np.array([0, 1, 1, 1])
-    judged = judge_classes(labels, logits.argmax(1), [BAD, "neg"])
+    judged = compare_classes(labels, logits.argmax(1), [BAD, "neg"])
     calibrate = functools.partial(of_classes, logits, labels, 2.0)
-    found = evaluation(thresholds={"temperature": 2.0}, judged=judged, calibrate=calibrate)
+    found = evaluation(thresholds={"temperature": 2.0}, comparison=judged, calibrate=calibrate)
     page, content = page_of(tmp_path, found, [BAD, "neg"])
     for shown in (
         f"{BAD}0.5001.0000.66712",  # precision, recall, F1, true, predicted
@@ -108,12 +108,12 @@ def test_without_classes_and_errors_and_with_one(tmp_path):
 
 
 def test_rows_are_counted_and_tags_are_told_apart(tmp_path):
-    judged = judge_classes(np.array([0, 0, 1]), np.array([0, 1, 1]), ["a", "b"])
+    judged = compare_classes(np.array([0, 0, 1]), np.array([0, 1, 1]), ["a", "b"])
     for confusion, shown in (
         (np.array([[1, 1], [0, 1]]), "3 rows were judged. To beat: always saying “a”, the most "
          "frequent, is right in 66.7% (2 of 3)."),
         (np.array([[2, 1], [0, 6]]), "3 rows were judged. To beat: always saying “b”, the most "
          "frequent, is right in 66.7% (6 of 9 tags)."),
     ):  # fmt: skip
-        found = evaluation(judged=judged, confusion=confusion)
+        found = evaluation(comparison=judged, confusion=confusion)
         assert shown in page_of(tmp_path, found, ["a", "b"])[0].text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.evaluation import retrieval
-from bert_tf.evaluation.retrieval import judge_rankings, search
+from bert_tf.evaluation.retrieval import compare_rankings, search
 
 
 @pytest.mark.parametrize("count", [1, 7, 40, 100])
@@ -31,7 +31,7 @@ def judged_rows():
     relevance[:, 3] += 1
     relevant = [{n: float(gain) for n, gain in enumerate(row)} for row in relevance]
     ranked = np.argsort(-scores, 1)
-    return scores, relevance, ranked, judge_rankings(ranked, relevant)
+    return scores, relevance, ranked, compare_rankings(ranked, relevant)
 
 
 def test_scores_equal_plain_loops():
@@ -50,7 +50,7 @@ def test_scores_equal_plain_loops():
     expected["accuracy"] = np.mean([row[0] for row in hits])
     for k in (10, 100):
         expected[f"recall@{k}"] = np.mean([sum(row[:k]) / sum(row) for row in hits])
-    assert found.scores(expected) == pytest.approx(expected)
+    assert found.select(expected) == pytest.approx(expected)
     assert 0 < expected["accuracy"] < 1
 
 
@@ -63,13 +63,13 @@ def test_scores_equal_scikit_learn():
         "ndcg@10": theirs.ndcg_score(relevance, scores, k=10),
         "map": np.mean([theirs.average_precision_score(r > 0, s) for r, s in rows]),
     }
-    assert found.scores(expected) == pytest.approx(expected)
+    assert found.select(expected) == pytest.approx(expected)
 
 
 def test_few_documents_and_none_that_is_relevant():
     relevant = [{0: 1.0, 5: 2.0}, {1: 1.0}, {0: 1.0, 5: 2.0}]
-    judged = judge_rankings(np.array([[1, -1], [0, 1], [0, -1]]), relevant)
-    assert judged.scores(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
+    judged = compare_rankings(np.array([[1, -1], [0, 1], [0, -1]]), relevant)
+    assert judged.select(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
         {
             "ndcg@10": (0 + 1 / math.log2(3) + 1 / (2 + 1 / math.log2(3))) / 3,
             "mrr@10": (0 + 1 / 2 + 1) / 3,

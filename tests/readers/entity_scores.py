@@ -2,11 +2,12 @@
 
 import types
 
-from bert_tf.evaluation.formulas import total
-from bert_tf.evaluation.judging import judge_entities
+from bert_tf.evaluation.scores import compare_entities, total
+from bert_tf.readers.entities import find_all
 
 
 def entity_scores(true, predicted):
     """Both have the tags of each sequence."""
-    classes = judge_entities(true, predicted).classes
-    return types.SimpleNamespace(overall=total(classes.values()), by_type=dict(classes))
+    entities = zip(find_all(true), find_all(predicted), strict=True)
+    classes = compare_entities(true, predicted, [*entities]).classes
+    return types.SimpleNamespace(overall=total(classes.values()), by_type=classes)

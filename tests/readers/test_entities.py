@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.evaluation.formulas import ClassScore
+from bert_tf.evaluation.scores import ClassScore
 from bert_tf.readers.entities import (
     SCHEMES,
     Entity,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.evaluation.squad_predictions import squad_predictions
+from bert_tf.evaluation.squad import squad_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.saved_models import rows

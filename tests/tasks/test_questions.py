@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.evaluation.squad_scores import SquadReferences, score_predictions
+from bert_tf.evaluation.squad import SquadReferences, score_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.tasks.question_task import QuestionTask
 from bert_tf.tasks.task import TrainingOptions
@@ -140,12 +140,12 @@ def test_null_is_tuned_on_the_set(tmp_path):
         for name, entries in files["nbest_predictions.json"].items()
     }
     for threshold in (0.0, 1.5):
-        scores = score_predictions(references, texts, files["null_odds.json"], threshold).to_dict()
+        scores = score_predictions(references, texts, files["null_odds.json"], threshold)
         end = "_at_0" if threshold == 0 else ""
         for name in found.scores.keys() - {"loss"} if threshold else ("exact", "f1"):
             assert name.endswith("_at_0") or found.scores[name + end] == scores[name]
     paths = task.write_predictions(how, "dev", str(tmp_path), found.thresholds)
-    alone = score_predictions(references, written(paths)["predictions.json"]).to_dict()
+    alone = score_predictions(references, written(paths)["predictions.json"])
     assert (alone["exact"], alone["f1"]) == (found.scores["exact"], found.scores["f1"])
     assert {"total", "best_f1_thresh"} & set(found.scores) == set()
 

@@ -97,7 +97,7 @@ def test_equals_a_plain_loop(model, tmp_path):
         ),
     }
     assert found.scores == pytest.approx(expected, rel=1e-4)
-    assert found.judged.classes == scores.by_type
+    assert found.comparison.classes == scores.by_type
     assert list(found.scores)[:3] == ["f1", "precision", "recall"]
     assert found.constant is False
     confusion = np.zeros((5, 5), int)

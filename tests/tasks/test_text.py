@@ -212,7 +212,7 @@ def test_classes_are_scored_by_hand(tmp_path):
     assert found.scores["loss"] == pytest.approx(
         -np.mean(np.log([0.8, 0.25, 0.8, 0.1, 0.8])), rel=1e-5
     )
-    assert found.judged.classes["x"].to_dict()["recall"] == 0.5
+    assert found.comparison.classes["x"].to_dict()["recall"] == 0.5
     assert found.confusion.tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
     assert not found.constant
     # The loss of z is log(10), that of x log(4).

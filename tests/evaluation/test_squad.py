@@ -1,0 +1,350 @@
+"""SQuAD's files against a twin of Google's loop; its scores against published ones and a twin."""
+
+import gzip
+import json
+import math
+import string
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.evaluation.squad import (
+    SquadReferences,
+    normalize_answer,
+    score_answer,
+    score_predictions,
+    squad_predictions,
+    tune_null_threshold,
+)
+from bert_tf.pipelines.answers import Answers
+from bert_tf.readers.squad import read_squad
+from tests.pipelines import question_answering_twin as twin
+
+SIZE = 4
+
+
+def _words(text):
+    """Normalises character by character and word by word."""
+    kept = "".join(" " if c.isspace() else c for c in text.lower() if c not in string.punctuation)
+    return [word for word in kept.split(" ") if word and word not in ("a", "an", "the")]
+
+
+def _twin(prediction, answers, version):
+    if version == "2.0":
+        answers = [answer for answer in answers if _words(answer)] or [""]
+    exact = max(float(_words(prediction) == _words(answer)) for answer in answers)
+    f1 = 0.0
+    for answer in answers:
+        predicted, gold = _words(prediction), _words(answer)
+        shared = 0
+        for word in predicted:
+            if word in gold:
+                gold.remove(word)
+                shared += 1
+        if shared:
+            precision, recall = shared / len(predicted), shared / len(_words(answer))
+            f1 = max(f1, 2 * precision * recall / (precision + recall))
+        elif version == "2.0" and not predicted and not gold:
+            f1 = 1.0
+    return exact, f1
+
+
+@pytest.mark.parametrize(
+    "text, normal",
+    [
+        ("The Denver Broncos!", "denver broncos"),
+        ("the-end of a theatre", "theend of theatre"),
+        ('"An" (apple), the\tA\n pear', "apple pear"),
+        ("U.S.", "us"),
+        ("“the” Straße—an Ünit", "“ ” straße— ünit"),
+        ("THE", ""),
+    ],
+)
+def test_normal_form(text, normal):
+    assert normalize_answer(text) == normal
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "version", "exact", "f1"),
+    [
+        # Words count as often as in both: to, be, to; precision 3 / 4, recall 3 / 6.
+        ("to be to to", ["to be or not to be"], "1.1", 0.0, 0.6),
+        ("", ["word"], "1.1", 0.0, 0.0),
+        ("word", [""], "1.1", 0.0, 0.0),
+        # The best gold answer counts.
+        ("the Norman Conquest", ["conquest", "norman conquest of", "x"], "1.1", 0.0, 0.8),
+        ("Conquest.", ["norman conquest", "the conquest"], "1.1", 1.0, 1.0),
+        # Texts without words.
+        ("The", ["the", "A"], "1.1", 1.0, 0.0),
+        ("The", ["the", "A"], "2.0", 1.0, 1.0),
+        ("The", ["the", "Rollo"], "2.0", 0.0, 0.0),
+        ("", [], "2.0", 1.0, 1.0),
+        ("Rollo", [], "2.0", 0.0, 0.0),
+        ("", ["Rollo"], "2.0", 0.0, 0.0),
+    ],
+)
+def test_scores_of_one_answer(prediction, answers, version, exact, f1):
+    assert score_answer(prediction, answers, version) == (exact, pytest.approx(f1))
+
+
+def _random_task(seed, odds_step=None):
+    """References of version 2.0, predictions for them, and null odds."""
+    rng = np.random.default_rng(seed)
+    vocabulary = ["the", "Norman", "conquest,", "of", "A", "England", "in", "1066.", "Rollo", "..."]
+
+    def text():
+        return " ".join(rng.choice(vocabulary, rng.integers(1, 6)))
+
+    answers, predictions, odds = {}, {}, {}
+    for number in range(60):
+        name = f"q{number}"
+        answers[name] = tuple(text() for _ in range(rng.integers(0, 4)))
+        known = answers[name] and rng.random() < 0.7
+        predictions[name] = rng.choice(answers[name]) if known else text()
+        if rng.random() < 0.2:
+            predictions[name] = ""
+        value = rng.normal(0.0 if answers[name] else 1.0)
+        odds[name] = float(round(value / odds_step) * odds_step if odds_step else value)
+    return SquadReferences(answers, "2.0"), predictions, odds
+
+
+@pytest.mark.parametrize("threshold", [math.inf, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_version_2_against_the_twin(seed, threshold):
+    references, predictions, odds = _random_task(seed)
+    scores = score_predictions(references, predictions, odds, threshold)
+    judged = {name: "" if odds[name] > threshold else text for name, text in predictions.items()}
+    expected = {name: _twin(judged[name], gold, "2.0") for name, gold in references.answers.items()}
+    for prefix, part in (
+        ("", list(expected)),
+        ("HasAns_", [name for name in expected if references.answers[name]]),
+        ("NoAns_", [name for name in expected if not references.answers[name]]),
+    ):
+        assert scores[f"{prefix}total"] == len(part) > 5
+        for column, name in enumerate(("exact", "f1")):
+            mean = 100 * sum(expected[n][column] for n in part) / len(part)
+            assert scores[prefix + name] == pytest.approx(mean)
+    assert scores["f1"] > scores["exact"] > 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("odds_step", [None, 0.5])  # 0.5: many questions of equal odds
+def test_thresholds_are_the_best_there_are(seed, odds_step):
+    references, predictions, odds = _random_task(seed, odds_step)
+    best = tune_null_threshold(references, predictions, odds)
+    tried = {}
+    for threshold in [min(odds.values()) - 1, *sorted(odds[name] for name in predictions)]:
+        judged = {n: "" if odds[n] > threshold else text for n, text in predictions.items()}
+        tried[threshold] = score_predictions(references, judged)
+    for name in ("exact", "f1"):
+        score, threshold = best[f"best_{name}"], best[f"best_{name}_thresh"]
+        assert score == pytest.approx(max(scores[name] for scores in tried.values()))
+        # What is reported is what the threshold gives, and no lower one gives as much.
+        assert tried[threshold][name] == pytest.approx(score)
+        lower = [scores[name] for other, scores in tried.items() if other < threshold]
+        assert all(other < score - 1e-9 for other in lower)
+    assert score_predictions(references, predictions, odds).items() >= best.items()
+    assert best["best_exact"] > score_predictions(references, predictions)["exact"]
+
+
+def test_of_two_equal_sums_the_lower_threshold():
+    # F1 of 0.4, then a wrong answer costs 1 and 0.2 + 0.8 make up for it, exactly; added up in
+    # binary they make a little more.
+    answers = {"a": ("one x y z",), "b": (), "c": ("one p q r s",), "d": ("one two t",)}
+    predictions = {"a": "one", "b": "one", "c": "one k l m n", "d": "one two"}
+    best = tune_null_threshold(
+        SquadReferences(answers, "2.0"), predictions, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
+    )
+    assert (best["best_f1"], best["best_f1_thresh"]) == (pytest.approx(35.0), 1.0)
+
+
+@pytest.mark.parametrize("lowest, threshold", [(0.25, 0.0), (0.0, -1.0), (-3.0, -4.0)])
+def test_every_answer_null(lowest, threshold):
+    references = SquadReferences({"a": ("Rollo",), "b": (), "c": ()}, "2.0")
+    odds = {"a": 1.0, "b": lowest, "c": lowest}
+    for predictions in ({"a": "", "b": "", "c": ""}, {"a": "x", "b": "y", "c": "z"}):
+        assert score_predictions(references, predictions, odds, threshold) == {
+            **{"exact": pytest.approx(200 / 3), "f1": pytest.approx(200 / 3), "total": 3},
+            **{"HasAns_exact": 0.0, "HasAns_f1": 0.0, "HasAns_total": 1},
+            **{"NoAns_exact": 100.0, "NoAns_f1": 100.0, "NoAns_total": 2},
+            **{"best_exact": pytest.approx(200 / 3), "best_exact_thresh": threshold},
+            **{"best_f1": pytest.approx(200 / 3), "best_f1_thresh": threshold},
+        }
+
+
+def test_one_kind_of_question_alone():
+    none = SquadReferences({"a": (), "b": ()}, "2.0")
+    assert score_predictions(none, {"a": "", "b": "x"}, {"a": 0.0, "b": 1.0}) == {
+        **{"exact": 50.0, "f1": 50.0, "total": 2},
+        **{"NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2},
+        **{"best_exact": 100.0, "best_exact_thresh": -1.0},
+        **{"best_f1": 100.0, "best_f1_thresh": -1.0},
+    }
+    answered = SquadReferences({"a": ("Rollo",)}, "2.0")
+    assert score_predictions(answered, {"a": "Rollo"}, {"a": 3.0}) == {
+        **{"exact": 100.0, "f1": 100.0, "total": 1},
+        **{"HasAns_exact": 100.0, "HasAns_f1": 100.0, "HasAns_total": 1},
+        **{"best_exact": 100.0, "best_exact_thresh": 3.0},
+        **{"best_f1": 100.0, "best_f1_thresh": 3.0},
+    }
+
+
+@pytest.fixture(scope="module")
+def published_references(unpacked):
+    items = read_squad(str(unpacked("squad/dev-v1.1.json.zip") / "dev-v1.1.json")).items
+    return SquadReferences({i.id: tuple(a.text for a in i.answers) for i in items}, "1.1")
+
+
+@pytest.mark.parametrize(
+    "system, exact, f1", [("bert-ensemble", 86.21, 92.20), ("logistic-regression", 40.14, 50.98)]
+)
+def test_published_predictions_have_their_published_scores(
+    data_dir, published_references, system, exact, f1
+):
+    references = published_references
+    path = data_dir / "squad" / "predictions-v1.1" / f"{system}.json.gz"
+    predictions = json.loads(gzip.decompress(path.read_bytes()))
+    # "" scores 0: one of the systems left questions out.
+    scores = score_predictions(references, {**dict.fromkeys(references.answers, ""), **predictions})
+    scores = {name: round(value, 2) for name, value in scores.items()}
+    assert scores == {"exact_match": exact, "f1": f1, "total": 10_570}
+
+
+# === Predictions ===
+
+
+def _answers(seed, questions=40):
+    """Answers with quantised logits, some full, some of no span at all."""
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(0, SIZE + 1, questions)
+    kept = np.arange(SIZE)[None, :] < counts[:, None]
+    starts, ends = (
+        generator.integers(-4, 5, [2, questions, SIZE]).astype(np.float32) / 4 * kept[None]
+    )
+    order = np.argsort(np.where(kept, -(starts + ends), 99), axis=1, kind="stable")
+    starts, ends = (np.take_along_axis(values, order, 1) for values in (starts, ends))
+    texts = np.array([[f"é{place}".encode() for place in range(SIZE)]] * questions, object)
+    texts[~kept] = b""
+    nulls = generator.integers(-4, 5, [2, questions]).astype(np.float32) / 4
+    offsets = np.where(kept, 0, -1)
+    return Answers(texts, offsets, offsets, starts, ends, counts.astype(np.int32), *nulls)
+
+
+def _entries(answers, row):
+    """As the twin has them: text, start byte, and the logits."""
+    return [
+        (answers.texts[row, place].decode(), 0, *logits)
+        for place, logits in enumerate(
+            zip(answers.start_logits[row].tolist(), answers.end_logits[row].tolist(), strict=True)
+        )
+        if place < answers.counts[row]
+    ]
+
+
+def _ids(answers):
+    return [f"question {row}" for row in range(len(answers.counts))]
+
+
+def _check_entries(received, wanted):
+    assert [entry["text"] for entry in received] == [text for text, _, _ in wanted]
+    logits = [(entry["start_logit"], entry["end_logit"]) for entry in received]
+    assert logits == [(start, end) for _, start, end in wanted]
+    np.testing.assert_allclose(
+        [entry["probability"] for entry in received],
+        twin.softmax([start + end for _, start, end in wanted]),
+        rtol=1e-12,
+    )
+
+
+def test_version_2_equals_googles_loop():
+    answers = _answers(0)
+    predictions = squad_predictions(_ids(answers), answers, with_null=True)
+    decided = predictions.answers(null_threshold=0.25)
+    seen = set()
+    for row, name in enumerate(_ids(answers)):
+        entries = _entries(answers, row)
+        null = (float(answers.null_start_logits[row]), float(answers.null_end_logits[row]))
+        wanted = twin.with_null(entries, null, SIZE)
+        _check_entries(predictions.n_best[name], wanted)
+        if not entries:
+            assert (predictions.texts[name], decided[name]) == ("", "")
+            assert predictions.null_odds[name] == 1e6
+            seen.add("no span")
+            continue
+        odds = sum(null) - entries[0][2] - entries[0][3]
+        assert predictions.null_odds[name] == odds
+        assert predictions.texts[name] == entries[0][0]
+        assert decided[name] == ("" if odds > 0.25 else entries[0][0])
+        seen |= {len(wanted), "null first" if not wanted[0][0] else "text first"}
+        seen |= {"at the threshold"} if odds == 0.25 else set()
+    assert seen >= {"no span", SIZE, SIZE + 1, "null first", "text first", "at the threshold"}
+
+
+def test_the_answer_is_among_the_best_also_if_one_is_asked_for():
+    """No answer scores more than the only span, and less than the threshold asks."""
+    one = np.ones([1, 1], np.float32)
+    texts, places = np.array([[b"text"]]), np.zeros([1, 1], np.int32)
+    null = np.full([1], 1.25, np.float32)
+    answers = Answers(texts, places, places + 4, one, one, np.array([1]), null, null)
+    found = squad_predictions(["q"], answers, with_null=True)
+    assert found.answers(1.0) == {"q": "text"} and 0 < found.probability("q", "text") < 0.5
+    assert found.answers(0.25) == {"q": ""} and found.probability("q", "") > 0.5
+
+
+def test_version_1_equals_googles_loop():
+    answers = _answers(1)
+    predictions = squad_predictions(_ids(answers), answers, with_null=False)
+    assert predictions.null_odds is None
+    for row, name in enumerate(_ids(answers)):
+        entries = _entries(answers, row)
+        _check_entries(
+            predictions.n_best[name],
+            [(text, start, end) for text, _, start, end in entries] or [("", 0.0, 0.0)],
+        )
+        assert predictions.answers()[name] == (entries[0][0] if entries else "")
+
+
+@pytest.mark.parametrize("with_null", [True, False])
+def test_never_a_span(tmp_path, with_null):
+    answers = _answers(2)._replace(counts=np.zeros(40, np.int32))
+    predictions = squad_predictions(_ids(answers), answers, with_null=with_null)
+    predictions.write(str(tmp_path))
+    assert (tmp_path / "null_odds.json").exists() == with_null
+    assert set(json.loads((tmp_path / "predictions.json").read_text()).values()) == {""}
+    lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    assert all([entry["probability"] for entry in entries] == [1.0] for entries in lists.values())
+
+
+def test_files(tmp_path):
+    answers = Answers(
+        tf.constant([["Zoë", "a"], ["b", ""]]),
+        tf.constant([[0, 5], [0, -1]]),
+        tf.constant([[4, 6], [1, -1]]),
+        tf.constant([[2.0, 1.0], [1.0, 0.0]]),
+        tf.constant([[2.0, 1.0], [0.5, 0.0]]),
+        tf.constant([2, 1]),
+        tf.constant([-1.0, 2.0]),
+        tf.constant([-1.0, 1.0]),
+    )
+    folder = tmp_path / "run" / "eval"
+    squad_predictions(["q1", "q2"], answers, with_null=True).write(str(folder))
+    read = {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
+    assert sorted(read) == ["nbest_predictions.json", "null_odds.json", "predictions.json"]
+    assert read["predictions.json"] == {"q1": "Zoë", "q2": ""}
+    assert read["null_odds.json"] == {"q1": -6.0, "q2": 1.5}
+    first, second, null = read["nbest_predictions.json"]["q1"]
+    assert list(first) == ["text", "probability", "start_logit", "end_logit"]
+    assert (first["text"], first["start_logit"], first["end_logit"]) == ("Zoë", 2.0, 2.0)
+    assert (second["text"], null["text"]) == ("a", "")
+    assert first["probability"] == pytest.approx(1 / (1 + np.exp(-2) + np.exp(-6)))
+    squad_predictions(["q1", "q2"], answers, with_null=True).write(str(folder), 2.0)
+    assert json.loads((folder / "predictions.json").read_text()) == {"q1": "Zoë", "q2": "b"}
+
+
+def test_ids_that_do_not_fit():
+    answers = _answers(4, questions=2)
+    with pytest.raises(ValueError, match="answers for 1 questions, one row for each id; got 2 row"):
+        squad_predictions(["a"], answers, with_null=True)
+    with pytest.raises(ValueError, match="Two questions have the id a: expected ids that name one"):
+        squad_predictions(["a", "a"], answers, with_null=True)
