@@ -21,7 +21,7 @@ from .base import (
     model_inputs,
 )
 from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
-from .transformer import Attend, TransformerBlock
+from .transformer import TransformerBlock
 
 
 def look_up(table: Any, ids: Any) -> Any:
@@ -155,6 +155,21 @@ def _outputs(
     if pooler is not None:
         outputs[features.POOLED_OUTPUT] = pooler(hidden, mask)
     return outputs | ({features.ATTENTIONS: weights} if attentions else {})
+
+
+def _switch_of_blocks(name: str) -> Any:
+    """A switch of all blocks as one of their encoder."""
+
+    def read(encoder: "BertEncoder") -> Any:
+        return getattr(encoder.blocks[0], name)
+
+    def set_all(encoder: "BertEncoder", value: Any) -> None:
+        for block in encoder.blocks:
+            setattr(block, name, value)
+            # So that jit_compile="auto" means False, whatever model the encoder is part of.
+            block.supports_jit = not (block.trains_without_padding or block.training_attention)
+
+    return property(read, set_all)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -316,52 +331,10 @@ class BertEncoder(BertModel):
         """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
         return self.embeddings.dropout.seed_generator
 
-    @property
-    def trains_without_padding(self) -> bool:
-        """True if padding is left out in training; see the class."""
-        return all(block.trains_without_padding for block in self.blocks)
-
-    @trains_without_padding.setter
-    def trains_without_padding(self, value: bool) -> None:
-        for block in self.blocks:
-            block.trains_without_padding = value
-        self._tell_jit()
-
-    @property
-    def training_attention(self) -> Attend | None:
-        """Way of computing attention in training; see the class."""
-        return self.blocks[0].attention.attend
-
-    @training_attention.setter
-    def training_attention(self, attend: Attend | None) -> None:
-        for block in self.blocks:
-            block.attention.attend = attend
-        self._tell_jit()
-
-    def _tell_jit(self) -> None:
-        """So that ``jit_compile="auto"`` means False, whatever model the encoder is part of."""
-        for block in self.blocks:
-            block.supports_jit = not (self.trains_without_padding or self.training_attention)
-
-    @property
-    def infers_without_padding(self) -> bool:
-        """True if padding is left out at inference; see the class."""
-        return all(block.infers_without_padding for block in self.blocks)
-
-    @infers_without_padding.setter
-    def infers_without_padding(self, value: bool) -> None:
-        for block in self.blocks:
-            block.infers_without_padding = value
-
-    @property
-    def recomputes_blocks(self) -> bool:
-        """True if training computes the blocks again for the backward pass; see the class."""
-        return all(block.recomputes for block in self.blocks)
-
-    @recomputes_blocks.setter
-    def recomputes_blocks(self, value: bool) -> None:
-        for block in self.blocks:
-            block.recomputes = value
+    trains_without_padding = _switch_of_blocks("trains_without_padding")
+    infers_without_padding = _switch_of_blocks("infers_without_padding")
+    training_attention = _switch_of_blocks("training_attention")
+    recomputes_blocks = _switch_of_blocks("recomputes")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -147,3 +147,10 @@ def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
     if not callable(getattr(getattr(model, "_loss_tracker", None), "update_state", None)):
         raise unexpected("has no model._loss_tracker")
     model._loss_tracker.update_state(loss, sample_weight=weight)
+
+
+def compile_from_config(model: Any, config: dict[str, Any]) -> None:
+    """Compiles as a file says, which Keras leaves out where ``compile`` is a class' own."""
+    model.compile(**keras.saving.deserialize_keras_object(config))
+    if model.built:
+        model.optimizer.build(model.trainable_variables)  # its state is read next

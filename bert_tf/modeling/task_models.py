@@ -13,6 +13,7 @@ from bert_tf import features
 from bert_tf.choices import HEAD_POOLINGS
 from bert_tf.config import BertConfig
 
+from . import keras_hooks
 from .base import (
     BertModel,
     Shapes,
@@ -42,10 +43,6 @@ class TaskModel(BertModel):
     encoder's ``bert_encoder/...``. Its dropout takes its seeds from the encoder's generator, so
     that the model has one.
 
-    What reads the pooled output has an argument ``pooling``: ``"cls"`` is the pooler on [CLS], as
-    in the paper; ``"mean"`` and ``"max"`` are over the last states of all real tokens, [CLS] and
-    [SEP] among them, without a pooler: what models of sentence-transformers were trained for.
-
     Attributes of the class, besides ``BertModel``'s:
         head: the dense layer's name, and the name of the attribute that holds it.
         units: the width of the dense layer; ``None``: the argument ``num_classes``.
@@ -71,7 +68,8 @@ class TaskModel(BertModel):
         **kwargs: Any,
     ) -> None:
         units = check_num_classes(num_classes) if self.units is None else self.units
-        check_pooling(pooling)
+        if not is_pooling(pooling):
+            raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(HEAD_POOLINGS)}.")
         # === Layers ===
         has_pooler = self.has_pooler({"pooler": pooler, "pooling": pooling})
         encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
@@ -112,11 +110,7 @@ class TaskModel(BertModel):
             raise ValueError(f"{type(self).__name__} {LOGITS_NEEDED}.")
         super().compile(optimizer, loss, *more, **others)
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as a file says, which Keras does not where ``compile`` is not its own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
+    compile_from_config = keras_hooks.compile_from_config
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
@@ -174,12 +168,6 @@ def is_pooling(value: Any) -> bool:
     return value in HEAD_POOLINGS
 
 
-def check_pooling(pooling: str) -> None:
-    """Raises a ``ValueError`` for a pooling that no head has."""
-    if not is_pooling(pooling):
-        raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(HEAD_POOLINGS)}.")
-
-
 def check_num_classes(num_classes: int | None) -> int:
     """The number of classes; raises a ``ValueError`` where there is none."""
     if num_classes is None or num_classes < 1:
@@ -203,7 +191,9 @@ class BertClassifier(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
+        pooling: what the dense layer reads: ``"cls"``, the pooler on [CLS] as in the paper; or over
+            the last states of all real tokens, [CLS] and [SEP] among them, ``"mean"`` or ``"max"``,
+            what models of sentence-transformers were trained for.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -239,15 +229,8 @@ class BertClassifier(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            num_classes=num_classes,
-            dropout=dropout,
-            pooling=pooling,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        own: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout, "pooling": pooling}
+        super().__init__(config, **own, name=name, dtype=dtype, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -260,19 +243,8 @@ class BertRegressor(TaskModel):
     Inputs: the encoder's. Output: (B,) float32, not bounded. ``fit`` learns numbers near 0: give it
     others less their mean, divided by their standard deviation, as ``bert_tf.finetune`` does.
 
-    Args:
-        config: sizes, rates and activation.
-        dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
-
-    Attributes:
-        encoder: the ``BertEncoder``.
-        regressor: the dense layer, kernel (H, 1).
-
-    Raises:
-        ValueError: the rate is outside [0, 1).
+    Arguments are those of ``BertClassifier`` without ``num_classes``; the dense layer, kernel
+    (H, 1), is ``regressor``.
 
     >>> model = BertRegressor(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -312,20 +284,9 @@ class BertTokenClassifier(TaskModel):
     Inputs: the encoder's. Output: (B, S, C) float32 logits, also at padding, [CLS], [SEP] and the
     pieces after a word's first, where the weights of the loss are to be 0.
 
-    Args:
-        config: sizes, rates and activation.
-        num_classes: C.
-        dropout: the rate on the sequence output; by default the config's ``hidden_dropout_prob``.
-        pooler: whether the encoder has a pooler, which the model does not use.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-
-    Attributes:
-        encoder: the ``BertEncoder``.
-        token_classifier: the dense layer, kernel (H, C).
-
-    Raises:
-        ValueError: ``num_classes`` is less than 1, or the rate is outside [0, 1).
+    Arguments are those of ``BertClassifier``, with ``pooler`` in place of ``pooling``: whether the
+    encoder has a pooler, which the model does not use. The dense layer, kernel (H, C), is
+    ``token_classifier``.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertTokenClassifier(config, num_classes=9)
@@ -353,15 +314,8 @@ class BertTokenClassifier(TaskModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config,
-            num_classes=num_classes,
-            pooler=pooler,
-            dropout=dropout,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        own: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout, "pooler": pooler}
+        super().__init__(config, **own, name=name, dtype=dtype, **kwargs)
 
 
 class IgnorePaddingInTraining(keras.layers.Layer):
@@ -383,15 +337,8 @@ class BertSpanPredictor(TaskModel):
     a softmax over S; column 0 and 1 of one dense layer. Padding has logits too, but in training,
     where they count nothing in the softmax: a batch's loss does not depend on its padding.
 
-    Args:
-        config: sizes, rates and activation.
-        pooler: whether the encoder has a pooler, which the model does not use.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-
-    Attributes:
-        encoder: the ``BertEncoder``.
-        span: the dense layer, kernel (H, 2).
+    Arguments are those of ``BertTokenClassifier`` without ``num_classes`` and ``dropout``; the
+    dense layer, kernel (H, 2), is ``span``.
 
     >>> model = BertSpanPredictor(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -435,10 +382,6 @@ class FlattenChoices(keras.layers.Layer):
         """Reshapes."""
         return ops.reshape(ids, (-1, ops.shape(ids)[-1]))
 
-    def compute_output_spec(self, ids: Any) -> keras.KerasTensor:
-        """(B * K, S), the first left open."""
-        return keras.KerasTensor((None, ids.shape[-1]), ids.dtype)
-
 
 class GroupChoices(keras.layers.Layer):
     """(B * K, 1) -> (B, K): the scores of one example side by side."""
@@ -446,10 +389,6 @@ class GroupChoices(keras.layers.Layer):
     def call(self, scores: Any, ids: Any) -> Any:
         """Reshapes scores as the leading dimensions of ids (B, K, S) are."""
         return ops.reshape(scores, ops.shape(ids)[:2])
-
-    def compute_output_spec(self, scores: Any, ids: Any) -> keras.KerasTensor:
-        """(B, K)."""
-        return keras.KerasTensor(ids.shape[:2], scores.dtype)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -462,19 +401,8 @@ class BertMultipleChoice(TaskModel):
     Inputs: ``features.CHOICE_FEATURES``, each (B, K, S) int32. Output: (B, K) float32 logits. K is
     anything, and need not be the same for every batch.
 
-    Args:
-        config: sizes, rates and activation.
-        dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
-
-    Attributes:
-        encoder: the ``BertEncoder``.
-        choice: the dense layer, kernel (H, 1).
-
-    Raises:
-        ValueError: the rate is outside [0, 1).
+    Arguments are those of ``BertClassifier`` without ``num_classes``; the dense layer, kernel
+    (H, 1), is ``choice``.
 
     >>> model = BertMultipleChoice(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = ops.ones((2, 4, 5), "int32")

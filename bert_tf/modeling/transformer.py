@@ -3,6 +3,7 @@
 Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -90,19 +91,15 @@ def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
     return ops.where(sees, bias, ops.cast(MASKED_SCORE, dtype))
 
 
-# How tokens' queries, keys and values (R, 3 * H), of so many heads, and the (B, S) mask become
-# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says
-# whether attention is causal.
+# Makes contexts (R, H) in training, of queries, keys and values (R, 3 * H), the (B, S) mask, the
+# number of heads and the layer that drops weights out; True at the end: attention is causal.
 Attend = Callable[[Any, Any, TokenRows, int, Dropout, bool], Any]
 
 
 def split_heads(
     projected: Any, heads: int, parts: int = 3, sizes: tuple[Any, Any] | None = None
 ) -> list[Any]:
-    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); so with other numbers of parts.
-
-    ``sizes`` are B and S where they are known from elsewhere; by default ``projected``'s.
-    """
+    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); ``sizes``: B and S, if known."""
     batch, sequence = sizes or ops.shape(projected)[:2]
     # (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
     shape = (batch, sequence, parts * heads, projected.shape[-1] // (parts * heads))
@@ -148,14 +145,13 @@ class SelfAttention(BertLayer):
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer``. One matrix product makes queries, keys and values: its kernel (H, 3 * H)
     has a published checkpoint's three side by side, in that order, and its bias theirs. Within
-    each, column n * D + d belongs to head n. ``attend`` is the encoder's ``training_attention``.
+    each, column n * D + d belongs to head n.
     """
 
     def __init__(
         self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
-        self.attend: Attend | None = None
         self.query_key_value = self.new_dense(3 * config.hidden_size, "query_key_value")
         self.dropout = Dropout(
             config.attention_probs_dropout_prob,
@@ -172,35 +168,27 @@ class SelfAttention(BertLayer):
         self.attention_output.build(shape)
 
     def call(
-        self, hidden: Any, real_tokens: Any, rows: TokenRows, training: bool | None = False
+        self,
+        hidden: Any,
+        real_tokens: Any,
+        rows: TokenRows,
+        attend: Attend | None = None,
+        training: bool | None = False,
     ) -> Any:
         """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
         projected = self.query_key_value(hidden)  # (R, 3 * H)
-        heads = self.config.num_attention_heads
-        causal = self.config.is_decoder
-        if training and self.attend is not None:
-            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, causal)
+        heads, causal = self.config.num_attention_heads, self.config.is_decoder
+        if training and attend is not None:
+            contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
-            contexts = attend_at_once(
-                projected,
-                real_tokens,
-                rows,
-                heads,
-                lambda weights: self.dropout(weights, training=training),
-                causal,
-            )
+            drop = functools.partial(self.dropout, training=training)
+            contexts = attend_at_once(projected, real_tokens, rows, heads, drop, causal)
         return self.attention_output(contexts)
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
         query, key, _ = split_heads(self.query_key_value(hidden), self.config.num_attention_heads)
         return attention_weights(query, key, real_tokens, self.config.is_decoder)
-
-    def compute_output_shape(
-        self, hidden_shape: tuple[int | None, ...], *others: Any
-    ) -> tuple[int | None, ...]:
-        """(R, H)."""
-        return hidden_shape
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -215,22 +203,22 @@ class TransformerBlock(BertLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         policy = self.dtype_policy
-        epsilon = config.layer_norm_eps
         rate = config.hidden_dropout_prob
         self.trains_without_padding = False
         self.infers_without_padding = False
         self.recomputes = False
+        self.training_attention: Attend | None = None
         self.activation = get_activation(config.hidden_act)
 
         self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
-        self.attention_dropout = Dropout(
-            rate, seed_generator, name="attention_dropout", dtype=policy
-        )
-        self.attention_layer_norm = LayerNorm(epsilon, name="attention_layer_norm", dtype=policy)
+        drop = functools.partial(Dropout, rate, seed_generator, dtype=policy)
+        norm = functools.partial(LayerNorm, config.layer_norm_eps, dtype=policy)
+        self.attention_dropout = drop(name="attention_dropout")
+        self.attention_layer_norm = norm(name="attention_layer_norm")
         self.intermediate = self.new_dense(config.intermediate_size, "intermediate")
         self.feed_forward_output = self.new_dense(config.hidden_size, "output")
-        self.output_dropout = Dropout(rate, seed_generator, name="output_dropout", dtype=policy)
-        self.output_layer_norm = LayerNorm(epsilon, name="output_layer_norm", dtype=policy)
+        self.output_dropout = drop(name="output_dropout")
+        self.output_layer_norm = norm(name="output_layer_norm")
 
     def build(self, *input_shapes: Any) -> None:
         """Makes the variables of every sub-layer."""
@@ -278,7 +266,9 @@ class TransformerBlock(BertLayer):
         rows = TokenRows(real_tokens, leaves_out)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
-        attended = self.attention(matrix, real_tokens, rows=rows, training=training)
+        attended = self.attention(
+            matrix, real_tokens, rows=rows, attend=self.training_attention, training=training
+        )
         attended = self.attention_dropout(attended, training=training)
         attended = self.attention_layer_norm(attended + matrix, training=training)
         # Told again: recomputed, they are called outside of the block's own call.

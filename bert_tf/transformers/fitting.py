@@ -56,11 +56,7 @@ class LabelledModel(keras.Model):
         own = {"loss": _OWN_LOSSES[0]} if self._names_loss else {}
         return {**super().get_compile_config(), **own}
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as ``get_compile_config`` says; Keras puts an optimizer's state in after it."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
+    compile_from_config = keras_hooks.compile_from_config
 
     def train_step(self, data: Any) -> Any:
         """A step on a batch with its labels where the loss wants them."""
