@@ -1,27 +1,7 @@
-"""The directory that an extraction writes: its files, and the manifest that says what is there.
+"""The directory that an extraction writes: files, and a manifest of what they hold.
 
-| path               | what                                                          |
-|--------------------|---------------------------------------------------------------|
-| part-000000.jsonl  | the first lines; each file appears whole                      |
-| manifest.json      | what the files hold, their lines, and whether all are there   |
-
-Files with one vector for each line:
-
-* ``jsonl``: an object a line, of ``linex_index`` and ``layers``.
-* ``numpy``: an ``.npz`` of ``line_index`` (N,) int64 and ``values`` (N, D).
-* ``parquet``: a row a line, of ``line_index`` and ``values``, a list of D floats.
-
-Files with one vector for each token:
-
-* ``jsonl`` is Google's: an object a line, of ``linex_index`` and ``features``, for each token an
-  object of ``token`` and ``layers``.
-* ``numpy`` has ``lengths`` (N,) and ``token_ids`` (T,) int32 besides, and ``values`` (T, D).
-* ``parquet`` has ``tokens`` besides, a list of strings; ``values`` is a list of lists.
-
-``layers`` is a list of objects of ``index`` and ``values``, which are rounded to six places.
-Elsewhere values are float32, and where there are several layers an axis for them is before D.
-
-Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
+docs/features.md describes the files. Letters: N lines, T tokens of all of them, L layers, D numbers
+of a vector.
 
 Source: google-research/bert ``extract_features.py``.
 """
@@ -42,7 +22,7 @@ from bert_tf.untrusted import listed, one_line
 from .lines import Rows
 
 _DECIMALS = 6
-MANIFEST = "manifest.json"
+_MANIFEST = "manifest.json"
 # Meaning of two unequal digests of a flag.
 _DIGESTS = {"input": "other text", "model": "another model"}
 
@@ -64,41 +44,38 @@ class Manifest:
 
 
 def open_output(path: str, new: Manifest) -> Manifest:
-    """Reads what an output holds; makes the directory, with the manifest ``new``, if it is missing.
-
-    Where no line is there, ``new`` is returned.
-    """
-    manifest = os.path.join(path, MANIFEST)
+    """Reads the manifest of an output; where no line is there, the output begins with ``new``."""
+    manifest = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest):
         is_directory = tf.io.gfile.isdir(path)
         names = tf.io.gfile.listdir(path) if is_directory else []
         # Ignore the temporary file of a process that was killed while it wrote the manifest.
         if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
-                f"{path} is there and holds no {MANIFEST} of extract_features: name another "
+                f"{path} is there and holds no {_MANIFEST} of extract_features: name another "
                 "--output, an empty directory or a new one."
             )
-        write_json(manifest, dataclasses.asdict(new))
+        save(path, new)
         return new
     values = read_json_object(manifest)
     try:
         lists = {name: tuple(values[name]) for name in ("layers", "shards")}
-        found = Manifest(**{**values, **lists})
+        before = Manifest(**{**values, **lists})
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{manifest} is not what extract_features writes ({error}): name another --output, or "
             "delete it."
         ) from error
-    if not found.shards:
+    if not before.shards:
         return new
-    _check_flags(path, found.flags, new.flags)
-    missing = {shard["file"] for shard in found.shards} - set(tf.io.gfile.listdir(path))
+    _check_flags(path, before.flags, new.flags)
+    missing = {shard["file"] for shard in before.shards} - set(tf.io.gfile.listdir(path))
     if missing:
         raise ValueError(
-            f"{path} lacks {listed(sorted(missing), 3)}, which its {MANIFEST} names: delete the "
+            f"{path} lacks {listed(sorted(missing), 3)}, which its {_MANIFEST} names: delete the "
             "directory and start again."
         )
-    return found
+    return before
 
 
 def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -117,7 +94,7 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
 
 def save(path: str, manifest: Manifest) -> None:
     """Writes the manifest."""
-    write_json(os.path.join(path, MANIFEST), dataclasses.asdict(manifest))
+    write_json(os.path.join(path, _MANIFEST), dataclasses.asdict(manifest))
 
 
 # === Formats ===

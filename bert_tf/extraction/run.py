@@ -73,6 +73,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     settings = settings.decide(blocks, *how)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings, embedding)
+    layout = extractor.layout
     done = output.open_output(
         settings.output,
         Manifest(
@@ -82,8 +83,8 @@ def run(settings: ExtractionSettings) -> Manifest:
                 "input": fingerprint(files),
                 "model": _model_fingerprint(encoder, preprocessor),
             },
-            layers=extractor.layers,
-            width=extractor.width,
+            layers=layout.layers,
+            width=layout.width,
         ),
     )
     if done.complete:
@@ -94,15 +95,11 @@ def run(settings: ExtractionSettings) -> Manifest:
     lines = read_lines(files)
     skipped = collections.deque(itertools.islice(lines, done.lines), maxlen=1)
     display = _Display(skipped[0].bytes_read if skipped else 0, total)
-    vocabulary = tuple(preprocessor.tokenizer.vocab)
-    layout = Layout(extractor.layers, extractor.width, settings.is_pooled, vocabulary)
+    prefix = "" if embedding is None else embedding.document_prefix
+    most = _LINES_PER_FILE[layout.is_pooled]
     try:
-        prefix = "" if embedding is None else embedding.document_prefix
-        while shard := _next_shard(
-            lines, preprocessor, _LINES_PER_FILE[settings.is_pooled], prefix
-        ):
-            display.begin(shard)
-            done = _write(settings, extractor, layout, shard, done, display)
+        while shard := _next_shard(lines, preprocessor, most, prefix):
+            done = _write(settings, extractor, shard, done, display)
     except KeyboardInterrupt:
         print(f"\n{settings.output} has {done.lines:,} lines; the same command goes on.")
         raise
@@ -110,7 +107,7 @@ def run(settings: ExtractionSettings) -> Manifest:
         raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
     done = dataclasses.replace(done, complete=True)
     output.save(settings.output, done)
-    display.close()
+    display.progress.close()
     print(f"{settings.output}: {_describe(done)}.")
     return done
 
@@ -172,7 +169,6 @@ def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
 def _write(
     settings: ExtractionSettings,
     extractor: "_Extractor",
-    layout: Layout,
     shard: _Shard,
     done: Manifest,
     display: "_Display",
@@ -180,9 +176,9 @@ def _write(
     """Writes a file of the output, and then the manifest, which it returns."""
     suffix, write = WRITERS[settings.format]
     name = f"part-{len(done.shards):06d}{suffix}"
-    blocks = extractor.blocks(shard.rows, display.add)
+    blocks = extractor.blocks(shard.rows, functools.partial(display.add, shard))
     with whole_file(os.path.join(settings.output, name)) as path:
-        write(path, layout, shard.rows, blocks)
+        write(path, extractor.layout, shard.rows, blocks)
     done = dataclasses.replace(
         done,
         shards=(*done.shards, {"file": name, "lines": len(shard.rows.lengths)}),
@@ -196,7 +192,6 @@ def _write(
 
 
 def _describe(done: Manifest) -> str:
-    """Summary of an output, to be printed."""
     lines, files = counted(done.lines, "line"), counted(len(done.shards), "file")
     parts = [f"{lines}, {done.tokens:,} tokens, {files}"]
     if done.lines_cut:
@@ -210,29 +205,21 @@ class _Display:
     """Share of the input that is done, within a file of the output by its tokens."""
 
     def __init__(self, start: int, total: int) -> None:
-        self._progress = Progress("Extracting", total, "bytes", start=start)
-        self._before = self._after = start
-        self._tokens = self._of_shard = self._in_shard = 0
+        self.progress = Progress("Extracting", total, "bytes", start=start)
+        self._before = start  # the bytes before the shard's
+        self._tokens = self._in_shard = 0
         self._began = time.monotonic()
 
-    def begin(self, shard: _Shard) -> None:
-        """Reports which lines are next."""
-        self._before, self._after = self._after, shard.last.bytes_read
-        self._in_shard, self._of_shard = 0, len(shard.rows.ids)
-
-    def add(self, tokens: int) -> None:
-        """Reports that some tokens of these lines have their vectors."""
+    def add(self, shard: _Shard, tokens: int) -> None:
+        """Reports that some more tokens of a shard have their vectors."""
         self._in_shard += tokens
         self._tokens += tokens
-        share = self._in_shard / self._of_shard
+        share = self._in_shard / len(shard.rows.ids)
         rate = self._tokens / max(time.monotonic() - self._began, 1e-9)
-        self._progress.update(
-            self._before + round(share * (self._after - self._before)), {"tokens/s": f"{rate:,.0f}"}
-        )
-
-    def close(self) -> None:
-        """Ends the display."""
-        self._progress.close()
+        done = self._before + round(share * (shard.last.bytes_read - self._before))
+        self.progress.update(done, {"tokens/s": f"{rate:,.0f}"})
+        if share == 1:
+            self._before, self._in_shard = shard.last.bytes_read, 0
 
 
 # === Vectors ===
@@ -245,7 +232,7 @@ _BATCH = {
 
 
 class _Extractor:
-    """An encoder, and which of its states are read: L ``layers``, vectors of ``width`` D."""
+    """An encoder, and which of its states are read: L layers, vectors of D numbers."""
 
     def __init__(
         self,
@@ -261,39 +248,34 @@ class _Extractor:
                     f"--layers has {layer}, and {settings.model} has {blocks} blocks: "
                     f"expected numbers from {-blocks} to {blocks - 1}."
                 )
-        self.layers = settings.layers
-        self.width = hidden if embedding is None else encoder.embedding_size
-        self._settings, self._preprocessor = settings, preprocessor
-        how = (embedding, self.layers, settings.pooling or "none", settings.normalize)
+        width = hidden if embedding is None else encoder.embedding_size
+        vocabulary = tuple(preprocessor.tokenizer.vocab)
+        self.layout = Layout(settings.layers, width, settings.is_pooled, vocabulary)
+        self._batch_size, self._preprocessor = settings.batch_size, preprocessor
+        how = (embedding, settings.layers, settings.pooling, settings.normalize)
         # Traced when it is first needed: the output may be another's, or finished.
         self._step = functools.partial(traced_step, encoder, _vectors, _BATCH, *how)
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory."""
-        for begin, end in self._runs(rows):
-            part = rows.between(begin, end)
-            yield Block(part, self._values(part, on_tokens))
-
-    def _runs(self, rows: Rows) -> Iterator[tuple[int, int]]:
-        """Where to cut lines so that the vectors of each piece fit into memory."""
-        most = max(1, _NUMBERS_AT_ONCE // (len(self.layers) * self.width))
-        sizes = np.ones_like(rows.lengths) if self._settings.is_pooled else rows.lengths
+        most = max(1, _NUMBERS_AT_ONCE // (len(self.layout.layers) * self.layout.width))
+        sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
-        for number, size in enumerate(sizes.tolist()):
+        for number, size in enumerate([*sizes.tolist(), most + 1]):
             if total and total + size > most:
-                yield begin, number
+                part = rows.between(begin, number)
+                yield Block(part, self._values(part, on_tokens))
                 begin, total = number, 0
             total += size
-        yield begin, len(sizes)
 
     def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:
-        settings, step = self._settings, self._step()
-        starts = np.arange(len(rows.lengths) + 1) if settings.is_pooled else rows.starts
-        values = np.empty((starts[-1], len(self.layers), self.width), np.float32)
+        (layers, width, is_pooled, _), step = self.layout, self._step()
+        starts = np.arange(len(rows.lengths) + 1) if is_pooled else rows.starts
+        values = np.empty((starts[-1], len(layers), width), np.float32)
         examples = examples_of(rows, self._preprocessor)
-        for batch in examples.evaluation_batches(settings.batch_size, longest_first=True):
+        for batch in examples.evaluation_batches(self._batch_size, longest_first=True):
             numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), step(batch)
-            if not settings.is_pooled:
+            if not is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[numbers + 1] - starts[numbers]
             # The batch's vectors follow each other; the places of its lines are anywhere.

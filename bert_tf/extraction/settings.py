@@ -1,8 +1,7 @@
 """The flags of an extraction, checked as far as is possible without a model."""
 
-import contextlib
 import dataclasses
-from collections.abc import Sequence
+import re
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS
@@ -16,15 +15,18 @@ _OF_ONE_VECTOR = refuses(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
 )
+_OF_NUMBERS = refuses(
+    lambda layers, _: (
+        layers is not None and not re.fullmatch(r"-?\d+(,-?\d+)*", ",".join(map(str, layers)))
+    ),
+    "--{flag}: expected numbers with commas between them, -1 for the last block and 0 for the "
+    "lowest, got {value}.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtractionSettings:
-    """Every flag of ``bert_tf.extract_features``, its value resolved.
-
-    The model decides what is not given (``decide``): ``layers`` are ``None`` until then, and so is
-    ``pooling``, where layers are not given.
-    """
+    """Every flag; ``layers`` and ``pooling`` are ``None`` until the model decides (``decide``)."""
 
     model: str = string(
         None,
@@ -48,6 +50,7 @@ class ExtractionSettings:
         None,
         "The blocks to read, -1 for the last and 0 for the lowest. Default: -1,-2,-3,-4, or as "
         "many of these as the model has; -1 where lines are pooled.",
+        rules=[_OF_NUMBERS],
     )
     pooling: str | None = choice(
         None,
@@ -77,33 +80,18 @@ class ExtractionSettings:
         self, blocks: int, pooling: str = "none", normalize: bool = False
     ) -> "ExtractionSettings":
         """Fills in what depends on the model, which has ``blocks`` and pools like this."""
-        changes: dict[str, Any] = {}
-        if self.pooling is None:
-            changes = {"pooling": pooling, "normalize": normalize}
-        is_pooled = changes.get("pooling", self.pooling) != "none"
-        if self.layers is None:
-            changes["layers"] = (-1,) if is_pooled else _GOOGLES_LAYERS[:blocks]
-        return dataclasses.replace(self, **changes)
+        if self.pooling is not None:
+            pooling, normalize = self.pooling, self.normalize
+        layers = self.layers or ((-1,) if pooling != "none" else _GOOGLES_LAYERS[:blocks])
+        return dataclasses.replace(self, layers=layers, pooling=pooling, normalize=normalize)
 
 
 def resolve(**given: Any) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given."""
-    wanted = {**defaults(ExtractionSettings), **given}
-    check(ExtractionSettings, wanted, given)
-    if wanted["layers"] is not None:
-        wanted["layers"] = _parse_layers(wanted["layers"])
-        wanted["pooling"] = wanted["pooling"] or "none"
-    wanted["input"] = tuple(wanted["input"])
-    return ExtractionSettings(**wanted)
-
-
-def _parse_layers(layers: Sequence[str]) -> tuple[int, ...]:
-    numbers: tuple[int, ...] = ()
-    with contextlib.suppress(ValueError):
-        numbers = tuple(int(layer) for layer in layers)
-    if not numbers:
-        raise ValueError(
-            f"--layers={','.join(layers)}: expected numbers with commas between them, -1 for the "
-            "last block and 0 for the lowest."
-        )
-    return numbers
+    values = {**defaults(ExtractionSettings), **given}
+    check(ExtractionSettings, values, given)
+    if values["layers"] is not None:
+        values["layers"] = tuple(int(layer) for layer in values["layers"])
+        values["pooling"] = values["pooling"] or "none"
+    values["input"] = tuple(values["input"])
+    return ExtractionSettings(**values)
