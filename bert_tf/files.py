@@ -1,10 +1,9 @@
 """Files and directories that appear whole or not at all, on any file system of TensorFlow; JSON.
 
-What is being written has a temporary name next to its own: ``NAME.TOKEN.tmp``. The token holds
-random digits and a check sum of them and the name, so that nobody else's file is taken for one, and
-on local disks its writer holds a lock on it. A temporary name that nobody holds was left by a
-process that was killed; the next write of the same name removes it. Remote file systems have no
-such lock, and there what was left stays.
+A file is written under a temporary name next to its own: ``NAME.TOKEN.tmp``. The token has random
+digits and a check sum of them and the name, so that nobody else's file is taken for one, and on
+local disks its writer holds a lock on it. A temporary name that nobody holds was left by a killed
+process; the next write of the same name removes it. Remote file systems have no such lock.
 """
 
 import contextlib
@@ -32,9 +31,8 @@ _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 def replace_whole(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing that takes its name only after the block has ended well.
 
-    Missing folders are made; a file of that name is replaced, anything else of that name, such as a
-    link, is an error. After an error, or where the process is killed, what was there before is
-    there still.
+    Missing folders are made; a file of that name is replaced, and anything else refused. After an
+    error, or where the process is killed, what was there before is there still.
     """
     with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
@@ -59,10 +57,8 @@ def whole_file(path: str, *, is_new: bool = False) -> Iterator[str]:
 def whole_directory(path: str) -> Iterator[str]:
     """Gives a directory to write into, which takes its name when the block has ended well.
 
-    Its parents are made; where something is at ``path``, before the block or after it, that is an
-    error, but for an empty directory. After an error nothing is left. On an object store a
-    directory's files take their names one after the other; there, what is written last says that
-    all is there.
+    Anything but an empty directory at ``path``, before the block or after it, is an error, and
+    nothing is left then. On an object store the files take their names one after the other.
     """
     check_new(path)
     with scratch_directory(path) as folder:
@@ -106,19 +102,17 @@ def check_outside(flag: str, written: str, read: Iterable[str]) -> None:
     own = local_path(written)
     if own is None:
         return
-    folders = [pathlib.Path(os.path.realpath(own)), pathlib.Path(os.path.abspath(own))]
+    folders = [pathlib.Path(form(own)) for form in (os.path.realpath, os.path.abspath)]
+    places = [place for folder in folders for place in (folder, *folder.parents)]
     for pattern in read:
         local = local_path(pattern)
-        if local is None or not local:
-            continue
-        found = [os.path.realpath(local), os.path.abspath(local)]
-        for place in (place for folder in folders for place in (folder, *folder.parents)):
-            if any(place.match(each) for each in found):
-                raise ValueError(
-                    f"{flag}={written} is in {pattern}, which is read, and what is written there "
-                    "would be read with it: name another place, or the files to read themselves, "
-                    f"as {os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
-                )
+        forms = [os.path.realpath(local), os.path.abspath(local)] if local else []
+        if any(place.match(form) for place in places for form in forms):
+            raise ValueError(
+                f"{flag}={written} is in {pattern}, which is read, and what is written there "
+                "would be read with it: name another place, or the files to read themselves, "
+                f"as {os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
+            )
 
 
 def check_is_file(path: str) -> None:
@@ -160,13 +154,13 @@ def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
     """Removes what this library wrote into a directory, and the directory if nothing is left in it.
 
     ``written`` matches the names, below the directory, of the files to remove; the names of the
-    others are returned. The directory need not exist; a link in its place is kept, not followed.
+    others are returned. A link in the directory's place is kept, not followed.
     """
     local = local_path(path)
     if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
         return [os.path.basename(path)] if os.path.lexists(local) else []
     left = []
-    for name in _names_below(path):
+    for name in [*_names_below(path)]:
         if written.fullmatch(name):
             remove(os.path.join(path, name))
         else:
@@ -176,19 +170,14 @@ def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
     return sorted(left)
 
 
-def _names_below(path: str, below: str = "") -> list[str]:
-    """The names of all files and links below a directory."""
-    local = local_path(os.path.join(path, below))
-    if local is None:
-        walked = tf.io.gfile.walk(path)
-        found = [os.path.join(folder, name) for folder, _, names in walked for name in names]
-        return [os.path.relpath(name, path) for name in found]
-    names = []
-    for entry in os.scandir(local):
-        name = os.path.join(below, entry.name)
-        is_folder = entry.is_dir(follow_symlinks=False)
-        names += _names_below(path, name) if is_folder else [name]
-    return names
+def _names_below(path: str) -> Iterator[str]:
+    """The names of all files, and of all local links, below a directory."""
+    local = local_path(path)
+    for folder, folders, names in tf.io.gfile.walk(path) if local is None else os.walk(local):
+        for name in [*names, *folders]:
+            place = os.path.join(folder, name)
+            if name in names or (local is not None and os.path.islink(place)):
+                yield os.path.relpath(place, local or path)
 
 
 # === Temporary names ===
@@ -239,8 +228,8 @@ def _make_file(path: str) -> None:
 def hold(descriptor: int) -> None:
     """Locks an open local file until it is closed.
 
-    A ``BlockingIOError`` says that another process holds it; another ``OSError``, of many numbers,
-    that its file system has no locks, and the writer does without.
+    A ``BlockingIOError`` says that another process holds the lock; another ``OSError`` that the
+    file system has no locks, and the writer does without.
     """
     import fcntl  # only where processes lock local files
 
@@ -248,11 +237,7 @@ def hold(descriptor: int) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """Locks a local file or directory; gives what to close.
-
-    A ``BlockingIOError`` says that another process holds it; another ``OSError``, that it is a link
-    or not there, or that its file system has no locks.
-    """
+    """Locks a local file or directory, but no link, as ``hold`` does; gives what to close."""
     local = local_path(path)
     if local is None:
         return None
@@ -273,10 +258,10 @@ def _remove_leftovers(path: str) -> None:
     local = local_path(folder)
     if local is None:
         return
-    for found in os.listdir(local or "."):
-        if not (found.startswith(f"{name}.") and is_temporary(found)):
+    for entry in os.listdir(local or "."):
+        if not (entry.startswith(f"{name}.") and is_temporary(entry)):
             continue
-        left = os.path.join(local, found)
+        left = os.path.join(local, entry)
         try:
             lock = _lock(left)
         except OSError:

@@ -1,7 +1,6 @@
-"""Paths: which are this machine's, what can be read there, what is said where nothing is.
+"""Paths: which are this machine's, what can be read there, the sentences where nothing is.
 
-Nothing here loads TensorFlow for a local path. The checks leave paths on other file systems, and
-names of the hub, to who reads them.
+Nothing here loads TensorFlow for a local path.
 """
 
 import glob
@@ -69,11 +68,6 @@ def is_file(path: str) -> bool:
     return bool(tf.io.gfile.exists(path)) and not tf.io.gfile.isdir(path)
 
 
-def is_local_file(path: str) -> bool:
-    """True if a file is there, on one of this machine's own file systems."""
-    return local_path(path) is not None and is_file(path)
-
-
 def is_folder(path: str) -> bool:
     """True if a folder is there, likewise."""
     local = local_path(path)
@@ -92,11 +86,13 @@ def corpus(pattern: str) -> str:
     )
 
 
-def file(path: str, what: str) -> str:
-    """The sentence where a file is not, which is ``what``."""
+def check_file(path: str, what: str) -> None:
+    """Refuses a path at which no file is; ``what`` is expected there."""
+    check_readable(path)
     if is_folder(path):
-        return f"{path} is a folder: expected {what}; name one that is in it."
-    return f"There is no file at {path}: expected {what}{near_name(path)}."
+        raise ValueError(f"{path} is a folder: expected {what}; name one that is in it.")
+    if not is_file(path):
+        raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")
 
 
 def checkpoint(path: str) -> str:
@@ -114,13 +110,13 @@ def checkpoint(path: str) -> str:
 
 def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that no file marks as a checkpoint."""
-    given, path = path, of_model(path).rstrip("/") or path[:1]
-    local = local_path(path)
+    directory = of_model(path).rstrip("/") or path[:1]
+    local = local_path(directory)
     if local is None or marks.is_marked(local):
         return
     if not os.path.exists(local):
-        raise ValueError(checkpoint(given))  # tiny/ is not tiny
-    raise ValueError(marks.unknown(path, os.listdir(local) if os.path.isdir(local) else None))
+        raise ValueError(checkpoint(path))  # tiny/ is not tiny
+    raise ValueError(marks.unknown(directory, os.listdir(local) if os.path.isdir(local) else None))
 
 
 def _guess(path: str) -> str:
@@ -146,14 +142,8 @@ def check_inputs(
 ) -> None:
     """Refuses paths at which nothing is, or no checkpoint, before anything that takes seconds.
 
-    Args:
-        texts: paths or globs of a corpus.
-        files: paths of single files; those that are ``None`` or empty are not given.
-        checkpoints: directories, files, or prefixes of TensorFlow checkpoints.
-        output: a directory; where it is there, a run may be resumed whose input is gone by now.
-
-    Raises:
-        ValueError: one of them is not there, or is no checkpoint.
+    ``texts`` are paths or globs of a corpus. Where the directory ``output`` is there, nothing is
+    refused: a run may be resumed whose input is gone by now.
     """
     if output and os.path.isdir(output):
         return
@@ -162,10 +152,8 @@ def check_inputs(
         if not (is_there or any(glob.iglob(pattern, include_hidden=True))):
             raise ValueError(corpus(pattern))
     for path in filter(None, files):
-        local = local_path(path)
-        is_there = local is None or (os.path.lexists(local) and not os.path.isdir(local))
-        if not (is_there or _NO_FILE.fullmatch(path)):
-            raise ValueError(file(path, "a text file"))
+        if local_path(path) is not None and not _NO_FILE.fullmatch(path):
+            check_file(path, "a text file")
     for path in filter(None, checkpoints):
         check_checkpoint(path)
 

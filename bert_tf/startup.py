@@ -1,8 +1,4 @@
-"""Steps before TensorFlow loads: a check of the installed packages, and a quiet screen.
-
-tensorflow-text is compiled against one minor version of TensorFlow; beside another one its
-libraries fail to load with a message about undefined symbols, which the check comes before.
-"""
+"""Steps before TensorFlow loads: a check of the installed packages, and a quiet screen."""
 
 import contextlib
 import glob
@@ -30,12 +26,12 @@ def _installed(name: str) -> str | None:
 
 
 def check_versions() -> None:
-    """Checks that one TensorFlow is installed, and the tensorflow-text of the same minor version.
+    """Checks that one TensorFlow is installed, and the tensorflow-text that is compiled against it.
 
     An ``ImportError`` says in one sentence what is wrong, with the command that mends it.
     """
-    found = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
-    installed = {name: version for name, version in found.items() if version is not None}
+    versions = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
+    installed = {name: version for name, version in versions.items() if version is not None}
     if not installed:
         raise ImportError(
             "bert_tf needs TensorFlow, and none is installed: run "
@@ -51,22 +47,16 @@ def check_versions() -> None:
     ((name, version),) = installed.items()
     minor = ".".join(version.split(".")[:2])
     # TensorFlow for TPUs ends at 2.20; tensorflow-text would bring the other one along.
-    wanted = SUPPORTED_MINORS[0] if name == "tensorflow-tpu" else SUPPORTED_MINORS[-1]
+    newest = SUPPORTED_MINORS[0] if name == "tensorflow-tpu" else SUPPORTED_MINORS[-1]
     if minor not in SUPPORTED_MINORS:
         raise ImportError(
             f"{name} {version} is installed, and bert_tf runs with {' and '.join(SUPPORTED_MINORS)}"
-            f": run pip install --no-deps '{name}=={wanted}.*' 'tensorflow-text~={wanted}.1'."
+            f": run pip install --no-deps '{name}=={newest}.*' 'tensorflow-text~={newest}.1'."
         )
-    text = _installed("tensorflow-text")
-    if text is None or ".".join(text.split(".")[:2]) != minor:
+    text = _installed("tensorflow-text") or "none"
+    if not text.startswith(f"{minor}.") or text in _BROKEN_TEXTS:
         raise ImportError(
-            f"{name} {version} needs tensorflow-text {minor}, and "
-            f"{'none' if text is None else text} is installed: run "
-            f"pip install --no-deps 'tensorflow-text~={minor}.1'."
-        )
-    if text in _BROKEN_TEXTS:
-        raise ImportError(
-            f"tensorflow-text {text} is installed, and is broken: run "
+            f"{name} {version} needs tensorflow-text {minor}.1, and {text} is installed: run "
             f"pip install --no-deps 'tensorflow-text~={minor}.1'."
         )
 
@@ -96,23 +86,23 @@ def quiet_without_reader() -> Iterator[None]:
 
 
 def load_quietly() -> None:
-    """Imports TensorFlow without what its libraries say before they read a log level.
+    """Imports TensorFlow; notices of its libraries are written only if the import fails.
 
-    What they said is written if they fail. Without a GPU they are silent afterwards, too: they
-    report what the machine lacks, and every error that they log is raised in Python as well.
+    Without a GPU the libraries are silent afterwards, too: they report what the machine lacks, and
+    every error that they log is raised in Python as well.
     """
     level = "TF_CPP_MIN_LOG_LEVEL"
     if os.environ.get(level) == "1" and not glob.glob("/dev/nvidia[0-9]*"):  # else it is a user's
         os.environ[level] = "3"
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as notices:
+        os.dup2(notices.fileno(), 2)
         try:
             importlib.import_module("tensorflow")
         except Exception:
-            said.seek(0)
-            os.write(terminal, said.read())
+            notices.seek(0)
+            os.write(terminal, notices.read())
             raise
         finally:
             os.dup2(terminal, 2)

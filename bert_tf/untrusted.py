@@ -1,8 +1,7 @@
 """Reading files of strangers: JSON parsed within bounds, values shown in one short line.
 
 A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
-``listed``: they let no character through that a terminal obeys, no line break, and nothing that is
-long. What a command prints all the same goes through ``Screen``.
+``listed``: without what a terminal obeys, line breaks, and what is long.
 """
 
 import difflib
@@ -36,20 +35,17 @@ def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> A
     """Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
 
     A number of thousands of digits and thousands of levels are refused, and with ``unique_keys`` an
-    object that has a key twice. NaN and Infinity are read, because Python's own ``json`` writes
-    them: who expects a number asks whether it is finite. ``where`` is what errors name.
+    object that has a key twice. NaN and Infinity are read, as ``json`` writes them.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
-        value = json.loads(
-            text.removeprefix("\ufeff"), object_pairs_hook=_unique if unique_keys else None
-        )
+        hook = _unique if unique_keys else None
+        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=hook)
     except ValueError as error:  # UTF-8's errors are ValueErrors, too
         raise ValueError(f"{where} is not JSON: {one_line(str(error))}.") from error
     except RecursionError as error:
         raise ValueError(f"{where} is not JSON that is read: it is nested too deep.") from error
-    return value
 
 
 def parse_json_object(
@@ -130,17 +126,17 @@ def markdown_code(text: str) -> str:
     >>> markdown_code("a"), markdown_code("`b`")
     ('`a`', '`` `b` ``')
     """
-    shown = one_line(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    room = " " if "`" in shown[:1] + shown[-1:] or not shown else ""
-    return f"{fence}{room}{shown}{room}{fence}"
+    text = one_line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if "`" in text[:1] + text[-1:] or not text else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
 
 
 def listed(names: Iterable[object], most: int = _LISTED) -> str:
     """Lists the first names of a file, each in one short line, and says how many more there are."""
     every = list(names)
-    shown = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:most]) or "none"
-    return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"
+    first = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:most]) or "none"
+    return first if len(every) <= most else f"{first} and {len(every) - most:,} more"
 
 
 def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
@@ -163,19 +159,15 @@ class Screen:
 
     def write(self, text: str) -> int:
         """Writes text; gives the number of its characters."""
-        self._stream.write(_OBEYED.sub(_escape_but_breaks, text))
+        self._stream.write(_OBEYED.sub(lambda match: _escape(match, "\n\t"), text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
-
-
-def _escape_but_breaks(found: re.Match[str]) -> str:
-    return found[0] if found[0] in "\n\t" else _escape(found)
+def _escape(match: re.Match[str], kept: str = "") -> str:
+    return match[0] if match[0] in kept else match[0].encode("unicode_escape").decode()
 
 
 def _cut(text: str, longest: int) -> str:

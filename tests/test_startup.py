@@ -17,14 +17,14 @@ from bert_tf import startup
          r"tensorflow 2.19.1 is installed, and bert_tf runs with 2.20 and 2.21"),
         ({"tensorflow-tpu": "2.19.1", "tensorflow-text": "2.19.0"},
          r"run pip install --no-deps 'tensorflow-tpu==2.20.\*' 'tensorflow-text~=2.20.1'"),
-        ({"tensorflow": "2.21.0"}, "needs tensorflow-text 2.21, and none is installed"),
+        ({"tensorflow": "2.21.0"}, "needs tensorflow-text 2.21.1, and none is installed"),
         ({"tensorflow": "2.20.0", "tensorflow-text": "2.21.1"},
-         r"needs tensorflow-text 2.20, and 2.21.1 is installed: run pip install --no-deps "
+         r"needs tensorflow-text 2.20.1, and 2.21.1 is installed: run pip install --no-deps "
          r"'tensorflow-text~=2.20.1'"),
         ({"tensorflow-cpu": "2.20.0", "tensorflow-text": "2.20.0"},
-         r"text 2.20.0 is installed, and is broken: run pip .* 'tensorflow-text~=2.20.1'"),
+         r"text 2.20.1, and 2.20.0 is installed: run pip .* 'tensorflow-text~=2.20.1'"),
         ({"tensorflow": "2.21.0", "tensorflow-text": "2.21.0"},
-         r"text 2.21.0 is installed, and is broken: run pip .* 'tensorflow-text~=2.21.1'"),
+         r"text 2.21.1, and 2.21.0 is installed: run pip .* 'tensorflow-text~=2.21.1'"),
     ],
 )  # fmt: skip
 def test_a_mismatch_is_told_with_the_command_that_mends_it(installed, message, monkeypatch):

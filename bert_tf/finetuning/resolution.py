@@ -160,7 +160,7 @@ def check_tables(settings: FineTuningSettings) -> None:
         (settings.test_file, ids),
     ]
     for path, names in tables:
-        if path is not None and paths.is_local_file(path):
+        if path and paths.local_path(path) is not None and paths.is_file(path):
             table = TableFile(path, settings.encoding, settings.delimiter)
             next(read_columns(table, names, BadRows(path, skip=False)), None)
 

@@ -65,9 +65,7 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         raise ImportError(
             f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
         ) from error
-    paths.check_readable(path)
-    if not paths.is_file(path):
-        raise ValueError(paths.file(path, "a Parquet file"))
+    paths.check_file(path, "a Parquet file")
     number = 0
     with open_bytes(path) as file:
         try:

@@ -123,9 +123,7 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[IO[bytes]]:
-    paths.check_readable(path)
-    if not paths.is_file(path):
-        raise ValueError(paths.file(path, "a text file"))
+    paths.check_file(path, "a text file")
     if path.lower().endswith(".zip"):
         raise ValueError(f"{path} is an archive: unpack it, and name the file in it.")
     with open_text(path) as file:

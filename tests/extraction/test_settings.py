@@ -34,8 +34,8 @@ def test_defaults():
         ({"model": None}, "--model is missing: extract_features needs"),
         ({"output": ""}, "--output is missing: extract_features needs"),
         ({"normalize": True}, "--normalize is for one vector a line: give --pooling=mean, cl"),
-        ({"layers": ["-1", "top"]}, "--layers=-1,top: expected numbers with commas between them"),
-        ({"layers": []}, "--layers=: expected numbers with commas between them"),
+        ({"layers": ["-1", "top"]}, "--layers: expected numbers with commas between them, -1 for"),
+        ({"layers": []}, "--layers: expected numbers with commas between them"),
     ],
 )  # fmt: skip
 def test_refused(changes, sentence):
