@@ -56,8 +56,8 @@ def memory_bytes(
     layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
     # With remat one layer's at a time, and the inputs of all.
     kept = layer + layers * length * hidden if settings.remat else layers * layer
-    kept += 3 * predictions_per_row(settings, length) * config.vocab_size
-    rows = -(-phase.rows(settings) // (replicas * settings.gradient_accumulation_steps))
+    kept += 3 * predictions_per_row(settings, phase) * config.vocab_size
+    rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On a CPU only the products are bfloat16, and what is kept between them is not.
     each = 2 if settings.precision == "bfloat16" and device != "CPU" else 4
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
@@ -79,7 +79,7 @@ def report_cost(settings: PretrainingSettings) -> None:
     print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
     total = 0.0
     for phase in phases_of(settings):
-        rows, steps = phase.rows(settings), phase.last_step - phase.first_step
+        rows, steps = phase.rows, phase.last_step - phase.first_step
         tokens = rows * phase.max_seq_length
         memory = memory_bytes(settings, config, phase, replicas, device)
         print(
@@ -119,7 +119,7 @@ def _step_seconds(
     Otherwise a few of its rows, scaled to the batch. There are never more at once than in a run.
     """
     replicas = devices.strategy.num_replicas_in_sync
-    rows, parts = phase.rows(settings), settings.gradient_accumulation_steps
+    rows, parts = phase.rows, settings.gradient_accumulation_steps
     few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
     at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
     seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
@@ -137,9 +137,8 @@ def _rows_seconds(
 ) -> float:
     timed = dataclasses.replace(settings, train_batch_size=rows)
     loop = build_loop(timed, config, devices)
-    batch = _random_batch(
-        config, rows, phase.max_seq_length, predictions_per_row(settings, phase.max_seq_length)
-    )
+    predictions = predictions_per_row(settings, phase)
+    batch = _random_batch(config, rows, phase.max_seq_length, predictions)
     iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
     loop.train(iterator, 1)
     seconds: list[float] = []

@@ -1,10 +1,16 @@
-"""Pre-training in the loop: its objective, what its steps gave, and evaluation.
+"""Pre-training in the loop: its objective, the results of its steps, and evaluation.
 
-Dimension letters: B batch, P masked-LM predictions, N those of a batch that count.
+A mean per replica, or per micro-batch, is not the mean of the batch where rows hold different
+numbers of predictions. So both losses are sums, which are reduced first and divided last.
+
+Dimension letters: B batch, P masked-LM predictions, N those of a batch that count, V vocabulary.
+Source: the BERT paper, appendix A.2, and ``run_pretraining.py`` (``get_masked_lm_output`` and
+``get_next_sentence_output``) in Google's repository, whose 1e-5 in the denominator is kept.
 """
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -12,14 +18,90 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features, modeling
-from bert_tf.training import losses
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.input_pipelines import MakeBatches, distribute
 from bert_tf.training.loop import StepResults, TrainingLoop
+from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.step import Batch, Objective, draw_on_tpu
 
+# Makes the dataset of an input pipeline, which reads for the replicas of one host.
+MakeBatches = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 # Inputs of `BertPretrainer`: the encoder's features and the places of the predictions.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
+_WEIGHT_EPSILON = 1e-5
+
+
+class PretrainingSums(NamedTuple):
+    """Float32 scalars of one batch, or of several: both losses' `LossSums`, real tokens.
+
+    Those of the next sentence are 0 without that head.
+    """
+
+    masked_lm_loss: Any
+    masked_lm_weight: Any
+    masked_lm_correct: Any
+    next_sentence_loss: Any
+    next_sentence_rows: Any
+    next_sentence_correct: Any
+    tokens: Any
+
+
+def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
+    """(B,) float32: 1 for every row of a mask (B, S) with a real token, 0 for a row of padding.
+
+    >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
+    [1.0, 0.0]
+    """
+    return tf.cast(tf.reduce_max(input_mask, axis=1), tf.float32)
+
+
+def batch_sums(
+    outputs: Mapping[str, tf.Tensor],
+    batch: Mapping[str, tf.Tensor],
+    device_type: str = "CPU",
+    masked_lm: LossSums | None = None,
+) -> PretrainingSums:
+    """Both losses' sums over one batch.
+
+    ``masked_lm`` are the masked LM's, where they have been computed without logits in ``outputs``.
+    """
+    masked_lm = masked_lm or weighted_sums(
+        outputs[features.MASKED_LM_LOGITS],
+        batch[features.MASKED_LM_IDS],
+        batch[features.MASKED_LM_WEIGHTS],
+        device_type,
+    )
+    next_sentence = LossSums(tf.zeros(()), tf.zeros(()), tf.zeros(()))
+    if features.NEXT_SENTENCE_LOGITS in outputs:
+        next_sentence = weighted_sums(
+            outputs[features.NEXT_SENTENCE_LOGITS],
+            batch[features.NEXT_SENTENCE_LABELS],
+            row_weights(batch[features.INPUT_MASK]),
+            device_type,
+        )
+    tokens = tf.reduce_sum(tf.cast(batch[features.INPUT_MASK], tf.float32))
+    return PretrainingSums(*masked_lm, *next_sentence, tokens)
+
+
+def mean_loss(sums: PretrainingSums, weight: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The sum of both losses, by the predictions' weight and the rows of the *whole* batch."""
+    masked_lm = sums.masked_lm_loss / (weight + _WEIGHT_EPSILON)
+    return masked_lm + tf.math.divide_no_nan(sums.next_sentence_loss, rows)
+
+
+def means(sums: PretrainingSums) -> dict[str, float]:
+    """Losses and accuracies as Python floats, 0 where nothing was counted.
+
+    >>> means(PretrainingSums(4.0, 2.0, 1.0, 0.0, 0.0, 0.0, 9.0))["masked_lm_accuracy"]
+    0.5
+    """
+    masked_lm_weight = max(float(sums.masked_lm_weight), _WEIGHT_EPSILON)
+    rows = max(float(sums.next_sentence_rows), 1.0)
+    return {
+        "masked_lm_loss": float(sums.masked_lm_loss) / masked_lm_weight,
+        "masked_lm_accuracy": float(sums.masked_lm_correct) / masked_lm_weight,
+        "next_sentence_loss": float(sums.next_sentence_loss) / rows,
+        "next_sentence_accuracy": float(sums.next_sentence_correct) / rows,
+    }
 
 
 def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -36,14 +118,14 @@ class PretrainingObjective(Objective):
     """The two losses of a `BertPretrainer`, which may lack the next-sentence head.
 
     The weights of the whole batch are summed over the replicas, and each part's summed losses are
-    divided by those sums. The sums are those of `losses.PretrainingSums`.
+    divided by those sums. The sums are `PretrainingSums`.
 
     Attributes:
         predicts_all: gives every prediction its logits, those of padding too; or else a
             `BertPretrainer`'s masked-LM head is run on the predictions that count.
     """
 
-    num_sums = len(losses.PretrainingSums._fields)
+    num_sums = len(PretrainingSums._fields)
 
     def __init__(self, model: keras.Model, device_type: str, *, predicts_all: bool) -> None:
         self.predicts_all = predicts_all
@@ -54,50 +136,42 @@ class PretrainingObjective(Objective):
     def totals(self, batch: Batch) -> list[tf.Tensor]:
         """The predictions' weights and the rows, of all replicas."""
         weights = tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS])
-        rows = tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK]))
+        rows = tf.reduce_sum(row_weights(batch[features.INPUT_MASK]))
         context = tf.distribute.get_replica_context()
         reduced: list[tf.Tensor] = context.all_reduce(tf.distribute.ReduceOp.SUM, [weights, rows])
         return reduced
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Both losses' shares, and all sums."""
-        weight, rows = totals
         sums = self._sums(batch)
-        loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
-        if self._has_next_sentence:
-            loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
-        return loss, tf.stack(sums)
+        return mean_loss(sums, *totals), tf.stack(sums)
 
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
         """The sum of both mean losses."""
-        return losses.loss(losses.PretrainingSums(*tf.unstack(sums, num=self.num_sums)))
+        summed = PretrainingSums(*tf.unstack(sums, num=self.num_sums))
+        return mean_loss(summed, summed.masked_lm_weight, summed.next_sentence_rows)
 
-    def _sums(self, batch: Batch) -> losses.PretrainingSums:
+    def _sums(self, batch: Batch) -> PretrainingSums:
         if self.predicts_all:
             outputs = self._model(model_inputs(batch), training=True)
-            return losses.batch_sums(outputs, batch, self._device_type)
+            return batch_sums(outputs, batch, self._device_type)
         inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
         states = self._model.encoder(inputs, training=True)
         # (N, 2): the row and the number of each prediction that counts, N <= B * P. A weight that
         # is not a number counts too, or nobody would notice it.
         real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
-        positions, labels, weights = (
-            tf.gather_nd(batch[key], real)
-            for key in (
-                features.MASKED_LM_POSITIONS,
-                features.MASKED_LM_IDS,
-                features.MASKED_LM_WEIGHTS,
-            )
-        )
+        positions = tf.gather_nd(batch[features.MASKED_LM_POSITIONS], real)
+        labels = tf.gather_nd(batch[features.MASKED_LM_IDS], real)
+        weights = tf.gather_nd(batch[features.MASKED_LM_WEIGHTS], real)
         hidden = states[features.SEQUENCE_OUTPUT]
         places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
         transformed, table, bias = self._model.masked_lm.factors(hidden, places, training=True)
-        masked_lm = losses.predicted_sums(transformed, table, bias, labels, weights)
+        masked_lm = predicted_sums(transformed, table, bias, labels, weights)
         outputs = {}
         if self._has_next_sentence:
             pooled = states[features.POOLED_OUTPUT]
             outputs[features.NEXT_SENTENCE_LOGITS] = self._model.next_sentence(pooled)
-        return losses.batch_sums(outputs, batch, self._device_type, masked_lm)
+        return batch_sums(outputs, batch, self._device_type, masked_lm)
 
 
 class EvaluationResult(NamedTuple):
@@ -117,6 +191,11 @@ class EvaluationResult(NamedTuple):
     next_sentence_accuracy: float
     next_sentence_baseline: float
     next_sentence_rows: int
+
+    @property
+    def loss(self) -> float:
+        """The loss that is trained for, and by which weights are the best of a run."""
+        return self.masked_lm_loss + self.next_sentence_loss
 
 
 class TrainingResult(NamedTuple):
@@ -142,15 +221,15 @@ class TrainingResult(NamedTuple):
 
 def training_result(results: StepResults) -> TrainingResult:
     """The means over some updates."""
-    sums = losses.PretrainingSums(*results.sums)
-    means: dict[str, Any] = losses.means(sums)
+    sums = PretrainingSums(*results.sums)
+    measures: dict[str, Any] = means(sums)
     same = results._asdict()
     del same["sums"], same["losses"]
     return TrainingResult(
-        loss=means["masked_lm_loss"] + means["next_sentence_loss"],
+        loss=measures["masked_lm_loss"] + measures["next_sentence_loss"],
         tokens=int(sums.tokens),
         predictions=int(sums.masked_lm_weight),
-        **means,
+        **measures,
         **same,
     )
 
@@ -214,14 +293,44 @@ class PretrainingLoop(TrainingLoop):
         )
         self._evaluate_batch = tf.function(self._evaluate_step, autograph=False)
 
-    def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:
-        """An iterator, for `train`, that hands each replica its share of every batch.
+    def distribute(
+        self, batches: tf.data.Dataset | MakeBatches, *, evaluates: bool = False
+    ) -> Iterator[Any]:
+        """An iterator that hands each replica its share of every batch.
 
         The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
-        shapes: whole ones of a dataset that every input pipeline reads, or what a function makes
-        of a pipeline's ``tf.distribute.InputContext``, its share of each batch, of rows of its own.
+        shapes. Every input pipeline reads the whole of a dataset, and keeps its replicas' rows of
+        each batch; so it does with what a function makes, if that ``evaluates``. For `train` a
+        function makes the pipeline's own share of every batch.
         """
-        return iter(distribute(self.strategy, batches, self._micro_batches))
+        is_dataset = isinstance(batches, tf.data.Dataset)
+        micro_batches = 1 if evaluates else self._micro_batches
+
+        def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            replicas = context.num_replicas_in_sync
+            here = replicas // context.num_input_pipelines
+            parts, first = here, 0
+            if is_dataset or evaluates:
+                parts, first = replicas, context.input_pipeline_id * here
+            dataset = batches if is_dataset else batches(context)
+            check_static_batches(dataset, parts, micro_batches)
+
+            @tf.autograph.experimental.do_not_convert
+            def share(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+                numbered = tf.pad(
+                    batch[features.CURSOR],
+                    [[0, 0], [1, 0]],
+                    constant_values=context.input_pipeline_id,
+                )
+                # (B, ...) -> (replicas of this pipeline, rows of a replica, ...)
+                return {
+                    key: tf.reshape(value, [parts, -1, *value.shape[1:]])[first : first + here]
+                    for key, value in {**batch, features.CURSOR: numbered}.items()
+                }
+
+            return dataset.map(share).unbatch().prefetch(here)
+
+        return iter(self.strategy.distribute_datasets_from_function(of_pipeline))
 
     def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
         """Makes updates; arguments and errors are those of ``make``."""
@@ -233,32 +342,26 @@ class PretrainingLoop(TrainingLoop):
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
         Every input pipeline reads all of them: a dataset, or what a function makes for each, which
-        several hosts need. Its replicas are given their rows alone, so that each row counts once.
-        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
+        several hosts need. Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh
+        nothing.
         """
-
-        def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
-            return dataset.take(-1 if max_steps is None else max_steps)
-
-        totals = np.zeros(len(losses.PretrainingSums._fields))
+        totals = np.zeros(self.objective.num_sums)
         tokens, labels = np.zeros(1), np.zeros(2)
-        shared = distribute(self.strategy, first_batches, reads_all=True)
-        for batch in shared:
-            batch_sums, batch_tokens, batch_labels = self._evaluate_batch(batch)
-            totals = totals + batch_sums.numpy()
+        for batch in itertools.islice(self.distribute(batches, evaluates=True), max_steps):
+            batch_totals, batch_tokens, batch_labels = self._evaluate_batch(batch)
+            totals = totals + batch_totals.numpy()
             tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
-        sums = losses.PretrainingSums(*totals)
+        sums = PretrainingSums(*totals)
         if sums.masked_lm_weight == 0:
             raise ValueError(
                 "The evaluation data holds no masked position: give documents to evaluate on, or "
                 "hold out a larger fraction."
             )
-        means = losses.means(sums)
+        measures = means(sums)
         has_rows = sums.next_sentence_rows > 0
         return EvaluationResult(
-            **means,
-            masked_lm_perplexity=math.exp(min(means["masked_lm_loss"], 700.0)),
+            **measures,
+            masked_lm_perplexity=math.exp(min(measures["masked_lm_loss"], 700.0)),
             masked_lm_baseline=float(tokens.max() / tokens.sum()),
             masked_lm_predictions=int(sums.masked_lm_weight),
             next_sentence_baseline=float(labels.max() / labels.sum()) if has_rows else 0.0,
@@ -278,11 +381,31 @@ class PretrainingLoop(TrainingLoop):
             outputs[features.MASKED_LM_LOGITS].shape[-1],
         )
         labels = tf.math.unsorted_segment_sum(
-            losses.row_weights(batch[features.INPUT_MASK]), batch[features.NEXT_SENTENCE_LABELS], 2
+            row_weights(batch[features.INPUT_MASK]), batch[features.NEXT_SENTENCE_LABELS], 2
         )
-        sums = tf.stack(losses.batch_sums(outputs, batch))
+        sums = tf.stack(batch_sums(outputs, batch))
         context = tf.distribute.get_replica_context()
         reduced: list[tf.Tensor] = context.all_reduce(
             tf.distribute.ReduceOp.SUM, [sums, tokens, labels]
         )
         return reduced
+
+
+def check_static_batches(dataset: tf.data.Dataset, replicas: int, micro_batches: int) -> None:
+    """Checks batches before they are distributed: features, static shapes, equal shares."""
+    spec = dataset.element_spec
+    features.check_batch(
+        spec, {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")}
+    )
+    for key, feature in spec.items():
+        if not feature.shape.is_fully_defined():
+            raise ValueError(
+                f"Feature {key!r} has the shape {tuple(feature.shape)}: training needs static "
+                "shapes, so batch with drop_remainder=True, or fill the last batch with padding."
+            )
+    rows, shares = spec[features.INPUT_WORD_IDS].shape[0], replicas * micro_batches
+    if rows % shares:
+        raise ValueError(
+            f"A batch of {rows} rows cannot be shared equally by {replicas} replicas with "
+            f"{micro_batches} micro-batches each: choose a multiple of {shares}."
+        )

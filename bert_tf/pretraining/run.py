@@ -15,6 +15,7 @@ from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
 from bert_tf.pipelines.pretraining import corpus_lines
+from bert_tf.pipelines.sources import Corpus
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
@@ -28,14 +29,13 @@ from bert_tf.training.workers import Workers, find_cluster
 
 from .cost import parameter_count
 from .data import (
-    HeldOut,
+    Batches,
     PretrainingData,
     check_hosts_can_read,
     check_records,
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
-    training_batches,
 )
 from .model import (
     build_loop,
@@ -217,10 +217,9 @@ class _PretrainingRun(Trainer):
         self.tokenization = Tokenization(tuple(vocab), lower)
         if self.workers.is_chief:
             self._describe(directory.path)
-        if self.data.records:
-            check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
+        check_records(settings, self.data, len(vocab), self.phases[0])
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
-        if self.workers.is_chief and self.data.train is not None:
+        if self.workers.is_chief and isinstance(self.data.train, Corpus):
             names = ("masking", "short_seq_prob", "pairs", "seed")
             rows = {name: getattr(settings, name) for name in names}
             rows["max_seq_length"] = self.phases[0].max_seq_length
@@ -236,7 +235,7 @@ class _PretrainingRun(Trainer):
         self.start = start
         self.summaries = Summaries(directory.logs if self.workers.is_chief else None)
         replicas = self.devices.strategy.num_replicas_in_sync
-        self.held_out = HeldOut(settings, self.data, self.tokenizer, replicas)
+        self.data_batches = Batches(settings, self.data, self.tokenizer, replicas)
 
     def _describe(self, path: str) -> None:
         spec = pretrainer_spec(self.settings.nsp)
@@ -270,13 +269,13 @@ class _PretrainingRun(Trainer):
                     if self.train(label, phase.last_step):
                         print(f"A callback ended the training at step {self.loop.step:,}.")
                         break
-        figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
+        figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1])
         if not self.workers.is_chief:
             self.callbacks.end()
             return
         if self.settings.export:
             export_model(self.loop.model, self.tokenizer, self.phases, self.directory.export)
-        sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
+        sentences = first_sentences(self.data.evaluated)
         results = {
             "step": self.loop.step,
             "objective": self.settings.objective,
@@ -302,7 +301,7 @@ class _PretrainingRun(Trainer):
             return None
         return sum(
             (min(self.loop.step, phase.last_step) - phase.first_step)
-            * phase.rows(self.settings)
+            * phase.rows
             * phase.max_seq_length
             for phase in self.phases
             if phase.first_step < self.loop.step
@@ -325,21 +324,8 @@ class _PretrainingRun(Trainer):
 
     def batches(self) -> Iterator[Any]:
         """The batches of the phase from the position on."""
-        position = self.saving.position
-
-        def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            return training_batches(
-                self.settings,
-                self.data,
-                self.tokenizer,
-                self.phase,
-                self.number,
-                position.reached,
-                shard_index=context.input_pipeline_id,
-                num_shards=context.num_input_pipelines,
-            )
-
-        return self.loop.distribute(of_host)
+        reached = self.saving.position.reached
+        return self.loop.distribute(self.data_batches.training(self.phase, self.number, reached))
 
     def next_pause(self) -> int:
         """The next step with a checkpoint."""
@@ -379,7 +365,7 @@ class _PretrainingRun(Trainer):
             speed = results.speed(
                 seconds=seconds,
                 tokens=tokens,
-                examples=steps * self.phase.rows(self.settings),
+                examples=steps * self.phase.rows,
                 devices=self.devices.strategy.num_replicas_in_sync,
             )
             figures |= speed
@@ -405,7 +391,7 @@ class _PretrainingRun(Trainer):
 
     def _judge(self, phase: Phase) -> dict[str, float]:
         """Evaluates what has been saved, and keeps it where it is the best."""
-        figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
+        figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase)
         if figures:
             self.summaries.write("eval", self.loop.step, figures)
             self.saving.keep_best(_loss_of(figures))
@@ -435,12 +421,15 @@ class _PretrainingRun(Trainer):
         if self.workers.is_chief:
             write_json(self.directory.progress, {**self._progress(), **done})
 
-    def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
-        if self.data.evaluated:
-            self.callbacks.begin_evaluation()
-        figures = self.held_out.figures(self.loop.evaluate, max_steps, max_seq_length)
-        if figures:
-            self.callbacks.end_evaluation(_with_loss(figures))
+    def _evaluate(self, max_steps: int, phase: Phase) -> dict[str, float]:
+        """Evaluates on batches of a phase, if there is anything to evaluate on."""
+        if not self.data.evaluated:
+            return {}
+        self.callbacks.begin_evaluation()
+        figures = self.loop.evaluate(self.data_batches.evaluation(phase), max_steps)._asdict()
+        if not self.data.evaluates_next_sentence:
+            figures |= dict.fromkeys((n for n in figures if n.startswith("next_sentence")), 0)
+        self.callbacks.end_evaluation(_with_loss(figures))
         return figures
 
 

@@ -21,22 +21,18 @@ from .recipes import EQUAL_TOKENS, RECIPES, from_recipe
 class Phase:
     """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
 
-    Its batches have ``times_rows`` times the rows of ``--train_batch_size``, its rows the most
-    ``predictions`` that ``--phases`` names, ``None`` where it names none.
+    A step has so many ``rows``, over all replicas; a row the most ``predictions`` that ``--phases``
+    names, ``None`` where it names none.
     """
 
     max_seq_length: int
     first_step: int
     last_step: int
-    times_rows: int = 1
+    rows: int
     predictions: int | None = None
 
-    def rows(self, settings: "PretrainingSettings") -> int:
-        """The rows of a step, over all replicas."""
-        return settings.train_batch_size * self.times_rows
 
-
-def parse_phases(text: str, num_steps: int) -> list[Phase]:
+def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
     """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
 
     The phases have no gaps; those left without a step are left out.
@@ -72,19 +68,20 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
         passed += phase_share
         last = round(passed * num_steps)
         if last > first:
-            phases.append(Phase(max_seq_length, first, last, predictions=predicted))
+            phases.append(Phase(max_seq_length, first, last, rows, predicted))
         first = last
     return phases
 
 
 def phases_of(settings: "PretrainingSettings") -> list[Phase]:
     """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
-    phases = parse_phases(settings.phases, settings.num_train_steps)
+    phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
     if settings.recipe not in EQUAL_TOKENS:
         return phases
     longest = max(phase.max_seq_length for phase in phases)
     return [
-        dataclasses.replace(phase, times_rows=longest // phase.max_seq_length) for phase in phases
+        dataclasses.replace(phase, rows=phase.rows * (longest // phase.max_seq_length))
+        for phase in phases
     ]
 
 

@@ -5,7 +5,7 @@ The modules are imported by name, for example ``from bert_tf.training import tra
 * ``trainer``: the order of every training: steps, callbacks, saves, evaluations, how it ends.
 * ``loop``: the compiled steps of every training, whatever the strategy.
 * ``step``: one replica's update, of an objective: gradients are reduced, clipped, applied.
-* ``losses``: the two pre-training losses as sums, to be reduced and then divided.
+* ``losses``: softmax cross-entropy as sums, to be reduced and then divided.
 * ``schedules``: the paper's learning-rate curve.
 * ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
 * ``distribution``: which devices to run on, and in which precision.

@@ -1,7 +1,7 @@
 """The training loop round ``step.ReplicaStep``: the same code for every training and strategy."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 
-from .input_pipelines import last_cursors
 from .step import Objective, ReplicaStep
 
 _CALL_SECONDS = 2.0
@@ -291,6 +290,18 @@ class TrainingLoop:
             there = [tf.identity(v) for v in tf.nest.flatten(values, expand_composites=True)]
             with tf.control_dependencies(there):
                 return tf.timestamp()
+
+
+def last_cursors(of_replicas: Iterable[Sequence[int]]) -> tuple[tuple[int, int, int], ...]:
+    """The last cursor of each input pipeline, from those of the replicas.
+
+    >>> last_cursors([(0, 0, 2, 3), (0, 0, 2, 7), (1, 0, 1, 4), (1, 0, 3, 0)])
+    ((0, 2, 7), (0, 3, 0))
+    """
+    last: dict[int, tuple[int, int, int]] = {}
+    for pipeline, epoch, pool, row in of_replicas:
+        last[pipeline] = max(last.get(pipeline, (0, 0, 0)), (epoch, pool, row))
+    return tuple(cursor for _, cursor in sorted(last.items()))
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:

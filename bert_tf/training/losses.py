@@ -1,22 +1,12 @@
-"""The two pre-training losses, as sums that are reduced first and divided last.
+"""Softmax cross-entropy as sums with weights, each of the forms that a device computes fastest.
 
-A mean per replica, or per micro-batch, is not the mean of the batch where rows hold different
-numbers of predictions. So each function returns sums; sums add up exactly across micro-batches,
-replicas and hosts, and `masked_lm_mean` and `next_sentence_mean` divide once, at the end.
-
-Dimension letters: B batch, P masked-LM predictions, V vocabulary.
-Source: the BERT paper, appendix A.2, and ``run_pretraining.py`` (``get_masked_lm_output`` and
-``get_next_sentence_output``) in Google's repository, whose 1e-5 in the denominator is kept.
+Dimension letters: B batch, P masked-LM predictions, V vocabulary, N positions, H hidden.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-
-from bert_tf import features
-
-WEIGHT_EPSILON = 1e-5
 
 
 class LossSums(NamedTuple):
@@ -156,100 +146,3 @@ def predicted_sums(
 
     loss, correct = sums(states, table, bias)
     return LossSums(loss=loss, weight=tf.reduce_sum(weights), correct=correct)
-
-
-def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
-    """(B,) float32: 1 for every row of a mask (B, S) with a real token, 0 for a row of padding.
-
-    >>> import tensorflow as tf
-    >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
-    [1.0, 0.0]
-    """
-    return tf.cast(tf.reduce_max(input_mask, axis=1), tf.float32)
-
-
-def masked_lm_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """A masked-LM sum divided by the weights of the *whole* batch plus 1e-5, as Google's code does.
-
-    >>> import tensorflow as tf
-    >>> round(float(masked_lm_mean(tf.constant(6.0), tf.constant(3.0))), 4)
-    2.0
-    >>> float(masked_lm_mean(tf.constant(0.0), tf.constant(0.0)))
-    0.0
-    """
-    return total / (weight + WEIGHT_EPSILON)
-
-
-def next_sentence_mean(total: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """A next-sentence sum divided by the number of real rows of the *whole* batch (0 if none).
-
-    >>> import tensorflow as tf
-    >>> float(next_sentence_mean(tf.constant(6.0), tf.constant(4.0)))
-    1.5
-    """
-    return tf.math.divide_no_nan(total, rows)
-
-
-class PretrainingSums(NamedTuple):
-    """Float32 scalars of one batch, or of several: both losses' `LossSums`, real tokens.
-
-    Those of the next sentence are 0 without that head.
-    """
-
-    masked_lm_loss: Any
-    masked_lm_weight: Any
-    masked_lm_correct: Any
-    next_sentence_loss: Any
-    next_sentence_rows: Any
-    next_sentence_correct: Any
-    tokens: Any
-
-
-def batch_sums(
-    outputs: Mapping[str, tf.Tensor],
-    batch: Mapping[str, tf.Tensor],
-    device_type: str = "CPU",
-    masked_lm: LossSums | None = None,
-) -> PretrainingSums:
-    """Both losses' sums over one batch; 0 for the next sentence without that head.
-
-    ``masked_lm`` are the masked LM's, where they have been computed without logits in ``outputs``.
-    """
-    masked_lm = masked_lm or weighted_sums(
-        outputs[features.MASKED_LM_LOGITS],
-        batch[features.MASKED_LM_IDS],
-        batch[features.MASKED_LM_WEIGHTS],
-        device_type,
-    )
-    next_sentence = LossSums(tf.zeros(()), tf.zeros(()), tf.zeros(()))
-    if features.NEXT_SENTENCE_LOGITS in outputs:
-        next_sentence = weighted_sums(
-            outputs[features.NEXT_SENTENCE_LOGITS],
-            batch[features.NEXT_SENTENCE_LABELS],
-            row_weights(batch[features.INPUT_MASK]),
-            device_type,
-        )
-    tokens = tf.reduce_sum(tf.cast(batch[features.INPUT_MASK], tf.float32))
-    return PretrainingSums(*masked_lm, *next_sentence, tokens)
-
-
-def loss(sums: PretrainingSums) -> tf.Tensor:
-    """The sum of both mean losses, of the sums over the *whole* batch."""
-    masked_lm = masked_lm_mean(sums.masked_lm_loss, sums.masked_lm_weight)
-    return masked_lm + next_sentence_mean(sums.next_sentence_loss, sums.next_sentence_rows)
-
-
-def means(sums: PretrainingSums) -> dict[str, float]:
-    """Losses and accuracies as Python floats, 0 where nothing was counted.
-
-    >>> means(PretrainingSums(4.0, 2.0, 1.0, 0.0, 0.0, 0.0, 9.0))["masked_lm_accuracy"]
-    0.5
-    """
-    masked_lm_weight = max(float(sums.masked_lm_weight), WEIGHT_EPSILON)
-    rows = max(float(sums.next_sentence_rows), 1.0)
-    return {
-        "masked_lm_loss": float(sums.masked_lm_loss) / masked_lm_weight,
-        "masked_lm_accuracy": float(sums.masked_lm_correct) / masked_lm_weight,
-        "next_sentence_loss": float(sums.next_sentence_loss) / rows,
-        "next_sentence_accuracy": float(sums.next_sentence_correct) / rows,
-    }

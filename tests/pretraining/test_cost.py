@@ -41,7 +41,7 @@ def test_flops_against_a_count_written_out():
 
 
 def test_memory_falls_with_replicas_accumulation_and_recomputation():
-    config, phase = BertConfig(), Phase(512, 0, 9)
+    config, phase = BertConfig(), Phase(512, 0, 9, 64)
 
     def memory(*flags, replicas=1, device="CPU"):
         settings = parse("--input=a", "--max_seq_length=512", "--train_batch_size=64", *flags)[0]
@@ -67,7 +67,7 @@ def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
         return took[0]
 
     monkeypatch.setattr(cost, "_rows_seconds", seconds)
-    devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9)
+    devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9, 32)
     # No more rows at once than a run has.
     assert cost._step_seconds(settings, None, devices, phase) == 1.0 * 32 / 4
     took[0] = 0.1  # where that is quick, then the whole batch

@@ -36,7 +36,7 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
     run.create()
     settings = PretrainingSettings(input=(str(two_corpora["input"]),), tfds="toy")
     data = open_data(settings, run)
-    held_out = [*data.held_out.sentences()]
+    held_out = [*data.evaluated.sentences()]
     expected = [
         *(line for i in range(30) for line in (f"This is {i}.", f"It ends at {i}.")),
         *(line for i in range(20) for line in (f"That was {i}.", f"It began at {i}.")),

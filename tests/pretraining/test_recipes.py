@@ -30,18 +30,18 @@ def test_five_minutes():
         "learning_rate": 2e-3,
     }
     assert phases_of(settings) == [
-        Phase(12, 0, 300, 10),
-        Phase(32, 300, 690, 4),
-        Phase(128, 690, 3000, 1),
+        Phase(12, 0, 300, 160),
+        Phase(32, 300, 690, 64),
+        Phase(128, 690, 3000, 16),
     ]
 
 
 def test_an_hour():
     settings = parse("--recipe=hour", "--input=a")[0]
     assert phases_of(settings) == [
-        Phase(12, 0, 360, 10),
-        Phase(32, 360, 1440, 4),
-        Phase(128, 1440, 36_000, 1),
+        Phase(12, 0, 360, 160),
+        Phase(32, 360, 1440, 64),
+        Phase(128, 1440, 36_000, 16),
     ]
     assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
     assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
@@ -66,10 +66,9 @@ def test_the_papers_pretraining(name, sizes):
     config = read_config(settings)
     assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (*sizes, 30522)
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
-    expected = [Phase(128, 0, 900_000, 1, 20), Phase(512, 900_000, 1_000_000, 1, 76)]
+    expected = [Phase(128, 0, 900_000, 256, 20), Phase(512, 900_000, 1_000_000, 256, 76)]
     assert phases_of(settings) == expected
-    found = {length: predictions_per_row(settings, length) for length in (128, 512)}
-    assert found == {128: 20, 512: 76}
+    assert [predictions_per_row(settings, phase) for phase in expected] == [20, 76]
     assert (settings.train_batch_size, settings.learning_rate) == (256, 1e-4)
     assert (settings.num_warmup_steps, settings.weight_decay) == (10_000, 0.01)
     assert (settings.optimizer, settings.nsp, settings.pairs) == ("adam", True, True)
@@ -81,7 +80,7 @@ def test_what_sets_the_same_takes_the_place_of_the_papers():
     assert parse(*paper, "--num_train_steps=100")[0].num_warmup_steps == 10
     assert parse(*paper, "--init_checkpoint=a")[0].bert_config == ""
     settings = parse(*paper, "--max_predictions_per_seq=9")[0]
-    assert predictions_per_row(settings, 512) == 9
+    assert predictions_per_row(settings, phases_of(settings)[1]) == 9
     with pytest.raises(flags.Error, match="should be one of <default|bert_base|bert_large|"):
         parse("--recipe=paper")
 

@@ -10,7 +10,7 @@ from .commands import parse
 
 def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
     for steps in range(1, 40):
-        phases = parse_phases("32:0.3,64:0.3,128:0.4", steps)
+        phases = parse_phases("32:0.3,64:0.3,128:0.4", steps, 8)
         assert phases[0].first_step == 0 and phases[-1].last_step == steps
         for before, after in itertools.pairwise(phases):
             assert before.last_step == after.first_step
@@ -18,7 +18,7 @@ def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
 
 
 def test_one_length_alone():
-    assert parse_phases("128:1", 7) == parse_phases("128", 7) == [Phase(128, 0, 7)]
+    assert parse_phases("128:1", 7, 8) == parse_phases("128", 7, 8) == [Phase(128, 0, 7, 8)]
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,16 @@ def test_one_length_alone():
 )
 def test_errors_of_phases(text, message):
     with pytest.raises(ValueError, match=message):
-        parse_phases(text, 100)
+        parse_phases(text, 100, 8)
 
 
 def test_shorter_phases_have_as_many_times_the_rows_as_fit():
     flags = ("--phases=12:0.25,32:0.25,128:0.5", "--num_train_steps=8", "--train_batch_size=3")
-    phases = [Phase(12, 0, 2, 10), Phase(32, 2, 4, 4), Phase(128, 4, 8, 1)]
+    phases = [Phase(12, 0, 2, 30), Phase(32, 2, 4, 12), Phase(128, 4, 8, 3)]
     settings = parse(*flags, "--recipe=five_minutes")[0]
     assert phases_of(settings) == phases
-    assert [phase.rows(settings) for phase in phases] == [30, 12, 3]
     one = parse(*flags, "--recipe=default")[0]
-    assert phases_of(one) == [replace(phase, times_rows=1) for phase in phases]
+    assert phases_of(one) == [replace(phase, rows=3) for phase in phases]
 
 
 def test_defaults():

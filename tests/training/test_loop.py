@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import objective
 from bert_tf.pretraining.objective import PretrainingLoop
-from bert_tf.training import attention, losses, optimizers
+from bert_tf.training import attention, optimizers
 from bert_tf.training.loop import BadStepError
 from bert_tf.training.schedules import WarmupLinearDecay
 
@@ -54,7 +54,7 @@ def _plain_training(model, batches):
     for batch in batches:
         with tf.GradientTape() as tape:
             outputs = model({k.name: batch[k.name] for k in model.inputs}, training=True)
-            sums = losses.batch_sums(
+            sums = objective.batch_sums(
                 outputs, {key: tf.constant(value) for key, value in batch.items()}
             )
             masked_lm = sums.masked_lm_loss / (batch["masked_lm_weights"].sum() + 1e-5)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bert_tf.training.input_pipelines import check_static_batches
+from bert_tf.pretraining.objective import check_static_batches
 from bert_tf.training.step import dropout_seeds
 
 from .conftest import batches_dataset
