@@ -1,11 +1,10 @@
 """Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
 
-import abc
 import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_tf.files import replace_whole
@@ -16,21 +15,10 @@ from bert_tf.untrusted import quote
 Record = Mapping[str, Any]
 # A row of the input, by its columns.
 Row = Mapping[str, Any]
-
-
-class Writer(abc.ABC):
-    """Writes records."""
-
-    @abc.abstractmethod
-    def write(self, record: Record) -> None:
-        """Writes one."""
-
-    def finish(self) -> None:  # noqa: B027
-        """Writes what comes after the last, if anything does."""
-
-
-# Makes a writer on a file, of records that have the keys of one.
-NewWriter = Callable[[IO[bytes], Record], Writer]
+# The suffixes of files that hold records of any kind.
+TABLES = (".tsv", ".csv", ".jsonl")
+# Of a text that has been searched for entities: a list, in JSON even where it is empty.
+ENTITIES = "entities"
 # The tag of each word of a sentence that has none, in CoNLL's columns.
 _NO_TAG = "_"
 # Of each form, whether the library's reader gives a word or a tag back as it was written. A JSON
@@ -57,72 +45,9 @@ def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
             )
 
 
-def _check_tagged(record: Record, suffix: str) -> None:
-    if record.get("tags"):  # a bad row has none, and its words were no good to begin with
-        for name in ("words", "expected", "tags"):
-            check_words(suffix, record.get(name, ()), f"row {record['id']}")
-
-
 def columns_suffix(texts: Iterable[str]) -> str:
     """The form for words and tags: ".conll" where that holds all of them, else ".jsonl"."""
     return ".conll" if all(map(conll.is_word, texts)) else ".jsonl"
-
-
-class RecordWriter(Writer):
-    r"""Writes records one by one, as a table (".tsv", ".csv") or as JSON lines (".jsonl").
-
-    In a table a record's keys name the columns: those of ``columns``, or else of the first record.
-    The names of a list are separated by commas, or in JSON where one has a comma; the words of a
-    tuple, which may hold none, by blanks; a mapping (of probabilities) has a column
-    ``probability_NAME`` for each of its names; a list of mappings is in JSON.
-    In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
-    text with a comma, quote or line's end is quoted. Numbers have six digits in all.
-    """
-
-    def __init__(self, file: IO[bytes], suffix: str, columns: Record | None = None) -> None:
-        self._file = file
-        self._suffix = suffix
-        self._columns: list[str] = []
-        if columns is not None:
-            self.write_header(columns)
-
-    def write(self, record: Record, row: Row | None = None) -> None:
-        """Writes one record, behind what ``with_columns`` keeps of a row."""
-        _check_tagged(record, self._suffix)
-        if self._suffix == ".jsonl":
-            found = with_columns(row, _rounded(record))
-            self._write_line(json.dumps(found, ensure_ascii=False, default=str))
-            return
-        if not self._columns:
-            self.write_header(record, row)
-        cells = with_columns(row and _row_cells(row), dict(_cells(record)))
-        self._write_cells([cells.get(name, "") for name in self._columns])
-
-    def write_header(self, record: Record, row: Row | None = None) -> None:
-        """Writes a table's names of columns: those of a record, and of a row before it."""
-        if self._suffix != ".jsonl":
-            self._columns = [*with_columns(row and _row_cells(row), dict(_cells(record)))]
-            self._write_cells(self._columns)
-
-    def _write_cells(self, texts: Sequence[str]) -> None:
-        if self._suffix == ".csv":
-            line = io.StringIO()
-            # Before Python 3.13 a line's end is quoted only where it is in the terminator.
-            csv.writer(line, lineterminator="\r\n").writerow(texts)
-            self._write_line(line.getvalue().removesuffix("\r\n"))
-        else:
-            self._write_line("\t".join(map(_one_line, texts)))
-
-    def _write_line(self, line: str) -> None:
-        self._file.write(f"{line}\n".encode())
-
-
-def write_records(path: str, records: Iterable[Record]) -> None:
-    """Writes a file of records, its form by its suffix, which appears whole or not at all."""
-    with replace_whole(path) as file:
-        writer = RecordWriter(file, os.path.splitext(path)[1])
-        for record in records:
-            writer.write(record)
 
 
 def with_expected(record: Record, expected: Any) -> Record:
@@ -147,58 +72,126 @@ def with_columns(row: Row | None, record: Record) -> Record:
     """
     if row is None:
         return record
-    found = {name: value for name, value in record.items() if name != "id"}
-    return {**{name: value for name, value in row.items() if name not in found}, **found}
+    values = {name: value for name, value in record.items() if name != "id"}
+    return {**{name: value for name, value in row.items() if name not in values}, **values}
 
 
-class ConllWriter(Writer):
-    """Writes records of words and tags as CoNLL's columns, an empty line after each sentence.
+# === Writing ===
 
-    A line is a word, its expected tag where the record has one, and its predicted tag, separated by
-    a blank, as conlleval reads it. Every tag of a sentence that has none is an underscore.
+
+def write_file(path: str, records: Iterable[Record]) -> None:
+    """Writes a file of records, its form by its suffix, which appears whole or not at all."""
+    with replace_whole(path) as file:
+        write_records(file, records, os.path.splitext(path)[1])
+
+
+def write_records(
+    file: IO[bytes],
+    records: Iterable[Record],
+    suffix: str,
+    columns: Record | None = None,
+    rows: Callable[[], Iterable[Row]] | None = None,
+) -> None:
+    """Writes records as they come, in the form of a suffix.
+
+    ``columns`` has the keys that name a table's columns, by default those of the first record.
+    ``rows`` gives the rows of the records, of which tables keep what ``with_columns`` says.
     """
+    records = _checked(records, suffix)
+    if suffix == ".conll":
+        parts = _conll_columns(records)
+    elif suffix == ".json":
+        parts = _answers(records)
+    else:
+        parts = _table(records, suffix, columns, rows)
+    for part in parts:
+        file.write(part.encode())
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
 
-    def write(self, record: Record) -> None:
-        """Writes a sentence."""
+def _checked(records: Iterable[Record], suffix: str) -> Iterator[Record]:
+    for record in records:
+        if record.get("tags"):  # a bad row has none, and its words were no good to begin with
+            for name in ("words", "expected", "tags"):
+                check_words(suffix, record.get(name, ()), f"row {record['id']}")
+        yield record
+
+
+def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
+    """Lines of a word, its expected tag where the record has one, and its predicted tag.
+
+    They are separated by a blank, as conlleval reads it, and sentences by an empty line. Every tag
+    of a sentence that has none is an underscore.
+    """
+    for record in records:
         columns = [record[name] for name in ("words", "expected", "tags") if name in record]
-        _check_tagged(record, ".conll")
         columns = [column or [_NO_TAG] * len(record["words"]) for column in columns]
-        for row in zip(*columns, strict=True):
-            self._file.write(f"{' '.join(row)}\n".encode())
-        self._file.write(b"\n")
+        yield from (f"{' '.join(row)}\n" for row in zip(*columns, strict=True))
+        yield "\n"
 
 
-class AnswersWriter(Writer):
-    """Writes records of answers as SQuAD's predictions: one JSON object, the answers by their ids.
+def _answers(records: Iterable[Record]) -> Iterator[str]:
+    """SQuAD's predictions: one JSON object, the answers by their ids.
 
     The answer to a bad row (with an ``error``) is "", unless another row has its id.
     """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._before = "{"
-        self._ids = {""}
-
-    def write(self, record: Record) -> None:
-        """Writes an answer."""
-        if "error" in record and record["id"] in self._ids:
-            return
-        self._ids.add(record["id"])
-        values = (record["id"], record["prediction"] or "")
-        key, value = (json.dumps(value, ensure_ascii=False) for value in values)
-        self._file.write(f"{self._before}\n  {key}: {value}".encode())
-        self._before = ","
-
-    def finish(self) -> None:
-        """Ends the object."""
-        self._file.write(b"{}\n" if self._before == "{" else b"\n}\n")
+    before, ids = "{", {""}
+    for record in records:
+        name, answer = record["id"], record["prediction"] or ""
+        if "error" in record and name in ids:
+            continue
+        ids.add(name)
+        key, value = (json.dumps(text, ensure_ascii=False) for text in (name, answer))
+        yield f"{before}\n  {key}: {value}"
+        before = ","
+    yield "{}\n" if before == "{" else "\n}\n"
 
 
-# Of a text that has been searched for entities: a list, in JSON even where it is empty.
-ENTITIES = "entities"
+def _table(
+    records: Iterable[Record],
+    suffix: str,
+    columns: Record | None,
+    rows: Callable[[], Iterable[Row]] | None,
+) -> Iterator[str]:
+    """Lines of a table, whose columns are the keys of a record, or of JSON.
+
+    The names of a list are separated by commas, or in JSON where one has a comma; the words of a
+    tuple, which may hold none, by blanks; a mapping (of probabilities) has a column
+    ``probability_NAME`` for each of its names; a list of mappings is in JSON.
+    In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
+    text with a comma, quote or line's end is quoted. Numbers have six digits in all.
+    """
+    pairs: Iterable[tuple[Row | None, Record]] = (
+        ((None, record) for record in records)
+        if rows is None
+        else zip(rows(), records, strict=True)
+    )
+    if suffix == ".jsonl":
+        for row, record in pairs:
+            values = with_columns(row, _rounded(record))
+            yield f"{json.dumps(values, ensure_ascii=False, default=str)}\n"
+        return
+    names: list[str] = []
+    if columns is not None:
+        # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
+        kept = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
+        names = [*with_columns(kept, dict(_cells(columns)))]
+        yield _line(names, suffix)
+    for row, record in pairs:
+        cells = with_columns(row and _row_cells(row), dict(_cells(record)))
+        if not names:
+            names = [*cells]
+            yield _line(names, suffix)
+        yield _line([cells.get(name, "") for name in names], suffix)
+
+
+def _line(texts: Iterable[str], suffix: str) -> str:
+    if suffix == ".tsv":
+        texts = (text if text.isprintable() else " ".join(text.split()) for text in texts)
+        return "\t".join(texts) + "\n"
+    line = io.StringIO()
+    # Before Python 3.13 a line's end is quoted only where it is in the terminator.
+    csv.writer(line, lineterminator="\r\n").writerow(texts)
+    return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cells(record: Record) -> Iterator[tuple[str, str]]:
@@ -225,23 +218,15 @@ def _cell_text(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, list):
-        return _cell_of_names(list(map(_cell_text, value)))
-    return " ".join(map(_cell_text, value)) if isinstance(value, tuple) else str(value)
-
-
-def _cell_of_names(names: Sequence[str]) -> str:
-    """A list of names as a cell of a table: between commas, or in JSON where that would mislead.
-
-    >>> _cell_of_names(["food", "drinks"]), _cell_of_names(["food, drinks"])
-    ('food,drinks', '["food, drinks"]')
-    """
-    plain = not any("," in name or name.startswith("[") for name in names)
-    return ",".join(names) if plain else json.dumps(names, ensure_ascii=False)
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else " ".join(text.split())
+    if isinstance(value, tuple):
+        return " ".join(map(_cell_text, value))
+    if not isinstance(value, list):
+        return str(value)
+    names = [*map(_cell_text, value)]
+    # Commas would split such names.
+    if any("," in name or name.startswith("[") for name in names):
+        return json.dumps(names, ensure_ascii=False)
+    return ",".join(names)
 
 
 def _rounded(value: Any) -> Any:

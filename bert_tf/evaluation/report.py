@@ -13,7 +13,7 @@ from bert_tf.untrusted import one_line
 
 from .calibration import Bin, Calibration
 from .evaluation import Evaluation, Mistake
-from .prediction_files import write_records
+from .prediction_files import write_file
 from .scores import CLASS_METRICS, ClassScore, score_text
 
 ERRORS_PAGE = "worst_errors.html"
@@ -91,7 +91,7 @@ def write_report(
     with replace_whole(paths[0]) as file:
         file.write(_page(evaluation, labels, title, collapsed).encode())
     rows = ({name: getattr(m, name) for name in _TABLE_COLUMNS} for m in evaluation.mistakes)
-    write_records(paths[1], rows)
+    write_file(paths[1], rows)
     return paths
 
 

@@ -16,12 +16,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bert_tf.evaluation.prediction_files import TABLES
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.tasks.kinds import KINDS
-from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile
 from bert_tf.untrusted import listed
 
@@ -112,10 +112,10 @@ def check_has_columns(
             f"--keep_columns is for tables with names of columns, and {table.path} is none: leave "
             f"it out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
         )
-    if suffix not in ("", *Task.writers):
+    if suffix not in ("", *TABLES):
         raise ValueError(
             f"--keep_columns writes tables, and {suffix} holds none: name an --output that ends "
-            f"in {' or '.join(Task.writers)}."
+            f"in {' or '.join(TABLES)}."
         )
 
 

@@ -10,7 +10,7 @@ from bert_tf.checkpoints.load import load
 from bert_tf.checkpoints.recognition import open_checkpoint
 from bert_tf.checkpoints.saving import checkpoint_of
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.prediction_files import Record, check_words, with_columns
+from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
@@ -105,7 +105,7 @@ class Predictor:
         self.task = dataclasses.replace(task, options=options)
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
-        self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
+        self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
         self._settings = settings
         is_of_one_class = self.task_class.classes == "classes" and not self.task_class.multi_label
         if settings.top_k is not None and not is_of_one_class:
@@ -189,11 +189,6 @@ class Predictor:
         """True if it is what a run has kept that has not ended."""
         return self._model is None and is_unfinished(self.path)
 
-    def check_words(self, suffix: str, inputs: Inputs, where: str) -> None:
-        """Checks that an output's form holds the words that it must hold."""
-        for what, words in self.task_class.words_to_write(self.labels, inputs.good()):
-            check_words(suffix, words, f"{where}, {what}")
-
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
         items = inputs.good()
@@ -216,11 +211,11 @@ class Predictor:
     @property
     def _text_columns(self) -> list[str] | None:
         """The columns that it reads, where its directory says them."""
-        found: list[str] = []
+        columns: list[str] = []
         for name in self.kind.texts:
             column = self.task.columns.get(name, [])
-            found += [column] if isinstance(column, str) else column
-        return found or None
+            columns += [column] if isinstance(column, str) else column
+        return columns or None
 
     def _is_label(self, text: str) -> bool:
         """True if a text is a label, as tables to train on have it."""
@@ -244,7 +239,7 @@ class Predictor:
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
         """A record of each example, in order; that of a bad row has an ``error``."""
         good = [item for item in items if not isinstance(item, BadRow)]
-        found: Iterator[Record] = iter(())
+        predictions: Iterator[Record] = iter(())
         if good:
             sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
             task = self.task_class(
@@ -253,29 +248,26 @@ class Predictor:
                 **self.task.options,
                 **({"embedding": inference.model.sentence_embedding} if self.kind.embeds else {}),
             )
-            found = task.predict(inference, _SET, self._thresholds)
+            predictions = task.predict(inference, _SET, self._thresholds)
         for item in items:
             if isinstance(item, BadRow):
                 empty = self.task_class.empty_record(item.words)
                 yield {**empty, "id": item.id, "error": item.reason}
             else:
-                yield next(found)
+                yield next(predictions)
 
     def _choose(self, record: Record) -> Record:
-        """A record with as many classes as were asked for."""
-        found = record.get("probabilities")
-        top_k = self._settings.top_k
-        if not found or top_k is None:
+        """A record with the ``top_k`` likeliest classes in place of all probabilities."""
+        shares = record.get("probabilities")
+        if not shares or self._settings.top_k is None:
             return record
         # A record of columns alone has no numbers.
-        ranked = sorted(found, key=lambda name: -(found[name] or 0.0))
-        chosen = dict(record)
-        del chosen["probabilities"]
-        for place, name in enumerate(ranked[:top_k], start=1):
-            if place > 1:
-                chosen[f"prediction_{place}"] = name
-            chosen[f"probability_{place}" if place > 1 else "probability"] = found[name]
-        return chosen
+        ranked = sorted(shares, key=lambda name: -(shares[name] or 0.0))
+        values = {name: value for name, value in record.items() if name != "probabilities"}
+        values["probability"] = shares[ranked[0]]
+        for place, name in enumerate(ranked[1 : self._settings.top_k], start=2):
+            values |= {f"prediction_{place}": name, f"probability_{place}": shares[name]}
+        return values
 
 
 def _is_example(data: Any) -> bool:

@@ -1,68 +1,65 @@
 """Predictions for a file, by a fine-tuned model of any kind."""
 
 import contextlib
-import inspect
+import functools
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple, TextIO, cast
+from collections.abc import Iterator
+from typing import IO, Any, TextIO, cast
 
-from bert_tf.evaluation.prediction_files import RecordWriter
+from bert_tf.evaluation.prediction_files import check_words, write_records
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .inputs import Inputs, check_has_columns, read_inputs
+from .inputs import check_has_columns, read_inputs
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
 _SHOWN_ROWS = 5
 
 
-class Predicted(NamedTuple):
-    """Number of predicted examples, and a sentence for each bad row."""
-
-    num_examples: int
-    skipped: list[str]
-
-
-def run(settings: PredictionSettings) -> Predicted:
+def run(settings: PredictionSettings) -> None:
     """Does what ``bert_tf.predict`` does with its flags, on the devices that they name."""
     with open_devices(settings.strategy, settings.precision).scope():
-        return predict_file(settings, open_predictor(settings.model, settings))
+        predict_file(settings, open_predictor(settings.model, settings))
 
 
 def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
     """A model that predicts by the flags."""
-    return Predictor(model, **_given_to(Predictor, settings))
+    return Predictor(
+        model,
+        threshold=settings.threshold,
+        top_k=settings.top_k,
+        max_seq_length=settings.max_seq_length,
+        batch_size=settings.batch_size,
+    )
 
 
 def predict_rows(settings: PredictionSettings, predictor: Predictor) -> list[dict[str, Any]]:
     """The records that ``predict_file`` would write, as a call of the predictor gives them."""
     with _input_table(settings) as table:
-        return predictor.table_records(table, **_given_to(predictor.table_records, settings))
+        return predictor.table_records(
+            table,
+            settings.text_columns,
+            settings.id_column,
+            settings.skip_bad_rows,
+            settings.keep_columns,
+        )
 
 
-def _given_to(function: Callable[..., Any], settings: PredictionSettings) -> dict[str, Any]:
-    """The arguments of a function that are flags."""
-    names = inspect.signature(function).parameters.keys()
-    shared = names & vars(settings).keys() - {"model"}  # that flag is a path alone
-    return {name: getattr(settings, name) for name in shared}
-
-
-def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicted:
+def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
     """Predicts every example of a file and writes a record of each row, in its order.
 
     The record of a bad row, or of one without text, has no prediction, and says why. The whole
     input is checked before the model is loaded. Without an ``output`` a table goes to standard
     output, and all else that is printed to standard error.
     """
-    output, keeps_columns = settings.output, settings.keep_columns
-    suffix = _suffix(predictor, settings)
+    output, suffix = settings.output, _suffix(predictor, settings)
     standard_output = sys.stdout
     # Keep prints out of the predictions.
     with (
@@ -81,31 +78,29 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> Predicte
             settings.id_column,
             settings.skip_bad_rows,
         )
-        if keeps_columns:
+        rows = None
+        if settings.keep_columns:
             check_has_columns(predictor.task, table, settings.text_columns, suffix)
+            rows = functools.partial(read_rows, table)
         where = f"--output={output}" if output else "The tab-separated output"
-        predictor.check_words(suffix, inputs, where)
+        words_to_write = predictor.task_class.words_to_write
+        for source, words in words_to_write(predictor.labels, inputs.good()):
+            check_words(suffix, words, f"{where}, {source}")
         progress = Progress("Predicting", inputs.count, "examples")
         records = predictor.records(inputs, progress)
         with _opened(output, standard_output) as file:
-            if keeps_columns:
-                writer = RecordWriter(file, suffix)
-                # Of all rows: the first may be a bad one, and an object of JSON need not have
-                # every key.
-                names = dict.fromkeys(name for row in read_rows(table) for name in row)
-                writer.write_header(predictor.columns(inputs), names)
-                for row, record in zip(read_rows(table), records, strict=True):
-                    writer.write(record, row)
-            else:
-                own = predictor.task_class.writers[suffix](file, predictor.columns(inputs))
-                for record in records:
-                    own.write(record)
-                own.finish()
+            write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
         if not (inputs.count or inputs.skipped):
             print(f"{settings.input} has no rows: there is nothing to predict.")
-        _tell(inputs, output)
-    return Predicted(inputs.count, inputs.skipped)
+        if inputs.skipped:
+            print(f"{len(inputs.skipped):,} bad rows have no prediction:")
+            for sentence in inputs.skipped[:_SHOWN_ROWS]:
+                print(f"  {sentence}")
+            if len(inputs.skipped) > _SHOWN_ROWS:
+                print(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
+        if output is not None:
+            print(f"Predictions: {output}")
 
 
 @contextlib.contextmanager
@@ -128,13 +123,14 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
+    """The form of the predictions."""
     output, input = settings.output, settings.input
     if output is None:
         return ".tsv"
     if input != STANDARD_INPUT and os.path.realpath(output) == os.path.realpath(input):
         raise ValueError(f"--output={output} is the file to read: name another.")
     suffix = os.path.splitext(output)[1].lower()
-    expected = predictor.task_class.writers
+    expected = predictor.task_class.output_suffixes
     if suffix not in expected:
         raise ValueError(
             f"--output={output}: expected a name that ends in {' or '.join(expected)} for "
@@ -164,14 +160,3 @@ class _Terminal:
     def write(self, content: bytes) -> int:
         self._stream.write(content.decode())
         return len(content)
-
-
-def _tell(inputs: Inputs, output: str | None) -> None:
-    if inputs.skipped:
-        print(f"{len(inputs.skipped):,} bad rows have no prediction:")
-        for sentence in inputs.skipped[:_SHOWN_ROWS]:
-            print(f"  {sentence}")
-        if len(inputs.skipped) > _SHOWN_ROWS:
-            print(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
-    if output is not None:
-        print(f"Predictions: {output}")

@@ -12,7 +12,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.prediction_files import AnswersWriter, NewWriter, Record, write_records
+from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.evaluation.squad import (
     SquadPredictions,
@@ -67,10 +67,7 @@ class QuestionTask(Task):
     loss_weights: ClassVar[Any] = {features.START_LOGITS: 0.5, features.END_LOGITS: 0.5}
     counted = "{items:,} questions in {rows:,} windows"
     threshold = NULL_THRESHOLD
-    writers: ClassVar[Mapping[str, NewWriter]] = {
-        **Task.writers,
-        ".json": lambda file, columns: AnswersWriter(file),
-    }
+    output_suffixes = (*TABLES, ".json")
     export_options: ClassVar[Mapping[str, str]] = {
         **{name: name for name in ANSWERS},
         "n_best_size": "n_best",
@@ -271,7 +268,7 @@ class QuestionTask(Task):
         if set_name in self.dev_sets:
             paths.append(os.path.join(folder, f"{set_name}.jsonl"))
             answers = found.answers(self._threshold_of(thresholds))
-            write_records(
+            write_file(
                 paths[-1],
                 (
                     {

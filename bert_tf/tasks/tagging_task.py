@@ -4,7 +4,7 @@ import collections
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,15 +21,7 @@ from bert_tf.evaluation.evaluation import (
     worst_mistakes,
 )
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.prediction_files import (
-    ENTITIES,
-    ConllWriter,
-    NewWriter,
-    Record,
-    RecordWriter,
-    columns_suffix,
-    write_records,
-)
+from bert_tf.evaluation.prediction_files import ENTITIES, TABLES, Record, columns_suffix, write_file
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
     Comparison,
@@ -38,7 +30,6 @@ from bert_tf.evaluation.scores import (
     confusion_matrix,
     total,
 )
-from bert_tf.files import replace_whole
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines import length_buckets
@@ -84,10 +75,7 @@ class TaggingTask(Task):
         from_logits=True, ignore_class=features.NO_LABEL
     )
     counted = "{items:,} sentences in {rows:,} rows"
-    writers: ClassVar[Mapping[str, NewWriter]] = {
-        **Task.writers,
-        ".conll": lambda file, columns: ConllWriter(file),
-    }
+    output_suffixes = (*TABLES, ".conll")
     read_table = staticmethod(read_tagging)
 
     def __init__(
@@ -274,16 +262,14 @@ class TaggingTask(Task):
         records = list(self.predict(inference, set_name, thresholds))
         suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
         columns = os.path.join(folder, f"{set_name}{suffix}")
-        with replace_whole(columns) as file:
-            writer = ConllWriter(file) if suffix == ".conll" else RecordWriter(file, suffix)
-            for item, record in zip(items, records, strict=True):
-                writer.write({**record, "expected": item.tags} if item.tags else record)
+        pairs = zip(items, records, strict=True)
+        write_file(columns, ({**r, "expected": i.tags} if i.tags else r for i, r in pairs))
         if not (self._has_entities and set_name in self.dev_sets):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
         found = self._compare(items, [record["tags"] for record in records]).classes
         scores = [("all", total(found.values())), *found.items()]
-        write_records(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
+        write_file(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
         return [columns, table]
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:

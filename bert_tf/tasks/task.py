@@ -21,13 +21,7 @@ import tensorflow as tf
 
 from bert_tf.evaluation.evaluation import Evaluation, Thresholds, joined
 from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.prediction_files import (
-    NewWriter,
-    Record,
-    RecordWriter,
-    with_expected,
-    write_records,
-)
+from bert_tf.evaluation.prediction_files import TABLES, Record, with_expected, write_file
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison, class_metric_names
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
@@ -95,12 +89,8 @@ class Task(abc.ABC):
     multi_label: ClassVar[bool] = False
     # The name of the threshold that its predictions depend on.
     threshold: ClassVar[str | None] = None
-    # Writers of predictions, by the output's suffix.
-    writers: ClassVar[Mapping[str, NewWriter]] = {
-        ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
-        ".csv": lambda file, columns: RecordWriter(file, ".csv", columns),
-        ".jsonl": lambda file, columns: RecordWriter(file, ".jsonl", columns),
-    }
+    # Suffixes of the files that hold its predictions.
+    output_suffixes: ClassVar[Sequence[str]] = TABLES
     # Reads a table; the arguments are those that ``kinds`` names.
     read_table: ClassVar[Callable[..., ExampleSet]]
     # Names in an export of the options of ``task.json``.
@@ -364,7 +354,7 @@ class Task(abc.ABC):
                 for record, item in zip(records, items, strict=True)
             )
         path = os.path.join(folder, f"{set_name}.tsv")
-        write_records(path, records)
+        write_file(path, records)
         return [path]
 
     def _shown_label(self, item: Any) -> Any:

@@ -10,13 +10,7 @@ import re
 
 import pytest
 
-from bert_tf.evaluation.prediction_files import (
-    AnswersWriter,
-    ConllWriter,
-    RecordWriter,
-    columns_suffix,
-    write_records,
-)
+from bert_tf.evaluation.prediction_files import columns_suffix, write_file, write_records
 from bert_tf.readers.conll import read_conll
 from bert_tf.readers.own_data import read_tagging
 
@@ -28,7 +22,7 @@ RECORDS = [
 
 def test_tables(tmp_path):
     path = tmp_path / "new" / "a.tsv"
-    write_records(str(path), RECORDS)
+    write_file(str(path), RECORDS)
     assert path.read_bytes() == (
         b"id\tprediction\tprobability_x y\tprobability_z\na b\tx y,z\t0.123457\t1\nc\t\t1e-09\t0\n"
     )
@@ -36,7 +30,7 @@ def test_tables(tmp_path):
 
 def test_json_lines(tmp_path):
     path = tmp_path / "a.jsonl"
-    write_records(str(path), [*RECORDS, {"id": "ä\u2028", "words": ("a", "b"), "prediction": 1.5}])
+    write_file(str(path), [*RECORDS, {"id": "ä\u2028", "words": ("a", "b"), "prediction": 1.5}])
     lines = path.read_bytes().split(b"\n")
     assert [json.loads(line) for line in lines[:-1]] == [
         {"id": "a\tb", "prediction": ["x y", "z"], "probabilities": {"x y": 0.123457, "z": 1.0}},
@@ -48,18 +42,16 @@ def test_json_lines(tmp_path):
 
 def test_a_record_is_always_one_line(tmp_path):
     path = tmp_path / "a.tsv"
-    write_records(
-        str(path), [{"id": 0, "text": "a\nb\r\n\tc\u2028d\u00a0e  f", "tags": ("B", "I")}]
-    )
+    write_file(str(path), [{"id": 0, "text": "a\nb\r\n\tc\u2028d\u00a0e  f", "tags": ("B", "I")}])
     assert path.read_text().splitlines() == ["id\ttext\ttags", "0\ta b c d e f\tB I"]
-    write_records(str(path), [])
+    write_file(str(path), [])
     assert path.read_bytes() == b""
 
 
 def test_a_cell_of_csv_may_have_any_text(tmp_path):
     path = tmp_path / "a.csv"
     texts = ["a\nb", "a\rb", "a\r\nb", 'a "b"', "a,b", "", " a "]
-    write_records(str(path), [{"id": str(n), "text": text} for n, text in enumerate(texts)])
+    write_file(str(path), [{"id": str(n), "text": text} for n, text in enumerate(texts)])
     with path.open(newline="") as file:
         assert [row["text"] for row in csv.DictReader(file)] == texts
 
@@ -67,26 +59,24 @@ def test_a_cell_of_csv_may_have_any_text(tmp_path):
 def test_names_that_a_comma_would_split(tmp_path):
     path = tmp_path / "a.tsv"
     names = [["food, drinks", "so"], ["food", "so"], ["[1]"], []]
-    write_records(str(path), [{"id": "0", "prediction": each} for each in names])
+    write_file(str(path), [{"id": "0", "prediction": each} for each in names])
     cells_of = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
     assert cells_of == ['["food, drinks", "so"]', "food,so", '["[1]"]', ""]
 
 
-def test_conll_columns():
+def written(form, *records):
     file = io.BytesIO()
-    writer = ConllWriter(file)
-    writer.write({"id": "0", "words": ("New", "York"), "tags": ("B-LOC", "I-LOC")})
-    writer.write({"id": "1", "words": ("ä\u00a0",), "expected": ("B-X",), "tags": ("O",)})
-    writer.finish()
-    assert file.getvalue().decode() == "New B-LOC\nYork I-LOC\n\nä\u00a0 B-X O\n\n"
-
-
-def written(form, words, tags):
-    file = io.BytesIO()
-    writer = ConllWriter(file) if form == ".conll" else RecordWriter(file, form)
-    writer.write({"id": "7", "words": words, "tags": tags})
-    writer.finish()
+    write_records(file, records, form)
     return file.getvalue()
+
+
+def test_conll_columns():
+    content = written(
+        ".conll",
+        {"id": "0", "words": ("New", "York"), "tags": ("B-LOC", "I-LOC")},
+        {"id": "1", "words": ("ä\u00a0",), "expected": ("B-X",), "tags": ("O",)},
+    )
+    assert content.decode() == "New B-LOC\nYork I-LOC\n\nä\u00a0 B-X O\n\n"
 
 
 READERS = {
@@ -101,6 +91,10 @@ PIECES = [
 ]  # fmt: skip
 
 
+def tagged(words, tags):
+    return {"id": "7", "words": words, "tags": tags}
+
+
 def test_words_are_read_as_they_were_written_or_refused(tmp_path):
     rng = random.Random(5)
     written_forms = collections.Counter()
@@ -111,7 +105,7 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
         tags = tuple(rng.choice(["O", "B-X", "B-X"]) for _ in words)
         for form, read in READERS.items():
             try:
-                content = written(form, words, tags)
+                content = written(form, tagged(words, tags))
             except ValueError as error:
                 assert re.search("^row 7: .* would not be one word when a", str(error))
                 continue
@@ -130,23 +124,18 @@ def test_says_which_form_holds_a_word():
         "ends in .jsonl."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        written(".tsv", ("in", "New York"), ("O", "O"))
+        written(".tsv", tagged(("in", "New York"), ("O", "O")))
     with pytest.raises(
         ValueError, match=r"'a\\xa0b' .*: name an --output that ends in .* or .jsonl"
     ):
-        written(".tsv", ("a\u00a0b",), ("O",))
+        written(".tsv", tagged(("a\u00a0b",), ("O",)))
     with pytest.raises(ValueError, match="'noun phrase' would not be one word when a .conll file"):
-        written(".conll", ("a",), ("noun phrase",))
-    assert (
-        written(".jsonl", ("a b",), ("c d",)) == b'{"id": "7", "words": ["a b"], "tags": ["c d"]}\n'
-    )
+        written(".conll", tagged(("a",), ("noun phrase",)))
+    line = b'{"id": "7", "words": ["a b"], "tags": ["c d"]}\n'
+    assert written(".jsonl", tagged(("a b",), ("c d",))) == line
 
 
 @pytest.mark.parametrize("answers", [{"a": 'an "answer"', "ä": ""}, {}])
 def test_answers(answers):
-    file = io.BytesIO()
-    writer = AnswersWriter(file)
-    for example_id, answer in answers.items():
-        writer.write({"id": example_id, "prediction": answer, "null_odds": 1.0})
-    writer.finish()
-    assert json.loads(file.getvalue()) == answers
+    records = [{"id": name, "prediction": answers[name], "null_odds": 1.0} for name in answers]
+    assert json.loads(written(".json", *records)) == answers

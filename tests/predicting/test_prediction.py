@@ -50,8 +50,7 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch,
     monkeypatch.setattr(inputs, "_CHUNK", 4)
     folder, model = classifier
     output = tmp_path / "new" / "predictions.jsonl"
-    done = predict(folder, table, output)
-    assert (done.num_examples, done.skipped) == (6, [])
+    predict(folder, table, output)
     rows = read_lines(output)
     expected = probabilities_of(model, TEXTS)
     assert [row["id"] for row in rows] == ["7", "6", "5", "4", "3", "2"]
@@ -152,7 +151,7 @@ def test_bad_rows(classifier, tmp_path, capsys):
         "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
     assert not output.exists()
-    done = predict(classifier[0], source, output, skip_bad_rows=True)
+    predict(classifier[0], source, output, skip_bad_rows=True)
     rows = read_lines(output)
     assert [row["id"] for row in rows] == ["1", "2", "3", "4"]
     assert [row["prediction"] in LABELS for row in rows] == [True, False, False, True]
@@ -162,7 +161,6 @@ def test_bad_rows(classifier, tmp_path, capsys):
     assert "error" not in rows[3] and rows[2]["error"].endswith(
         "expected text in column 'text', got ' '."
     )
-    assert (done.num_examples, len(done.skipped)) == (2, 2)
     assert capsys.readouterr().out.splitlines()[1:4] == [
         "2 bad rows have no prediction:",
         f"  {source}, line 3: expected 2 columns, got 1.",
@@ -184,7 +182,7 @@ def test_every_row_has_its_own_though_it_has_no_text(classifier, tmp_path, capsy
     source, output = tmp_path / "texts.jsonl", tmp_path / "out.tsv"
     texts = ["good film", "", " ", None, "bad"]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    assert predict(classifier[0], source, output).num_examples == 2
+    predict(classifier[0], source, output)
     header, *rows = (line.split("\t") for line in output.read_text().splitlines())
     assert header[-1] == "error"
     assert [row[0] for row in rows] == ["0", "1", "2", "3", "4"]
@@ -203,7 +201,7 @@ def test_every_row_has_its_own_though_it_has_no_text(classifier, tmp_path, capsy
 def test_a_table_without_rows(classifier, tmp_path, capsys):
     source, output = tmp_path / "texts.csv", tmp_path / "out.tsv"
     source.write_text("n,text\n")
-    assert predict(classifier[0], source, output) == (0, [])
+    predict(classifier[0], source, output)
     assert f"{source} has no rows: there is nothing to predict.\n" in capsys.readouterr().out
     header = "id\tprediction\tprobability_neg\tprobability_neutral\tprobability_pos\n"
     assert output.read_text() == header
