@@ -227,7 +227,7 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     import keras
 
     import bert_tf
-    from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+    from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
     from bert_tf.checkpoints.model_directory import write_description
     from bert_tf.pipelines.vocabulary import load_vocabulary
     from bert_tf.readers.glue import read_glue
@@ -238,12 +238,10 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     encoder = bert_tf.BertEncoder(config, pooler=True)
     vocabulary = load_vocabulary(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
     start = os.path.join(scratch, "start")
-    write_description(
-        start,
-        config,
-        ModelSpec(bert_tf.BertEncoder, {"pooler": True}),
-        tokenization=Tokenization(tuple(vocabulary), True),
-    )
+    spec = ModelSpec(bert_tf.BertEncoder, {"pooler": True})
+    tokenization = Tokenization(tuple(vocabulary), True)
+    described = Checkpoint(start, "bert_tf", config, spec, tokenization=tokenization)
+    write_description(described, start)
     weights = {f"model/{weight.path}": weight for weight in encoder.weights}
     saved_states.save(os.path.join(start, "checkpoints"), 0, weights, {})
     rows = read_glue("MRPC", os.path.join(folder, "glue", "MRPC"), "train").items[:_MRPC_ROWS]

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import loader
+from . import load_hook
 
 # Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
 # nothing. Warnings and errors stay, and a level set by the user wins.
@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.load import load as load
-    from bert_tf.checkpoints.saving import save as save
+    from bert_tf.checkpoints.model_directory import save as save
     from bert_tf.config import BertConfig as BertConfig
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
@@ -41,7 +41,7 @@ _PUBLIC = {
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",
-    "save": "bert_tf.checkpoints.saving",
+    "save": "bert_tf.checkpoints.model_directory",
     **dict.fromkeys(
         (
             *("BertClassifier", "BertEncoder", "BertFeatureTagger", "BertFeatures"),
@@ -94,7 +94,7 @@ def _load(path: str, **arguments: Any) -> Any:
     return load(path, **arguments)
 
 
-loader.load = _load
+load_hook.load = _load
 
 
 # === Keras knows the models ===

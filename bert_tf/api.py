@@ -120,7 +120,7 @@ def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.Exit
 
 def _start(init: Any, stack: contextlib.ExitStack) -> Any:
     """A checkpoint's path, of a model in memory too."""
-    from bert_tf.checkpoints.saving import save
+    from bert_tf.checkpoints.model_directory import save
     from bert_tf.modeling.base import BertModel
 
     if not isinstance(init, BertModel):
@@ -187,7 +187,7 @@ class FineTuned:
 
     def save(self, directory: Path) -> None:
         """As ``bert_tf.save`` with the model."""
-        from bert_tf.checkpoints.saving import save
+        from bert_tf.checkpoints.model_directory import save
 
         save(self.model, directory)
 

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf import paths
-from bert_tf.checkpoints import FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, string, switch
 from bert_tf.cli.flag_rules import required
+from bert_tf.formats import WRITTEN
 from bert_tf.untrusted import listed
 
 _NEEDED = required("convert needs --model, --output and --format")
@@ -40,7 +40,7 @@ class _Settings:
     output: str = string(None, "The directory to write.", rules=[_NEEDED])
     format: str = choice(
         None,
-        FORMATS,
+        tuple(WRITTEN),
         "What to write. bert_tf: this library's directory; huggingface: config.json and "
         "model.safetensors; google_tf1: bert_model.ckpt.",
         rules=[_NEEDED],

@@ -140,9 +140,8 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
-    from bert_tf.checkpoints.load import load_with_report
-    from bert_tf.checkpoints.recognition import open_checkpoint
-    from bert_tf.checkpoints.saving import checkpoint_of
+    from bert_tf.checkpoints.load import load_with_report, open_checkpoint
+    from bert_tf.checkpoints.weights import checkpoint_of
     from bert_tf.files import check_new
     from bert_tf.saved_models import export
 

@@ -16,13 +16,20 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, Any, Literal
 
 import tensorflow as tf
 
 from bert_tf.paths import check_readable, local_path
-from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object, reason
+from bert_tf.untrusted import (
+    MAX_JSON_BYTES,
+    one_line,
+    parse_json,
+    parse_json_object,
+    quote,
+    reason,
+)
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 
@@ -343,3 +350,37 @@ def read_bounded(path: str, kind: str, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"{path}: expected a {kind} file of at most {most:,} bytes.")
     return content
+
+
+# === Fingerprints, by which a checkpoint and an export tell a damaged file ===
+
+_CHUNK_BYTES = 16 << 20
+
+
+def sha256_of(path: str) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def fingerprint(path: str) -> dict[str, Any]:
+    """A file's size and SHA-256, as JSON holds them."""
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
+
+
+def check_fingerprints(files: Mapping[str, Any]) -> None:
+    """Raises a ``ValueError`` where the value of a file's name is no fingerprint."""
+    for name, entry in files.items():
+        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+            raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
+
+
+def fingerprint_change(path: str, before: Mapping[str, Any]) -> Literal["bytes", "sha256"] | None:
+    """Which part of a file's fingerprint is another than before; the size alone is quick to ask."""
+    if tf.io.gfile.stat(path).length != before["bytes"]:
+        return "bytes"
+    return None if sha256_of(path) == before["sha256"] else "sha256"

@@ -6,9 +6,9 @@ Nothing here loads TensorFlow for a local path.
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from . import marks
+from .formats import FORMATS, INDEX, Format
 from .untrusted import listed, near_name
 
 HUB_SCHEME = "hf://"
@@ -78,6 +78,20 @@ def is_folder(path: str) -> bool:
     return bool(tf.io.gfile.isdir(path))
 
 
+def begins_with(path: str, content: bytes) -> bool:
+    """True if a file is there, likewise, that begins so."""
+    local = local_path(path)
+    if not is_file(path) or (local is not None and not os.path.isfile(local)):
+        return False  # of a pipe the first bytes may never come
+    if local is not None:
+        with open(local, "rb") as file:
+            return file.read(len(content)) == content
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return bool(file.read(len(content)) == content)
+
+
 def corpus(pattern: str) -> str:
     """The sentence where no file of text is."""
     return (
@@ -108,15 +122,39 @@ def checkpoint(path: str) -> str:
     )
 
 
+def unknown_checkpoint(path: str, names: Collection[str] | None) -> str:
+    """The sentence where something is, and no checkpoint; ``names`` are a directory's files."""
+    there = "a file: name the directory that it lies in"
+    if names is not None:
+        if "flags.json" in names:
+            return (
+                f"{path} is of a run that has kept no model yet: give the run's command again, "
+                "which continues it, and use the directory when it has ended."
+            )
+        there = f"a directory with {listed(sorted(names), 8) if names else 'nothing'} in it"
+    expected = "; ".join(form.files for form in FORMATS)
+    return f"{path} is not a checkpoint of a known format: expected {expected}; it is {there}."
+
+
 def check_checkpoint(path: str) -> None:
-    """Refuses a path of this machine that no file marks as a checkpoint."""
-    directory = of_model(path).rstrip("/") or path[:1]
-    local = local_path(directory)
-    if local is None or marks.is_marked(local):
+    """Refuses a path of this machine that looks like no checkpoint."""
+    given, path = path, of_model(path).rstrip("/") or path[:1]
+    local = local_path(path)
+    if local is None or os.path.exists(local + INDEX):
         return
     if not os.path.exists(local):
-        raise ValueError(checkpoint(path))  # tiny/ is not tiny
-    raise ValueError(marks.unknown(directory, os.listdir(local) if os.path.isdir(local) else None))
+        raise ValueError(checkpoint(given))  # tiny/ is not tiny
+    names = os.listdir(local) if os.path.isdir(local) else None
+    if not any(_looks_like(form, local, names) for form in FORMATS):
+        raise ValueError(unknown_checkpoint(path, names))
+
+
+def _looks_like(form: Format, path: str, names: Collection[str] | None) -> bool:
+    if names is None:
+        is_ended = bool(form.ending) and path.endswith(form.ending)
+        return is_ended or (bool(form.begins) and begins_with(path, form.begins))
+    found = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
+    return bool(found) and all(found)
 
 
 def _guess(path: str) -> str:

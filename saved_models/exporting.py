@@ -29,8 +29,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
-from bert_tf.checkpoints.model_directory import write_all_but_weights
-from bert_tf.checkpoints.saving import checkpoint_of
+from bert_tf.checkpoints.model_directory import write_description
+from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -122,7 +122,7 @@ def export(
         extra = os.path.join(folder, "assets.extra")
         tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
         described = dataclasses.replace(checkpoint_of(served.model), tokenization=tokenization)
-        write_all_but_weights(described, extra)
+        write_description(described, extra)
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
         serving_files.write_warm_up(
             os.path.join(folder, serving_files.WARM_UP), samples, name, options.largest_batch

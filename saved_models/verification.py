@@ -13,8 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import write_json
-from bert_tf.seals import change, check_fingerprints, fingerprint
+from bert_tf.files import check_fingerprints, fingerprint, fingerprint_change, write_json
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, one_line, parse_json_object
 
 from . import replay
@@ -178,7 +177,7 @@ def check_hashes(folder: str) -> bool:
             raise ValueError(
                 f"{folder} has no {one_line(name)}, which was exported: fetch it again."
             )
-        if change(file, expected):
+        if fingerprint_change(file, expected):
             raise ValueError(
                 f"{file} is not what was exported: its SHA-256 differs; fetch it again, or export "
                 f"anew. If the change is yours, delete {path}, and nothing is compared."

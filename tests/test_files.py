@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.checkpoints import hdf5_files, safetensors
+from bert_tf.checkpoints.tensor_files import open_hdf5, open_safetensors
 from bert_tf.files import (
     read_json,
     read_json_object,
@@ -280,6 +280,6 @@ def test_pipes_and_devices_are_not_read(tmp_path):
     (tmp_path / "link").symlink_to("/dev/zero")
     for name in ("pipe", "link"):
         path = str(tmp_path / name)
-        for read in (read_json, load_vocabulary, safetensors.open_file, hdf5_files.open_file):
+        for read in (read_json, load_vocabulary, open_safetensors, open_hdf5):
             with pytest.raises(ValueError, match=f"{name} is a pipe or a device: expected a file"):
                 read(path)

@@ -21,25 +21,22 @@ ALLOWED = {
     "choices": set(),
     "config": {"choices", "untrusted"},
     "features": set(),
-    "loader": set(),
-    "marks": {"untrusted"},
+    "formats": set(),
+    "load_hook": set(),
     "startup": set(),
-    "paths": {"marks", "untrusted"},
+    "paths": {"formats", "untrusted"},
     "files": {"paths", "untrusted"},
-    "seals": {"untrusted"},
     "decoding": set(),
-    "modeling": {"choices", "config", "features", "loader"},
-    "training": {
-        *("choices", "config", "features", "files", "modeling", "paths", "seals", "untrusted")
-    },
+    "modeling": {"choices", "config", "features", "load_hook"},
+    "training": {*("choices", "config", "features", "files", "modeling", "paths", "untrusted")},
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
     "saved_models": {
         *("choices", "config", "features", "files", "decoding", "checkpoints", "modeling", "paths"),
-        *("pipelines", "seals", "untrusted"),
+        *("pipelines", "untrusted"),
     },
     "checkpoints": {
-        *("choices", "config", "features", "files", "marks", "modeling", "paths", "pipelines"),
-        *("seals", "training", "untrusted"),
+        *("choices", "config", "features", "files", "formats", "modeling", "paths", "pipelines"),
+        *("training", "untrusted"),
     },
     "readers": {"config", "features", "files", "decoding", "paths", "pipelines", "untrusted"},
     "evaluation": {

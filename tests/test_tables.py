@@ -27,7 +27,7 @@ SPELLERS = [
         set(KINDS),
         {
             "bert_tf/tasks/kinds.py": set(KINDS),
-            "bert_tf/checkpoints/hugging_face.py": {"regression"},
+            "bert_tf/checkpoints/hugging_face_config.py": {"regression"},
             "bert_tf/checkpoints/model_garden.py": {"classification"},
             # A signature and its output.
             "saved_models/embeddings.py": {"similarity"},

@@ -10,8 +10,8 @@ import setuptools
 import bert_tf
 import bert_tf.transformers
 from bert_tf import paths
-from bert_tf.checkpoints import safetensors
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.checkpoints.tensor_files import open_safetensors
 from bert_tf.finetuning.run import run
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.documents import ROOT, commands
@@ -70,7 +70,7 @@ def test_all_of_it_is_in_the_wheel(monkeypatch):
 def test_it_is_small_and_in_bfloat16():
     file = FOLDER / "model.safetensors"
     assert file.stat().st_size <= 4_000_000
-    tensors = safetensors.open_file(str(file))
+    tensors = open_safetensors(str(file))
     assert {tensor.dtype for tensor in tensors.values()} == {"bfloat16"}
 
 

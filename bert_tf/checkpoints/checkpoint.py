@@ -30,8 +30,7 @@ states of a token, D numbers of a sentence's vector, U units of an LSTM, X its i
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +152,7 @@ class Checkpoint:
     format: str
     config: BertConfig
     model: ModelSpec
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, StoredTensor] = dataclasses.field(default_factory=dict)
     unused: tuple[str, ...] = ()
     tokenization: Tokenization | None = None
     labels: tuple[str, ...] = ()
@@ -182,138 +181,108 @@ class Checkpoint:
         return digest.hexdigest()[:32]
 
 
+# === The JSON object of a model ===
+
 _FORMAT_VERSION = 1
 _MAX_LENGTH = 10**6  # tokens of a text; no BERT has as many positions
-DESCRIPTION_KEYS = {
-    *("format_version", "class_name", "arguments", "labels", "multi_label", "do_lower_case"),
-    *("thresholds", "sentence_embedding"),
-}
+Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what is expected
 
 
-class Description(NamedTuple):
-    """Description in a model's JSON; ``do_lower_case`` is ``None`` without a tokenizer."""
-
-    model: ModelSpec
-    labels: tuple[str, ...] = ()
-    multi_label: bool = False
-    do_lower_case: bool | None = None
-    thresholds: Mapping[str, float] = MappingProxyType({})
-    sentence_embedding: SentenceEmbedding | None = None
-
-    def of_checkpoint(self) -> dict[str, Any]:
-        """The fields of a ``Checkpoint`` that are here."""
-        values = self._asdict()
-        del values["do_lower_case"]
-        return values
-
-
-def describe(
-    model: ModelSpec,
-    labels: tuple[str, ...] = (),
-    multi_label: bool = False,
-    tokenization: Tokenization | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    sentence_embedding: SentenceEmbedding | None = None,
-) -> dict[str, Any]:
-    """The JSON object of a model."""
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The JSON object of a checkpoint's model."""
+    tokenization, embedding = checkpoint.tokenization, checkpoint.sentence_embedding
     values: dict[str, Any] = {
         "format_version": _FORMAT_VERSION,
-        "class_name": model.class_name,
-        "arguments": dict(model.arguments),
-        "labels": list(labels),
-        "multi_label": multi_label,
+        "class_name": checkpoint.model.class_name,
+        "arguments": dict(checkpoint.model.arguments),
+        "labels": list(checkpoint.labels),
+        "multi_label": checkpoint.multi_label,
         "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
     }
-    if thresholds:
-        values["thresholds"] = dict(thresholds)
-    if sentence_embedding is not None:
-        values["sentence_embedding"] = dataclasses.asdict(sentence_embedding)
+    if checkpoint.thresholds:
+        values["thresholds"] = dict(checkpoint.thresholds)
+    if embedding is not None:
+        values["sentence_embedding"] = dataclasses.asdict(embedding)
     return values
 
 
-def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The JSON object of a checkpoint's model."""
-    return describe(
-        checkpoint.model,
-        checkpoint.labels,
-        checkpoint.multi_label,
-        checkpoint.tokenization,
-        checkpoint.thresholds,
-        checkpoint.sentence_embedding,
-    )
+def _are_thresholds(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(is_number, value.values()))
 
 
-def parse_description(values: Any, source: str) -> Description:
-    """Reads the JSON object of a model that is in ``source``, every value checked."""
+_IS_SWITCH: Check = (lambda value: isinstance(value, bool), "true or false")
+_IS_TEXT: Check = (
+    lambda value: isinstance(value, str) and len(value) <= _MAX_LENGTH,
+    "a text of a million characters at most",
+)
+_CHECKS: dict[str, Check] = {
+    "format_version": (
+        lambda value: value == _FORMAT_VERSION,
+        f"{_FORMAT_VERSION}: it was written by another version of this library",
+    ),
+    "labels": (lambda value: isinstance(value, list), "a list of names"),
+    "multi_label": _IS_SWITCH,
+    "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
+    "thresholds": (_are_thresholds, "an object of numbers by name"),
+}
+_EMBEDDING_CHECKS: dict[str, Check] = {
+    "pooling": (lambda value: value in POOLINGS[1:], f"one of {', '.join(POOLINGS[1:])}"),
+    "normalize": _IS_SWITCH,
+    "max_seq_length": (
+        lambda value: type(value) is int and 0 < value <= _MAX_LENGTH,
+        "a positive whole number, of a million at most",
+    ),
+    "query_prefix": _IS_TEXT,
+    "document_prefix": _IS_TEXT,
+    "dims": (is_count_or_none, "a positive number or null"),
+}
+_DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, "thresholds": {}}
+DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding"}
+
+
+def _check(values: Mapping[str, Any], checks: Mapping[str, Check], source: str) -> None:
+    for key, (is_good, expected) in checks.items():
+        if not is_good(values.get(key)):
+            raise ValueError(f"{source}: {key} is {quote(values.get(key))}, expected {expected}.")
+
+
+def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | None]:
+    """Reads the JSON object of a model that is in ``source``, every value checked.
+
+    Returned: the fields of a ``Checkpoint``, and the casing, ``None`` without a tokenizer.
+    """
     if not isinstance(values, Mapping):
         raise ValueError(
             f"{source}: expected an object that describes a model, got {quote(values)}."
         )
-    if values.get("format_version") != _FORMAT_VERSION:
-        raise ValueError(
-            f"{source}: format_version is {quote(values.get('format_version'))}, expected "
-            f"{_FORMAT_VERSION}: it was written by another version of this library."
-        )
+    values = {**_DEFAULTS, **values}
+    _check(values, _CHECKS, source)
     model = check_model(values.get("class_name"), values.get("arguments"), source)
-    labels = values.get("labels", [])
-    classes = model.arguments.get("num_classes")
-    if not isinstance(labels, list) or (labels and len(labels) != classes):
+    labels, classes = values["labels"], model.arguments.get("num_classes")
+    if labels and len(labels) != classes:
         raise ValueError(
             f"{source}: labels is {quote(labels)}, expected a list of {classes or 'no'} names."
         )
-    lower, multi_label = values.get("do_lower_case"), values.get("multi_label", False)
-    if not isinstance(lower, bool | None):
-        raise ValueError(
-            f"{source}: do_lower_case is {quote(lower)}, expected true, false or null."
-        )
-    if not isinstance(multi_label, bool):
-        raise ValueError(f"{source}: multi_label is {quote(multi_label)}, expected true or false.")
-    return Description(
-        model,
-        check_labels(labels, source),
-        multi_label,
-        lower,
-        _thresholds(values.get("thresholds", {}), source),
-        check_sentence_embedding(values.get("sentence_embedding"), source),
-    )
-
-
-def _thresholds(values: Any, source: str) -> dict[str, float]:
-    if not isinstance(values, Mapping) or not all(map(is_number, values.values())):
-        raise ValueError(
-            f"{source}: thresholds is {quote(values)}, expected an object of numbers by name."
-        )
-    return {str(name): float(value) for name, value in values.items()}
+    fields = {
+        "model": model,
+        "labels": check_labels(labels, source),
+        "multi_label": values["multi_label"],
+        "thresholds": {str(key): float(value) for key, value in values["thresholds"].items()},
+        "sentence_embedding": check_sentence_embedding(values.get("sentence_embedding"), source),
+    }
+    return fields, values["do_lower_case"]
 
 
 def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | None:
     """A sentence embedding as a stranger's file gives it, checked; ``None`` where it gives none."""
     if values is None:
         return None
-    fields = [field.name for field in dataclasses.fields(SentenceEmbedding)]
-    if not isinstance(values, Mapping) or values.keys() != {*fields}:
+    if not isinstance(values, Mapping) or values.keys() != _EMBEDDING_CHECKS.keys():
         raise ValueError(
             f"{source}: sentence_embedding is {quote(values)}, expected an object with "
-            f"{', '.join(fields)}."
+            f"{', '.join(_EMBEDDING_CHECKS)}."
         )
-    pooling, length = values["pooling"], values["max_seq_length"]
-    if pooling not in POOLINGS[1:] or not isinstance(values["normalize"], bool):
-        raise ValueError(
-            f"{source}: pooling is {quote(pooling)} and normalize {quote(values['normalize'])}, "
-            f"expected one of {', '.join(POOLINGS[1:])}, and true or false."
-        )
-    if type(length) is not int or not 0 < length <= _MAX_LENGTH:
-        raise ValueError(
-            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number, of a "
-            "million at most."
-        )
-    prefixes, dims = (values["query_prefix"], values["document_prefix"]), values["dims"]
-    if not all(isinstance(prefix, str) and len(prefix) <= _MAX_LENGTH for prefix in prefixes):
-        raise ValueError(
-            f"{source}: query_prefix and document_prefix are {quote(prefixes)}, expected two texts."
-        )
-    if not is_count_or_none(dims):
-        raise ValueError(f"{source}: dims is {quote(dims)}, expected a positive number or null.")
+    _check(values, _EMBEDDING_CHECKS, source)
     return SentenceEmbedding(**values)
 
 

@@ -1,6 +1,7 @@
 """A checkpoint of one format to another: tensor by tensor, then both run and compared."""
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf import features, files
-from bert_tf.modeling import BertEncoder
+from bert_tf.formats import WRITTEN
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 
-from . import FORMATS, google, model_card, model_directory, sentence_transformers
+from . import model_card
 from .checkpoint import Checkpoint
-from .load import check_tensors
-from .recognition import open_checkpoint
+from .load import check_tensors, open_checkpoint
 from .weights import assign, build_model, expected_shapes
 
 # Both sides compute in the same way, so most often nothing differs at all.
@@ -88,12 +88,6 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
     return {key: values[key].astype(np.int32) for key in model.input}
 
 
-_MODULES = (model_directory, sentence_transformers, google)
-_WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
-# The formats that have a word for a causal model, and for a DistilBERT.
-_SAY_WHAT = ("bert_tf", "huggingface")
-
-
 class Conversion(NamedTuple):
     """Result of a conversion.
 
@@ -118,7 +112,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     Args:
         source: a path that ``bert_tf.load`` takes.
         target: a new directory.
-        form: one of ``FORMATS``.
+        form: one of ``formats.WRITTEN``.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
     """
     files.check_new(target)
@@ -132,23 +126,14 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
             "expected --format=bert_tf."
         )
-    config = checkpoint.config
-    if (config.is_distilbert or config.is_decoder) and form not in _SAY_WHAT:
-        kind, said_by = ("causal", "is_decoder")
-        if config.is_distilbert:
-            kind, said_by = ("DistilBERT's", "type_vocab_size is 0")
-        raise ValueError(
-            f"{checkpoint.path} holds a {kind} {model.class_name} ({said_by}), and {form} "
-            f"cannot say that: expected one of {', '.join(_SAY_WHAT)}."
-        )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.whole_directory(target) as folder:
-        _WRITERS[form](checkpoint, folder)
+        notes = write(checkpoint, folder, form)
         written = _complete(open_checkpoint(folder))
         differences = compare(checkpoint, written)
         model_card.write_converted(checkpoint, folder, form)
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
-    notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
+    notes = (*checkpoint.notes, *notes)
     if checkpoint.task is not None and form != "bert_tf":
         notes += (
             f"{form} has no place for task.json, the lengths and options that {checkpoint.path} "
@@ -159,18 +144,11 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     return Conversion(checkpoint, left_out, differences, notes)
 
 
-def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
-    notes = []
-    spec = checkpoint.model
-    if spec.model_class is BertEncoder and not spec.has_pooler:
-        notes.append(
-            "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
-            "add_pooling_layer=False."
-        )
-    if checkpoint.thresholds:
-        values = ", ".join(f"{name}={value:g}" for name, value in checkpoint.thresholds.items())
-        notes.append(f"Hugging Face has no place for the thresholds {values}.")
-    return tuple(notes)
+def write(checkpoint: Checkpoint, path: str, form: str) -> tuple[str, ...]:
+    """Writes a checkpoint into a directory; gives sentences on the use of what was written."""
+    writer = importlib.import_module(f"{__package__}.{WRITTEN[form].writer}")
+    notes: tuple[str, ...] = writer.write(checkpoint, path)
+    return notes
 
 
 def _complete(checkpoint: Checkpoint) -> Checkpoint:

@@ -9,15 +9,14 @@ import os
 
 import tensorflow as tf
 
-from bert_tf import marks
 from bert_tf.paths import is_file
 
-from .bundles import Bundle
 from .checkpoint import Checkpoint, StoredTensor, names_left
-from .model_directory import DESCRIPTION, read_description, with_description
+from .model_directory import DESCRIPTION, read_description
+from .tensor_files import Bundle
 from .weights import take_weights
 
-_GRAPH = marks.GRAPH
+_GRAPH = "saved_model.pb"
 _VARIABLES = "variables/variables"
 _DESCRIBED = "assets.extra"
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
@@ -33,12 +32,10 @@ def _version(path: str) -> str | None:
     """The directory of the newest version."""
     if not tf.io.gfile.isdir(path):
         return None
-    numbers = [n.rstrip("/") for n in tf.io.gfile.listdir(path)]
-    versions = sorted((n for n in numbers if n.isascii() and n.isdecimal()), key=int, reverse=True)
-    for folder in (path, *(os.path.join(path, number) for number in versions)):
-        if is_file(os.path.join(folder, _GRAPH)):
-            return folder
-    return None
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+    numbers = [name for name in names if name.isascii() and name.isdecimal()]
+    versions = (os.path.join(path, name) for name in sorted(numbers, key=int, reverse=True))
+    return next((at for at in (path, *versions) if is_file(os.path.join(at, _GRAPH))), None)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -51,7 +48,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             "model it holds: expected an export of this library, or name the model that it was "
             "made from."
         )
-    config, described = read_description(described_in)
+    described = read_description(described_in)
     bundle = Bundle(os.path.join(folder, _VARIABLES))
     stored = {
         name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/"): name
@@ -63,16 +60,19 @@ def open_checkpoint(path: str) -> Checkpoint:
             f"{folder} holds no variables of a model, its weights are constants of its graph: name "
             "the model that it was made from."
         )
+    paths = {variable.split("/", 1)[-1]: variable for variable in stored}
 
-    below_model = {path.split("/", 1)[-1]: path for path in stored}
-
-    def find_variable(name: str) -> StoredTensor | None:
-        path = below_model.get(name)
-        if path is None:
+    def find_variable(below_model: str) -> StoredTensor | None:
+        variable = paths.get(below_model)
+        if variable is None:
             return None
-        return dataclasses.replace(bundle.tensor(stored[path]), names=(path,))
+        return dataclasses.replace(bundle.tensor(stored[variable]), names=(variable,))
 
-    tensors = take_weights(config, described.model, find_variable, bundle.prefix)
-    unused = names_left(stored, tensors)
-    read = Checkpoint(path, "saved_model", config, described.model, tensors, unused)
-    return with_description(read, described_in, described)
+    tensors = take_weights(described.config, described.model, find_variable, bundle.prefix)
+    return dataclasses.replace(
+        described,
+        path=path,
+        format="saved_model",
+        tensors=tensors,
+        unused=names_left(stored, tensors),
+    )

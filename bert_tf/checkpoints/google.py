@@ -13,27 +13,25 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
+from bert_tf.formats import SIZES
 from bert_tf.modeling import BertClassifier, BertSpanPredictor
 from bert_tf.pipelines.vocabulary import save_vocabulary
 
-from . import bundles
 from .checkpoint import (
     Checkpoint,
-    Description,
     ModelSpec,
     StoredTensor,
-    describe_checkpoint,
+    describe,
     names_left,
     parse_description,
     pretrained_model,
 )
+from .tensor_files import RELEASED, Bundle, find_prefix, is_bundle_with, write_bundle
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import Names, Spelling, expected_shapes, is_in_encoder
 
-CONFIG = marks.SIZES
 # The key of bert_config.json under which this library keeps what Google's format has no word for.
 # Google's BertConfig takes any key.
 _DESCRIPTION = "bert_tf"
@@ -81,8 +79,7 @@ def spell(name: str) -> Spelling:
 
 def is_checkpoint(path: str) -> bool:
     """True if a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
-    bundle = bundles.find(path)
-    return bundle is not None and _WORD_EMBEDDINGS in bundle.shapes
+    return is_bundle_with(path, _WORD_EMBEDDINGS)
 
 
 # === Reading ===
@@ -90,26 +87,24 @@ def is_checkpoint(path: str) -> bool:
 
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a directory or prefix that was released, or that Google's scripts saved."""
-    bundle = bundles.open_found(path)
+    bundle = Bundle(find_prefix(path) or path)
     folder, name = os.path.split(bundle.prefix)
-    config_path = os.path.join(folder, CONFIG)
+    config_path = os.path.join(folder, SIZES)
     if not tf.io.gfile.exists(config_path):
         raise ValueError(
-            f"{config_path} is missing: put the {CONFIG} of the model beside its checkpoint, "
-            f"{name}."
+            f"{config_path} is missing: put the {SIZES} of the model beside its checkpoint, {name}."
         )
     values = read_json_object(config_path)
     config = BertConfig.from_dict(values, config_path)
     if _DESCRIPTION in values:
-        described = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
+        fields, lower = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
     else:
-        described = Description(_model_spec(bundle.shapes))
+        fields, lower = {"model": _model_spec(bundle.shapes)}, None
     tensors = {}
-    for name in expected_shapes(config, described.model):
+    for name in expected_shapes(config, fields["model"]):
         spelling = spell(name)
         if spelling.name in bundle.shapes:
             tensors[name] = spelling.lay_out(bundle.tensor(spelling.name))
-    lower = described.do_lower_case
     tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
     return Checkpoint(
         path=path,
@@ -119,7 +114,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         unused=names_left(bundle.shapes, tensors),
         tokenization=tokenization,
         notes=notes,
-        **described.of_checkpoint(),
+        **fields,
     )
 
 
@@ -147,17 +142,25 @@ def _casing(folder: str) -> bool | None:
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> None:
-    """Writes a directory as the released ones are."""
-    values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe_checkpoint(checkpoint)}
-    write_json(os.path.join(path, CONFIG), values)
+def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
+    """Writes a directory as the released ones are; there is nothing to say of its use."""
+    config = checkpoint.config
+    if config.is_distilbert or config.is_decoder:
+        kind = "DistilBERT's" if config.is_distilbert else "causal"
+        raise ValueError(
+            f"{checkpoint.path} holds a {kind} {checkpoint.model.class_name}, and google_tf1 "
+            "cannot say that: expected bert_tf or huggingface."
+        )
+    values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe(checkpoint)}
+    write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
     stored = (
         (spell(name).name, _as_float32(spell(name).lay_out(tensor)))
         for name, tensor in checkpoint.tensors.items()
     )
-    bundles.write(os.path.join(path, bundles.RELEASED), stored)
+    write_bundle(os.path.join(path, RELEASED), stored)
+    return ()
 
 
 def _as_float32(tensor: StoredTensor) -> StoredTensor:

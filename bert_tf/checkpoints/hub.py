@@ -15,12 +15,14 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from bert_tf.formats import CONFIG
 from bert_tf.paths import HUB_NAME, HUB_SCHEME
 from bert_tf.untrusted import quote, reason
 
-from . import hugging_face, sentence_transformers, tokenizer_files, torch_files
+from . import hugging_face, sentence_transformers, tokenizer_files
+from .tensor_files import instead_of_a_pickle
 
-_TEXTS = (hugging_face.CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES)
+_TEXTS = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES)
 # The forms of the weights, the safest to read first.
 _FORMS = (
     ("model.safetensors*", "model-?????-of-?????.safetensors"),
@@ -47,7 +49,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
     name, revision = match[1], match[2] or "main"
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     by_hand = (
-        f"or bring the files of {endpoint}/{name} ({hugging_face.CONFIG}, {hugging_face.WEIGHTS}, "
+        f"or bring the files of {endpoint}/{name} ({CONFIG}, {hugging_face.WEIGHTS}, "
         f"{tokenizer_files.VOCABULARY}, tokenizer*.json) into a directory, and name the directory."
     )
     try:
@@ -60,7 +62,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
     found = None
     with contextlib.suppress(OSError, ValueError):
         found = hub.snapshot_download(
-            name, revision=revision, local_files_only=True, allow_patterns=hugging_face.CONFIG
+            name, revision=revision, local_files_only=True, allow_patterns=CONFIG
         )
     if found is not None and _is_whole(found, allow_pickle):
         # Another program's may be without the files that make a sentence's embedding.
@@ -71,7 +73,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
         fetched = _fetch(hub, name, revision, allow_pickle)
     except Exception as error:  # of the network, in a version's own classes
         # Weights without a vocabulary, or a pickle: their reader says what is to be said.
-        if found is not None and hugging_face.is_checkpoint(found):
+        if found is not None and hugging_face.is_directory(found):
             return found
         raise ValueError(
             f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
@@ -79,9 +81,9 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
         ) from error
     if fetched is None:
         raise ValueError(
-            f"{path} has no {hugging_face.CONFIG} with {hugging_face.WEIGHTS} or "
+            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or "
             f"{hugging_face.TF_WEIGHTS} beside it; of {hugging_face.PICKLED}, "
-            f"{torch_files.what_to_do(path)}."
+            f"{instead_of_a_pickle(path)}."
         )
     return fetched
 
@@ -113,9 +115,7 @@ def _patterns(names: Iterable[str]) -> list[str]:
 def _weights(path: str) -> str | None:
     """The file of the weights of a snapshot that has a config beside it."""
     folders = [place for folder in _FOLDERS for place in glob.glob(os.path.join(path, folder))]
-    found = (
-        hugging_face.weights_file(each) for each in folders if hugging_face.is_checkpoint(each)
-    )
+    found = (hugging_face.weights_file(each) for each in folders if hugging_face.is_directory(each))
     return next(found, None)
 
 

@@ -12,15 +12,13 @@ import tempfile
 import zipfile
 import zlib
 
-from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.untrusted import parse_json_object, quote, reason
 
-from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, check_model
-from .saving import checkpoint_of
-from .weights import build_model, expected_shapes
+from .tensor_files import open_hdf5
+from .weights import build_model, checkpoint_of, expected_shapes
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.weights.h5"
@@ -43,7 +41,7 @@ _UNREADABLE = (
 
 def is_checkpoint(path: str) -> bool:
     """True if a path is a ``.keras`` file."""
-    return path.endswith(marks.KERAS) and os.path.isfile(path)
+    return path.endswith(".keras") and os.path.isfile(path)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -66,7 +64,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             )
         model = build_model(config, spec, dtype="float32")
         try:
-            hdf5_files.open_file(unpacked)  # refuses what is larger than the file
+            open_hdf5(unpacked)  # refuses what is larger than the file
             model.load_weights(unpacked)
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(

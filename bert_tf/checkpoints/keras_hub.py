@@ -14,19 +14,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
+from bert_tf.formats import CONFIG
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
-from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
+from .tensor_files import open_hdf5
 from .weights import leaves, merge_heads
 
-CONFIG = marks.CONFIG
-TASK = "task.json"
+_TASK = "task.json"
 _TOKENIZER = "tokenizer.json"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _WEIGHTS = "model.weights.h5"
@@ -156,7 +155,7 @@ def _read_task(
     path: str, config: BertConfig
 ) -> tuple[ModelSpec, Mapping[str, str], tuple[str, ...]]:
     """The model, where its head lies in the task's weights, and notes."""
-    source = os.path.join(path, TASK)
+    source = os.path.join(path, _TASK)
     encoder = ModelSpec(BertEncoder, {"pooler": True})
     if not tf.io.gfile.exists(source):
         return encoder, {}, ()
@@ -203,7 +202,7 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
     if tf.io.gfile.exists(os.path.join(path, _TASK_WEIGHTS)):
         files.append(_TASK_WEIGHTS)
     for file in files:
-        for name, entry in hdf5_files.open_file(os.path.join(path, file)).items():
+        for name, entry in open_hdf5(os.path.join(path, file)).items():
             yield f"{file}/{name}", entry
 
 

@@ -1,19 +1,28 @@
-"""``bert_tf.load``: a checkpoint of any format to a model."""
+"""``bert_tf.load``: a checkpoint of any format, opened, and made a model."""
 
 import collections
+import contextlib
+import dataclasses
+import importlib
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import paths
+from bert_tf.formats import FORMATS
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.untrusted import listed, one_line
+from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.untrusted import listed, one_line, reason
 
+from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .recognition import open_checkpoint
 from .weights import assign, build_model, expected_shapes, heads
 
 _LOGGER = logging.getLogger("bert_tf")
@@ -21,6 +30,85 @@ _FILLING = 128  # tables of embeddings are filled up to round sizes
 _MAX_SEQ_LENGTH = 128
 _SHOWN = 8
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+# === Opening ===
+
+
+def open_checkpoint(
+    path: str | os.PathLike[str],
+    allow_pickle: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Opens a checkpoint of any format that this library reads, no further than names and shapes.
+
+    The path and ``allow_pickle`` are ``bert_tf.load``'s. It may also be an HDF5 file of Keras 2
+    that holds a BERT of transformers', whose ``config.json`` is beside it, or is ``settings``.
+    Reading a tensor raises ``ValueError`` where the file is damaged, or a value is infinite or no
+    number.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(
+            f"The model is a {type(path).__name__}: expected a path, hf://OWNER/NAME of the "
+            "Hugging Face hub, or a model of bert_tf."
+        )
+    path = os.fspath(path)
+    if hub.is_name(path):
+        path = hub.directory_of(path, allow_pickle)
+    paths.check_checkpoint(path)
+    path = paths.of_model(path).rstrip("/") or path[:1]
+    given = {"allow_pickle": allow_pickle, "settings": settings}
+    for form in FORMATS:
+        reader = importlib.import_module(f"{__package__}.{form.reader}")
+        with _named(path):
+            if reader.is_checkpoint(path):
+                options = {name: given[name] for name in form.options}
+                return _checked(reader.open_checkpoint(path, **options))
+    if not tf.io.gfile.exists(path):
+        raise ValueError(paths.checkpoint(path))
+    names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else None
+    raise ValueError(paths.unknown_checkpoint(path, names))
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Names the checkpoint in errors that name no file."""
+    try:
+        yield
+    except (ValueError, MemoryError) as error:
+        if path in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _checked(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint, with checks of its tensors' values, and no vocabulary that does not fit."""
+    path, tokenization = checkpoint.path, checkpoint.tokenization
+
+    def checked(tensor: StoredTensor) -> StoredTensor:
+        def read() -> np.ndarray:
+            with _named(path):
+                array = tensor.read()
+            if not np.isfinite(array).all():
+                raise ValueError(
+                    f"{path}: {listed(tensor.names)} has a value that is infinite or no number "
+                    "(NaN): the training that saved it diverged; take a checkpoint from before."
+                )
+            return array
+
+        return dataclasses.replace(tensor, read=read)
+
+    tensors = {name: checked(tensor) for name, tensor in checkpoint.tensors.items()}
+    notes = checkpoint.notes
+    try:
+        pieces = tokenization.vocabulary if tokenization else ()
+        check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
+    except ValueError as error:
+        tokenization, notes = None, (*notes, f"No preprocessor is made: {error}")
+    return dataclasses.replace(checkpoint, tensors=tensors, tokenization=tokenization, notes=notes)
+
+
+# === Loading ===
 
 
 class LoadReport(NamedTuple):

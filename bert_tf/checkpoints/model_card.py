@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import read_bounded, replace_whole
+from bert_tf.formats import FORMATS
 from bert_tf.untrusted import markdown_code, one_line
 
 from .checkpoint import Checkpoint
@@ -23,7 +24,7 @@ README = "README.md"
 _MOST_BYTES = 4 << 20
 _MOST_CLASSES = 50
 # Library that reads a directory, by its format; the other formats are not for a hub.
-_LIBRARIES = {"bert_tf": "bert_tf", "huggingface": "transformers"}
+_LIBRARIES = {form.name: form.library for form in FORMATS if form.library}
 _OF_SENTENCES = "sentence-transformers"
 _NAMED = re.compile(
     rf'^library_name: "?({"|".join((*_LIBRARIES.values(), _OF_SENTENCES))})"?(?=\r?$)', re.MULTILINE

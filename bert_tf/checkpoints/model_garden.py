@@ -15,17 +15,16 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert_tf import marks
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
+from bert_tf.formats import SIZES
 from bert_tf.untrusted import quote
 
-from . import bundles
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
+from .tensor_files import Bundle, find_prefix, is_bundle_with
 from .tokenizer_files import read_tokenization
 from .weights import leaves, merge_heads
 
-_CONFIG = marks.SIZES
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"layer_norm_eps"}
 # Model Garden's "gelu" is the tanh approximation.
 _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
@@ -45,7 +44,7 @@ class Variable(NamedTuple):
     name: str
 
 
-def read_variables(bundle: bundles.Bundle) -> list[Variable]:
+def read_variables(bundle: Bundle) -> list[Variable]:
     """The variables of the models of a checkpoint, in the graph's order; no optimizer's.
 
     A TensorFlow 2 checkpoint's keys spell one path through the objects that were saved, whichever
@@ -161,8 +160,7 @@ def _name(variable: str) -> str | None:
 
 def is_checkpoint(path: str) -> bool:
     """True if a path is an object checkpoint's prefix, or a directory with one."""
-    bundle = bundles.find(path)
-    return bundle is not None and GRAPH_KEY in bundle.shapes
+    return is_bundle_with(path, GRAPH_KEY)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -171,13 +169,11 @@ def open_checkpoint(path: str) -> Checkpoint:
     A ``BertPretrainerV2`` or the older ``BertPretrainer`` becomes a ``BertPretrainer``, anything
     else the encoder.
     """
-    bundle = bundles.open_found(path)
+    bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
-    if GRAPH_KEY not in bundle.shapes:
-        raise ValueError(f"{prefix} is a TensorFlow checkpoint without an object graph.")
     weights = find_weights(read_variables(bundle), prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in weights.items()}
-    beside = os.path.join(folder, _CONFIG)
+    beside = os.path.join(folder, SIZES)
     has_config = tf.io.gfile.exists(beside)
     source = beside if has_config else prefix
     config = _config(stored, _read_fields(beside) if has_config else {}, source)
@@ -192,7 +188,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     tokenization, notes = read_tokenization(folder)
     if not has_config:
         notes = (
-            f"No {_CONFIG} lies beside {prefix}: sizes are the tensors', activation (tanh GELU) "
+            f"No {SIZES} lies beside {prefix}: sizes are the tensors', activation (tanh GELU) "
             "and dropout are Model Garden's defaults.",
             *notes,
         )
@@ -240,7 +236,7 @@ def _config(
         shape = stored[name].shape if name in stored else ()
         if len(shape) <= axis:
             raise ValueError(
-                f"{source}: there is no {name} from whose shape to read {field}, and no {_CONFIG} "
+                f"{source}: there is no {name} from whose shape to read {field}, and no {SIZES} "
                 "that says it."
             )
         values[field] = shape[axis]

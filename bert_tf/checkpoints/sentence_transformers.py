@@ -15,19 +15,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import marks
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
+from bert_tf.formats import CONFIG
 from bert_tf.modeling import BertEncoder
 from bert_tf.untrusted import listed, quote
 
-from . import hugging_face, safetensors
+from . import hugging_face
 from .checkpoint import Checkpoint, check_model, check_sentence_embedding
-from .tensor_files import is_plain_name
+from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import TOKENIZER_CONFIG
 from .weights import Spelling, is_in_encoder
 
-MODULES = marks.MODULES
+MODULES = "modules.json"
 _LENGTH = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 FILES = (MODULES, _LENGTH, _PROMPTS)
@@ -71,10 +71,10 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     modules = _read_modules(os.path.join(path, MODULES))
     folder = modules[0][1]
     inner = os.path.join(path, folder) if folder else path
-    if not hugging_face.is_checkpoint(inner):
+    if not hugging_face.is_directory(inner):
         raise ValueError(
             f"{path}: its {MODULES} names {quote(folder or '.')} as the place of a "
-            f"{quote(modules[0][0])}, and no {hugging_face.CONFIG} with {hugging_face.WEIGHTS} is "
+            f"{quote(modules[0][0])}, and no {CONFIG} with {hugging_face.WEIGHTS} is "
             "there: expected a directory of a BERT, all of it."
         )
     checkpoint = dataclasses.replace(
@@ -135,7 +135,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
             f"has the modules {listed(kinds)}{what}: expected {', '.join(_KINDS[:2])}, and "
             f"{_DENSE}, {_NORMALIZE} or nothing after them"
         )
-    source = os.path.join(path, modules[1][1], hugging_face.CONFIG)
+    source = os.path.join(path, modules[1][1], CONFIG)
     values = read_json_object(source)
     if values.get("include_prompt") is False:
         raise _NotComputedError("leaves prompts out of its pooling, which is not done")
@@ -157,7 +157,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
 
 def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:
     """The encoder of a checkpoint, with the layer in a folder."""
-    source = os.path.join(folder, hugging_face.CONFIG)
+    source = os.path.join(folder, CONFIG)
     values = read_json_object(source)
     named = {name: key for key, name in _ACTIVATIONS.items()}
     activation, name = values.get("activation_function", _ACTIVATIONS["tanh"]), "sentence_embedding"
@@ -245,13 +245,13 @@ def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str
 # === Writing ===
 
 
-def write(checkpoint: Checkpoint, path: str) -> None:
+def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     """Writes a Hugging Face directory; one of sentence-transformers where there is an embedding."""
     embedding = checkpoint.sentence_embedding
     encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LINEAR}
-    hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
+    notes = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
     if embedding is None:
-        return
+        return notes
     width, size = checkpoint.config.hidden_size, checkpoint.model.arguments.get("dense_size")
     is_there = {_DENSE: size is not None, _NORMALIZE: embedding.normalize}
     kinds = [kind for kind in _KINDS if is_there.get(kind, True)]
@@ -267,11 +267,11 @@ def write(checkpoint: Checkpoint, path: str) -> None:
         MODULES: modules,
         _LENGTH: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
         _PROMPTS: {"prompts": prompts, "default_prompt_name": None, "truncate_dim": embedding.dims},
-        f"{folders[1]}/{hugging_face.CONFIG}": {"word_embedding_dimension": width, **pooling},
+        f"{folders[1]}/{CONFIG}": {"word_embedding_dimension": width, **pooling},
     }
     if size is not None:
         activation = checkpoint.model.arguments.get("dense_activation", DENSE_ACTIVATIONS[0])
-        files[f"{folders[2]}/{hugging_face.CONFIG}"] = {
+        files[f"{folders[2]}/{CONFIG}"] = {
             "in_features": width,
             "out_features": size,
             "bias": True,
@@ -286,6 +286,7 @@ def write(checkpoint: Checkpoint, path: str) -> None:
         )
         weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
         tf.io.gfile.makedirs(os.path.dirname(weights))
-        safetensors.write_file(weights, layer, {"format": "pt"})
+        write_safetensors(weights, layer)
     for name, values in files.items():
         write_json(os.path.join(path, name), values)
+    return notes

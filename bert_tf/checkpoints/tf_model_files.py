@@ -18,8 +18,8 @@ import numpy as np
 
 from bert_tf.untrusted import quote
 
-from . import hdf5_files
 from .checkpoint import StoredTensor
+from .tensor_files import open_hdf5
 
 # Names that every BERT has below its main layer.
 WORDS = "/embeddings/word_embeddings/weight"
@@ -36,7 +36,7 @@ def open_file(path: str) -> dict[str, StoredTensor]:
 
     The copies of a tensor are, and must be equal. What is no weight of a BERT goes by its path.
     """
-    return by_pytorch_names(variables_of(hdf5_files.open_file(path)), path)
+    return by_pytorch_names(variables_of(open_hdf5(path)), path)
 
 
 def variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:

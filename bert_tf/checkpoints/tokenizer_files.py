@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tokenizers
 
-from bert_tf import marks
 from bert_tf.files import read_json_object, replace_whole, write_json
+from bert_tf.formats import CONFIG
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
 from bert_tf.untrusted import quote
@@ -217,7 +217,7 @@ def _read_settings(
     if tokenizer is not None:
         settings = {name: tokenizer["normalizer"].get(key) for name, key in _SETTINGS.items()}
     source, config, added = (
-        os.path.join(path, name) for name in (TOKENIZER_CONFIG, marks.CONFIG, ADDED_TOKENS)
+        os.path.join(path, name) for name in (TOKENIZER_CONFIG, CONFIG, ADDED_TOKENS)
     )
     values = read_json_object(source) if tf.io.gfile.exists(source) else {}
     named = values.get(_CLASS)

@@ -12,9 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, dense_shapes, normalization_shapes
+from bert_tf.untrusted import listed
 
-from .checkpoint import ModelSpec, StoredTensor
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 
 _CHUNK_BYTES = 1 << 20
 
@@ -212,6 +214,53 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
     for path, names in group_by_variable(tensors).items():
         array = read_variable([tensors[name] for name in names], variables[path].dtype)
         variables[path].assign(to_tensor(array))
+
+
+def checkpoint_of(model: BertModel) -> Checkpoint:
+    """A model in memory as what a reader gives; its weights are read when they are asked for."""
+    if type(model) not in MODEL_CLASSES.values():
+        raise ValueError(
+            f"The model is a {type(model).__name__}: expected one of {', '.join(MODEL_CLASSES)}."
+        )
+    spec = spec_of(model)
+    classes = spec.arguments.get("num_classes")
+    if model.labels and len(model.labels) != classes:
+        raise ValueError(
+            f"model.labels has {len(model.labels)} names ({listed(model.labels)}), and the model "
+            f"{classes or 'no'} classes: expected a name for each."
+        )
+    stored = {}
+    for variable in model.weights:
+        path, shape = variable.path.split("/", 1)[1], tuple(variable.shape)
+        stored[path] = StoredTensor((path,), shape, str(variable.dtype), variable.numpy)
+    shapes = {(path, tensor.shape) for path, tensor in stored.items()}
+    if odd := shapes ^ {*variable_shapes(model.config, spec).items()}:
+        raise ValueError(
+            f"The weights of {model.name} are not those of a {type(model).__name__} "
+            f"({listed(sorted({path for path, _ in odd}), 5)}): merge adapters, such as LoRA's, "
+            "into the kernels first, or save it by model.save."
+        )
+    tokenizer = model.preprocessor and model.preprocessor.tokenizer
+    return Checkpoint(
+        path=model.name,
+        format="memory",
+        config=model.config,
+        model=spec,
+        tensors=take_weights(model.config, spec, stored.get, model.name),
+        tokenization=tokenizer and Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case),
+        labels=tuple(map(str, model.labels)),
+        multi_label=model.multi_label,
+        thresholds=dict(model.thresholds),
+        task=model.task,
+        sentence_embedding=model.sentence_embedding,
+    )
+
+
+def spec_of(model: BertModel) -> ModelSpec:
+    """The class and the arguments of a model in memory."""
+    known = model.get_config()
+    arguments = {name: known[name] for name in model.argument_checks if name in known}
+    return ModelSpec(type(model), arguments)
 
 
 # === A model's weights without building it ===

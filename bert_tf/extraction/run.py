@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.checkpoints.load import load_with_report
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.files import whole_file
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding

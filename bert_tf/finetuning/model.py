@@ -9,9 +9,7 @@ import keras
 
 from bert_tf.checkpoints import model_directory, weights
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
-from bert_tf.checkpoints.load import select
-from bert_tf.checkpoints.recognition import open_checkpoint
-from bert_tf.checkpoints.tokenizer_files import read_tokenization
+from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
@@ -53,7 +51,7 @@ def with_usual(
     if settings.sweep or all(getattr(settings, name) for name in names):
         return settings, ""
     if directory.has_state() or directory.is_finished():
-        config, _ = model_directory.read_description(directory.path)
+        config = model_directory.read_description(directory.path).config
     else:
         config = open_checkpoint(settings.init_checkpoint).config
     units = config.hidden_size
@@ -73,9 +71,9 @@ def with_usual(
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
     """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
     if directory.has_state():
-        config, described = model_directory.read_description(directory.path)
-        tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
+        described = model_directory.read_description(directory.path)
         checkpoint, head = None, described.model.arguments
+        config, tokenization, notes = described.config, described.tokenization, described.notes
         embedding = described.sentence_embedding
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 
 import bert_tf
 from bert_tf.checkpoints import model_card
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given

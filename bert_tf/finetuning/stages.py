@@ -1,18 +1,18 @@
 """The stages of a fine-tuning: prepare, train and evaluate, write what people look at."""
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.checkpoints import model_directory
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.report import write_report
-from bert_tf.files import encode_json, replace_whole
+from bert_tf.files import replace_whole
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.vocabulary import unknown_note
@@ -187,17 +187,19 @@ def describe(
     task, start = inputs.task, inputs.start
     length, columns = settings.max_seq_length, table_columns(settings)
     task_file = TaskFile(settings.kind.name, task.name, length, columns, task.options)
-    model_directory.write_description(
-        directory.path,
-        start.config,
-        model_spec(task, start),
+    described = Checkpoint(
+        path=directory.path,
+        format="bert_tf",
+        config=start.config,
+        model=model_spec(task, start),
         tokenization=start.tokenization,
         labels=task.labels,
         multi_label=task.multi_label,
         thresholds=thresholds,
+        task=to_json(task_file),
         sentence_embedding=start.embedding,
-        beside={os.path.basename(directory.task): encode_json(to_json(task_file))},
     )
+    model_directory.write_description(described, directory.path)
 
 
 def write_outputs(

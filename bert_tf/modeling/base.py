@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import keras
 from keras import ops
 
-from bert_tf import features, loader
+from bert_tf import features, load_hook
 from bert_tf.config import BertConfig
 
 from .layers import normalize, pool
@@ -195,7 +195,7 @@ class BertModel(keras.Model):
         ``path`` is what ``bert_tf.load`` takes, whose errors these are; ``arguments`` are the
         constructor's, besides the config (``num_classes=3``), and ``load``'s.
         """
-        model: Self = loader.load(path, model_class=cls, **arguments)
+        model: Self = load_hook.load(path, model_class=cls, **arguments)
         return model
 
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.load import load
-from bert_tf.checkpoints.recognition import open_checkpoint
-from bert_tf.checkpoints.saving import checkpoint_of
+from bert_tf.checkpoints.load import load, open_checkpoint
+from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens

@@ -7,8 +7,7 @@ from typing import Any
 import keras
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
-from bert_tf.checkpoints.load import select
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json_object

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
 from bert_tf.pipelines.pretraining import corpus_lines
@@ -239,7 +239,8 @@ class _PretrainingRun(Trainer):
 
     def _describe(self, path: str) -> None:
         spec = pretrainer_spec(self.settings.nsp)
-        model_directory.write_description(path, self.config, spec, tokenization=self.tokenization)
+        described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=self.tokenization)
+        model_directory.write_description(described, path)
 
     def finish(self, callbacks: Sequence[Any]) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""

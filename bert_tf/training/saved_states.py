@@ -26,9 +26,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import read_json_object, remove, remove_written, whole_file
+from bert_tf.files import (
+    check_fingerprints,
+    fingerprint,
+    fingerprint_change,
+    read_json_object,
+    remove,
+    remove_written,
+    whole_file,
+)
 from bert_tf.paths import check_readable
-from bert_tf.seals import change, check_fingerprints, fingerprint
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 INDEX = ".index"
@@ -342,7 +349,7 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
         if name not in listing:
             raise _UnusableError(f"{shown} is missing or cannot be read")
         check_readable(file_path)
-        changed = change(file_path, entry)
+        changed = fingerprint_change(file_path, entry)
         if changed == "bytes":
             size = tf.io.gfile.stat(file_path).length
             raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")

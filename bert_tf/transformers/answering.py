@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import decoding
-from bert_tf.checkpoints import hugging_face
+from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
 
 from .encoding import BatchEncoding
 from .models import AUTO_MODELS
@@ -141,10 +141,10 @@ class TextClassificationPipeline(Pipeline):
         text = _texts(text, "text")[0] if isinstance(text, Mapping) else text
         config = self.model.config
         function = function_to_apply or "softmax"
-        if not function_to_apply and config.problem_type == hugging_face.REGRESSION:
+        if not function_to_apply and config.problem_type == REGRESSION:
             function = "none"
         elif not function_to_apply and (
-            config.problem_type == hugging_face.SEVERAL_CLASSES or config.num_labels == 1
+            config.problem_type == SEVERAL_CLASSES or config.num_labels == 1
         ):
             function = "sigmoid"
         apply = _FUNCTIONS[_one_of("function_to_apply", function, _FUNCTIONS)]

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
-from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import directory_of as hub_directory
+from bert_tf.checkpoints.hugging_face_config import config_values, read_config
 from bert_tf.files import read_json_object, write_json
+from bert_tf.formats import CONFIG
 from bert_tf.paths import HUB_SCHEME, of_model
 
 # === Names of models as scripts have them ===
@@ -155,7 +156,7 @@ class PretrainedConfig:
 
     def native(self, source: str = "the config") -> sizes.BertConfig:
         """The sizes as this library has them; errors are those of ``bert_tf.BertConfig``."""
-        return hugging_face.read_config(self.to_dict(), source)
+        return read_config(self.to_dict(), source)
 
     def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Sets what is a setting already; gives the others back."""
@@ -210,7 +211,7 @@ class PretrainedConfig:
     ) -> Any:
         """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
         path, values = directory_of(pretrained_model_name_or_path, values)
-        file = path if path.endswith(".json") else os.path.join(path, hugging_face.CONFIG)
+        file = path if path.endswith(".json") else os.path.join(path, CONFIG)
         found = read_json_object(file)
         config = _class_of(found, file, cls)(**found)
         for key, value in config.update(values).items():
@@ -221,17 +222,17 @@ class PretrainedConfig:
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint) -> Any:
         """The config of a checkpoint of any format."""
-        file = os.path.join(checkpoint.path, hugging_face.CONFIG)
+        file = os.path.join(checkpoint.path, CONFIG)
         if checkpoint.format == "huggingface" and os.path.isfile(file):
             found = read_json_object(file)
         else:
-            found = hugging_face.config_values(checkpoint)
+            found = config_values(checkpoint)
         return _class_of(found, file, cls)(**found)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
         """Writes ``config.json`` into a directory, which is made where it is not there."""
         os.makedirs(save_directory, exist_ok=True)
-        write_json(os.path.join(save_directory, hugging_face.CONFIG), self.to_dict())
+        write_json(os.path.join(save_directory, CONFIG), self.to_dict())
 
 
 def _class_of(values: Mapping[str, Any], source: str, asked: type[Any]) -> type[Any]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import hugging_face, keras2_files
+from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
-from bert_tf.checkpoints.load import select
-from bert_tf.checkpoints.recognition import open_for
-from bert_tf.checkpoints.saving import checkpoint_of, spec_of
-from bert_tf.checkpoints.weights import assign, expected_shapes
+from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES, head_dropout
+from bert_tf.checkpoints.load import open_checkpoint, select
+from bert_tf.checkpoints.weights import assign, checkpoint_of, expected_shapes, spec_of
 from bert_tf.files import read_json_object, write_json
+from bert_tf.formats import CONFIG
 from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig
@@ -37,7 +37,7 @@ def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
     if "pooler" in arguments and config.model_type == "distilbert":
         arguments["pooler"] = False  # it has one in front of a classifier alone
     if "dropout" in head.native.argument_checks:
-        arguments["dropout"] = hugging_face.head_dropout(config.to_dict(), head.native)
+        arguments["dropout"] = head_dropout(config.to_dict(), head.native)
     return arguments
 
 
@@ -115,10 +115,10 @@ def write(model: Any, directory: str, version: int | None = None) -> None:
     config = model.config
     checkpoint = checkpoint_of(model.native)
     if model.head.has_classes:
-        several = config.problem_type == hugging_face.SEVERAL_CLASSES
+        several = config.problem_type == SEVERAL_CLASSES
         checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
     hugging_face.write(checkpoint, directory)
-    file = os.path.join(directory, hugging_face.CONFIG)
+    file = os.path.join(directory, CONFIG)
     written = read_json_object(file)
     # The source's numbers may have been rounded, which these are not: theirs would round them.
     config.dtype = written["dtype"]
@@ -195,8 +195,9 @@ def load_weights(
     model: Any, keras_load: Callable[..., Any], path: str, options: dict[str, Any]
 ) -> None:
     """Reads the file of that name: what ``save`` wrote, or weights of their classes in Keras 2."""
-    if not keras2_files.is_keras_3(path):
-        read_weights(model, open_for(path, model.config.to_dict()), ignores_sizes=None)
+    if not hugging_face.is_keras_3(path):
+        checkpoint = open_checkpoint(path, settings=model.config.to_dict())
+        read_weights(model, checkpoint, ignores_sizes=None)
     elif path.endswith(_SUFFIX):
         keras_load(path)
     else:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_tf.checkpoints.recognition import open_checkpoint, open_for
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
@@ -197,7 +197,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if config is not None and not isinstance(config, PretrainedConfig):
             config = cls.config_class.from_pretrained(config)
         if config is not None and os.path.isfile(path):  # which has no config.json beside it
-            checkpoint = open_for(path, config.to_dict())
+            checkpoint = open_checkpoint(path, settings=config.to_dict())
         else:
             checkpoint = open_checkpoint(path)
         if config is None:

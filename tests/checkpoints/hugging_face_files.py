@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import StoredTensor
-from bert_tf.checkpoints.safetensors import open_file, write_file
+from bert_tf.checkpoints.tensor_files import open_safetensors, write_safetensors
 
 H, F, V, P, T, LAYERS = 8, 12, 20, 12, 2, 2
 CONFIG = {
@@ -94,11 +94,11 @@ def write_weights(path, tensors):
         StoredTensor((name,), array.shape, array.dtype.name, lambda array=array: array)
         for name, array in tensors.items()
     ]
-    write_file(str(path), entries, {"format": "pt"})
+    write_safetensors(str(path), entries)
 
 
 def read_weights(path):
-    return {name: tensor.read() for name, tensor in open_file(str(path)).items()}
+    return {name: tensor.read() for name, tensor in open_safetensors(str(path)).items()}
 
 
 def write_shards(path, tensors, shards=3):

@@ -86,7 +86,7 @@ def write(checkpoint, form, folder, name="m"):
     """Writes a checkpoint in a format into a folder; gives its path."""
     path = folder / name
     path.mkdir()
-    conversion._WRITERS[form](checkpoint, str(path))
+    conversion.write(checkpoint, str(path), form)
     return str(path)
 
 

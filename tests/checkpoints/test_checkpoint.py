@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.checkpoint import ModelSpec, describe, parse_description
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, describe, parse_description
 from bert_tf.modeling import BertClassifier
 from tests.checkpoints.small_checkpoints import (
     CASED,
@@ -41,7 +41,8 @@ def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
 
 
 def test_literal():
-    assert describe(ModelSpec(BertClassifier, {"num_classes": 2}), ("n", "y")) == {
+    spec = ModelSpec(BertClassifier, {"num_classes": 2})
+    assert describe(Checkpoint("", "", CONFIG, spec, labels=("n", "y"))) == {
         "format_version": 1,
         "class_name": "BertClassifier",
         "arguments": {"num_classes": 2},

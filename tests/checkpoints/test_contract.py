@@ -6,10 +6,9 @@ import ml_dtypes
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.load import load_with_report
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import load_with_report, open_checkpoint
+from bert_tf.formats import WRITTEN
 from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.checkpoints import hugging_face_files
 from tests.checkpoints.small_checkpoints import (
@@ -91,7 +90,7 @@ def hugging_face_names(name):
 
 
 def _cases():
-    for form in conversion.FORMATS:
+    for form in WRITTEN:
         for name in EVERY:
             if form == "huggingface" and name in OTHERS:
                 continue
@@ -142,7 +141,7 @@ def test_loaded_and_saved(tmp_path, name):
     assert_same(saved, checkpoint, "saved")
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(tmp_path, form, dtype):
     checkpoint = make_checkpoint(MODELS["encoder"], SMALL, dtype=getattr(ml_dtypes, dtype, dtype))

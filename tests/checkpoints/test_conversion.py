@@ -9,7 +9,8 @@ import pytest
 
 from bert_tf.checkpoints import conversion, model_card
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.formats import WRITTEN
 from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.checkpoints.small_checkpoints import (
     MODELS,
@@ -34,7 +35,7 @@ def _source(folder, form="huggingface", spec=MODELS["classifier"], config=SMALL,
     return write(checkpoint, form, folder, "source")
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 def test_a_conversion(tmp_path, form):
     source, target = _source(tmp_path), str(tmp_path / "target")
     done = conversion.convert(source, target, form)
@@ -86,10 +87,9 @@ def test_what_hugging_face_does_otherwise_is_told(
         (OURS_ALONE["multiple choice by the mean"], SMALL, "huggingface",
          "whose head reads the mean over all tokens, which huggingface has no place"),
         (CAUSAL_LM, CAUSAL, "google_tf1",
-         "holds a causal BertPretrainer .*, and google_tf1 cannot say that: "),
+         "holds a causal BertPretrainer, and google_tf1 cannot say that: "),
         (MODELS["encoder"], dataclasses.replace(SMALL, type_vocab_size=0), "google_tf1",
-         r"holds a DistilBERT's BertEncoder \(type_vocab_size is 0\), and google_tf1 cannot "
-         "say that: expected one of bert_tf, huggingface"),
+         "holds a DistilBERT's BertEncoder, and google_tf1 cannot say that: expected bert_tf"),
         (MODELS["classifier"], CAUSAL, "huggingface",
          "holds a causal BertClassifier .* reads the last token in this library"),
     ],
@@ -142,15 +142,15 @@ def _changed(checkpoint, name, change):
     return dataclasses.replace(checkpoint, tensors=tensors)
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 def test_a_writer_that_changes_a_weight(tmp_path, monkeypatch, form):
-    source, write = _source(tmp_path), conversion._WRITERS[form]
+    source, write = _source(tmp_path), conversion.write
     name = "layer_0/attention/key/kernel"
 
-    def careless(checkpoint, path):
-        return write(_changed(checkpoint, name, lambda array: array.fill(0.01)), path)
+    def careless(checkpoint, path, form):
+        return write(_changed(checkpoint, name, lambda array: array.fill(0.01)), path, form)
 
-    monkeypatch.setitem(conversion._WRITERS, form, careless)
+    monkeypatch.setattr(conversion, "write", careless)
     with pytest.raises(ValueError, match=rf"source has other weights: {name}\.$"):
         conversion.convert(source, str(tmp_path / "target"), form)
     assert os.listdir(tmp_path) == ["source"]

@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import safetensors
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.checkpoints.tensor_files import open_safetensors
 from bert_tf.modeling import BertClassifier
 from tests.checkpoints.small_checkpoints import (
     MODELS,
@@ -75,7 +75,7 @@ def _expected(arrays, modules):
 
 
 def _stored(path):
-    entries = safetensors.open_file(f"{path}/model.safetensors")
+    entries = open_safetensors(f"{path}/model.safetensors")
     return {name: entry.read() for name, entry in entries.items()}
 
 

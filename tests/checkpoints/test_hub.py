@@ -12,8 +12,8 @@ import pytest
 
 import bert_tf
 import bert_tf.transformers as successor
-from bert_tf.checkpoints import conversion, hub, hugging_face, safetensors
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints import conversion, hub, hugging_face, tensor_files
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.extraction.settings import resolve
 from tests.checkpoints.small_checkpoints import (
     MODELS,
@@ -273,8 +273,8 @@ def test_a_pickle_is_fetched_only_when_it_is_asked_for(server, monkeypatch):
         open_checkpoint(f"hf://{NAME}")
     assert "pytorch_model.bin" not in fetched(server)
     monkeypatch.setattr(
-        "bert_tf.checkpoints.torch_files.open_pytorch_bin",
-        lambda path, allow_pickle: safetensors.open_file(path),  # which it is
+        "bert_tf.checkpoints.tensor_files.open_pickle",
+        lambda path, allow_pickle: tensor_files.open_safetensors(path),  # which it is
     )
     assert open_checkpoint(f"hf://{NAME}", allow_pickle=True).tensors
     assert "pytorch_model.bin" in fetched(server)

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
-from bert_tf.checkpoints.hugging_face import config_values, model_spec, read_labels
+from bert_tf.checkpoints.hugging_face_config import config_values, model_spec, read_labels
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,

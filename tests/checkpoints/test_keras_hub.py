@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints import hdf5_files, hugging_face, keras_hub
+from bert_tf.checkpoints import hugging_face, keras_hub
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+from bert_tf.checkpoints.tensor_files import open_hdf5
 from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
@@ -80,7 +81,7 @@ def test_every_dataset_is_used_or_named():
     checkpoint = keras_hub.open_checkpoint(str(PRESETS / "masked_lm"))
     stored = []
     for name in ("model.weights.h5", "task.weights.h5"):
-        found = hdf5_files.open_file(str(PRESETS / "masked_lm" / name))
+        found = open_hdf5(str(PRESETS / "masked_lm" / name))
         stored += [f"{name}/{place}" for place in found]
     names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
     slots = tuple(f"task.weights.h5/optimizer/vars/{number}" for number in (0, 1))

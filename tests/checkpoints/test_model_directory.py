@@ -3,6 +3,7 @@
 import keras
 
 from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.training import saved_states
 from tests.checkpoints.small_checkpoints import (
@@ -18,9 +19,12 @@ from tests.checkpoints.small_checkpoints import (
 
 def test_what_a_training_saved(tmp_path):
     model = build_model(CONFIG, MODELS["classifier"])
-    model_directory.write_description(
-        str(tmp_path), CONFIG, MODELS["classifier"], tokenization=UNCASED, labels=("a", "b", "c")
+    described = Checkpoint(
+        *(str(tmp_path), "bert_tf", CONFIG, MODELS["classifier"]),
+        tokenization=UNCASED,
+        labels=("a", "b", "c"),
     )
+    model_directory.write_description(described, str(tmp_path))
     for step in (1, 2):
         model.classifier.bias.assign([step, 0, 0])
         more = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))

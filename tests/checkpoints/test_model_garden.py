@@ -10,9 +10,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 import bert_tf
-from bert_tf.checkpoints import bundles, google, keras_hub, model_garden
+from bert_tf.checkpoints import google, keras_hub, model_garden
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.model_garden import Variable, find_weights
+from bert_tf.checkpoints.tensor_files import Bundle
 from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder, BertPretrainer
@@ -186,4 +187,4 @@ def test_a_damaged_graph_is_refused(tmp_path, graph, sentence):
         tensors=[tf.constant(graph)],
     )
     with pytest.raises(ValueError, match=sentence):
-        model_garden.read_variables(bundles.Bundle(prefix))
+        model_garden.read_variables(Bundle(prefix))

@@ -9,7 +9,8 @@ import pytest
 from bert_tf import load
 from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.checkpoint import Tokenization
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.formats import WRITTEN
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.checkpoints.small_checkpoints import (
     MODELS,
@@ -33,14 +34,14 @@ def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
         open_checkpoint(path)
     asked = []
     monkeypatch.setattr(
-        "bert_tf.checkpoints.torch_files.open_pytorch_bin",
+        "bert_tf.checkpoints.tensor_files.open_pickle",
         lambda path, allow_pickle: asked.append(allow_pickle) or {},
     )
     open_checkpoint(path, allow_pickle=True)
     assert asked == [True]
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
     larger = Tokenization((*PIECES, *"bcdefg"), True)
     found = open_checkpoint(
@@ -53,7 +54,7 @@ def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
 # === Values that no model computes with ===
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 def test_a_value_that_is_no_number_is_refused_by_its_name(tmp_path, form):
     """Such a model gives NaN for every text."""
     checkpoint = make_checkpoint(MODELS["encoder"], tokenization=UNCASED)
@@ -82,7 +83,7 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
     def fails(*arguments):
         raise MemoryError("std::bad_alloc")
 
-    monkeypatch.setattr("bert_tf.checkpoints.bundles.Bundle.read", fails)
+    monkeypatch.setattr("bert_tf.checkpoints.tensor_files.Bundle.read", fails)
     checkpoint = open_checkpoint(path)
     with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
         checkpoint.tensors["layer_0/output/bias"].read()

@@ -10,10 +10,10 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints import conversion, hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.load import make_preprocessor
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import make_preprocessor, open_checkpoint
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
+from bert_tf.formats import WRITTEN
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions, precision
@@ -175,7 +175,7 @@ def whole_checkpoint(activation="tanh", **changes):
     return make_checkpoint(spec, CONFIG, tokenization=UNCASED, sentence_embedding=embedding)
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 def test_every_format_keeps_the_layer_and_the_prefixes(tmp_path, form):
     checkpoint = whole_checkpoint(dims=3)
     found = open_checkpoint(write(checkpoint, form, tmp_path))

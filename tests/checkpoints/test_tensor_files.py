@@ -1,81 +1,492 @@
-"""A checkpoint of several files is what its index says, and lies where the index lies."""
+"""Files of tensors: what was written is read bit for bit, and what is damaged is refused."""
 
+import collections
+import functools
 import json
 import os
+import pathlib
+import pickle
+import resource
+import sys
+import types
+import zipfile
 
-import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
+import h5py
+import keras
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
+import tensorflow as tf
 
+from bert_tf.checkpoints import tensor_files
 from bert_tf.checkpoints.checkpoint import StoredTensor
-from bert_tf.checkpoints.tensor_files import open_shards
+from bert_tf.checkpoints.tensor_files import (
+    Bundle,
+    find_prefix,
+    open_hdf5,
+    open_pickle,
+    open_safetensors,
+    open_shards,
+    write_bundle,
+    write_safetensors,
+)
+from tests.checkpoints.small_checkpoints import stored
+
+PARITY = pytest.mark.parity
+read_pickle = functools.partial(open_pickle, allow_pickle=True)
 
 
-def _open_shard(path):
-    """A shard for these tests: the names of its tensors, separated by spaces."""
-    with open(path) as file:
-        names = file.read().split()
-    return {name: StoredTensor((name,), (), "float32", lambda: np.zeros(())) for name in names}
+def assert_read(opened, values):
+    assert set(opened) == set(values)
+    for name, value in values.items():
+        tensor = opened[name]
+        assert (tensor.name, tensor.dtype, tensor.shape) == (name, value.dtype.name, value.shape)
+        found = tensor.read()
+        assert (found.dtype, found.shape) == (value.dtype, value.shape)
+        assert found.tobytes() == value.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("open_file", "name", "make"),
+    [
+        (open_safetensors, "a.safetensors", safetensors.numpy.save_file),
+        (open_hdf5, "a.h5", lambda values, path: h5py.File(path, "w").update(values)),
+    ],
+)
+def test_files_of_other_file_systems_are_read(tmp_path, open_file, name, make):
+    values = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(2, np.float16)}
+    make(values, tmp_path / name)
+    assert_read(open_file(str(tmp_path / name)), values)
+    tf.io.gfile.copy(str(tmp_path / name), f"ram://tensors/{name}", overwrite=True)
+    assert_read(open_file(f"ram://tensors/{name}"), values)
+
+
+# === Several files ===
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "1.bin").write_text("a b")
-    (tmp_path / "model" / "2.bin").write_text("c")
-    (tmp_path / "model" / "3.bin").write_text("c a")
+    for name, tensors in {"1.bin": "a b", "2.bin": "c", "3.bin": "c a"}.items():
+        (tmp_path / "model" / name).write_text(tensors)
     (tmp_path / "outside.bin").write_text("a")
     return tmp_path / "model"
 
 
-def _open(folder, weight_map):
+def _open_shards(folder, weight_map):
+    def open_shard(path):
+        names = pathlib.Path(path).read_text().split()
+        return {name: StoredTensor((name,), (), "float32", lambda: np.zeros(())) for name in names}
+
     index = folder / "index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
-    return open_shards(str(index), _open_shard)
+    return open_shards(str(index), open_shard)
 
 
-def test_tensors_of_all_shards(folder):
-    tensors = _open(folder, {"c": "2.bin", "a": "1.bin", "b": "1.bin"})
+def test_tensors_of_all_shards(folder, tmp_path):
+    tensors = _open_shards(folder, {"c": "2.bin", "a": "1.bin", "b": "1.bin"})
     assert {name: entry.name for name, entry in tensors.items()} == {"a": "a", "b": "b", "c": "c"}
+    # The hub's cache: plain names that link to files named by their content, elsewhere.
+    snapshot = tmp_path / "snapshots" / "revision"
+    snapshot.mkdir(parents=True)
+    os.symlink("../../outside.bin", snapshot / "1.bin")
+    assert set(_open_shards(snapshot, {"a": "1.bin"})) == {"a"}
 
 
 OUTSIDE = ["", "..", "../outside.bin", "/etc/passwd", "x/../1.bin", "..\\1.bin", "gs://a/1.bin"]
-
-
-@pytest.mark.parametrize("name", [*OUTSIDE, "1.bin\0", "1.bin\n", "\ud800", 1, None], ids=repr)
-def test_a_shard_outside_is_refused(folder, name):
-    with pytest.raises(ValueError, match=r"index\.json names the file .*: expected a plain file n"):
-        _open(folder, {"a": name})
-
-
-@pytest.mark.parametrize("weight_map", [{}, None, ["1.bin"], "1.bin"])
-def test_what_is_no_weight_map_is_refused(folder, weight_map):
-    with pytest.raises(ValueError, match=r"index\.json: expected weight_map, an object of "):
-        _open(folder, weight_map)
+GOOD = {"a": "1.bin", "b": "1.bin"}
 
 
 @pytest.mark.parametrize(
     ("weight_map", "sentence"),
     [
-        ({"a": "1.bin", "b": "1.bin", "c": "4.bin"}, r"json names '4\.bin', which is not th"),
-        ({"a": "1.bin", "b": "1.bin", "d": "1.bin", "c": "2.bin"},
-         r"index\.json gives 'd' to '1\.bin', which does not hold it: they do not belong"),
+        *(
+            ({"a": name}, r"index\.json names the file .*: expected a plain file name")
+            for name in (*OUTSIDE, "1.bin\0", "1.bin\n", "\ud800", 1, None)
+        ),
+        *(
+            (weight_map, r"index\.json: expected weight_map, an object of ")
+            for weight_map in ({}, None, ["1.bin"], "1.bin")
+        ),
+        ({**GOOD, "c": "4.bin"}, r"json names '4\.bin', which is not there"),
+        ({**GOOD, "d": "1.bin", "c": "2.bin"},
+         r"index\.json gives 'd' to '1\.bin', and .*1\.bin lacks it: they do not belong"),
         ({"a": "1.bin", "b": "2.bin", "c": "2.bin"},
-         r"1\.bin holds 'b', which .*index\.json gives to '2\.bin': they do not belong"),
-        ({"a": "1.bin", "c": "2.bin"},
-         r"1\.bin holds 'b', which .*index\.json gives to no file: they do not belong"),
+         r"index\.json gives 'b' to '2\.bin', and .*1\.bin holds it: they do not belong"),
+        ({"a": "1.bin", "c": "2.bin"}, r"index\.json gives 'b' to None, and .*1\.bin holds it"),
         # A tensor in two files.
-        ({"a": "1.bin", "b": "1.bin", "c": "3.bin"}, r"3\.bin holds 'a', .* gives to '1\.bin'"),
+        ({**GOOD, "c": "3.bin"}, r"index\.json gives 'a' to '1\.bin', and .*3\.bin holds it"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_index_that_lies_is_refused(folder, weight_map, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        _open_shards(folder, weight_map)
+
+
+# === safetensors ===
+
+# A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes.
+GOLDEN = (
+    b"\xc8\0\0\0\0\0\0\0"
+    b'{"__metadata__":{"format":"pt"},'
+    b'"b":{"dtype":"F32","shape":[],"data_offsets":[0,4]},'
+    b'"c":{"dtype":"BF16","shape":[2,1],"data_offsets":[4,8]},'
+    b'"a":{"dtype":"U8","shape":[2],"data_offsets":[8,10]}}'
+    b"       "
+    b"\0\0\xc0\x3f\x80\x3f\x00\xc0\x07\xff"
+)
+F8 = GOLDEN.replace(b'"BF16","shape":[2,1]', b'"F8_E4M3","shape":[4]').replace(b" " * 7, b" " * 6)
+VALUES = {
+    "a": np.uint8([7, 255]),
+    "b": np.asarray(np.float32(1.5)),
+    "c": np.array([[1], [-2]], ml_dtypes.bfloat16),
+}
+
+
+def write(path, values):
+    write_safetensors(str(path), [stored(name, array) for name, array in values.items()])
+    return str(path)
+
+
+def test_literal_bytes(tmp_path):
+    path = write(tmp_path / "folder" / "m.safetensors", VALUES)
+    assert pathlib.Path(path).read_bytes() == GOLDEN
+    assert_read(open_safetensors(path), VALUES)
+
+
+def test_every_dtype_returns(tmp_path):
+    rng = np.random.default_rng(0)
+    values = {"größe\x01": np.asarray(np.float32(2))}
+    for dtype in tensor_files._DTYPES.values():
+        data = rng.integers(0, 2 if dtype == np.bool_ else 256, (3, 5 * dtype.itemsize), np.uint8)
+        values[f"a.{dtype.name}"] = data.view(dtype)
+        values[f"empty.{dtype.name}"] = np.zeros((2, 0), dtype)
+    values["turned"] = np.arange(63 * 41, dtype=np.float32).reshape(63, 41)[::-1, ::2].T
+    assert_read(open_safetensors(write(tmp_path / "m.safetensors", values)), values)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is no safetensors file that can be read, it is damaged or cut short"),
+        (b"\xff" * 7 + b"\0" + bytes(40), "it is damaged or cut short"),
+        (GOLDEN[:100], "it is damaged or cut short"),
+        (GOLDEN[:-1], "it is damaged or cut short"),
+        (GOLDEN + b"\0", "it is damaged or cut short"),
+        (GOLDEN.replace(b"[8,10]", b"[0,10]"), "it is damaged or cut short"),
+        (GOLDEN.replace(b'"shape":[2,1]', b'"shape":[9,9]'), "it is damaged or cut short"),
+        (F8, "has the dtype 'F8_E4M3': expected one of BOOL, "),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_whole_safetensors_file_is_refused(tmp_path, content, sentence):
+    path = tmp_path / "m.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=sentence) as caught:
+        open_safetensors(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"old")
+    with pytest.raises(Exception, match="complex"):
+        write(path, {"a": np.zeros(2, "complex256")})
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path):
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, was[1]))
+    try:
+        with pytest.raises(OSError, match=r"new\.safetensors cannot be written: .*too large"):
+            write(tmp_path / "new.safetensors", {"a": np.ones([999])})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    assert list(tmp_path.iterdir()) == []
+
+
+# === HDF5 ===
+
+
+def write_hdf5(path, change):
+    with h5py.File(path, "w") as file:
+        file["layers/dense/vars/0"] = np.arange(6, dtype="float32").reshape(2, 3)
+        change(file)
+    return str(path)
+
+
+def test_keras_weights_are_read_bit_for_bit(tmp_path):
+    layers = [keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(2, dtype="float16")]
+    model = keras.Sequential(layers)
+    model.build((None, 4))
+    path = str(tmp_path / "m.weights.h5")
+    model.save_weights(path)
+    places = [f"layers/{layer}/vars/{number}" for layer in ("dense", "dense_1") for number in "01"]
+    values = zip(places, (np.array(weight.value) for weight in model.weights), strict=True)
+    assert_read(open_hdf5(path), dict(values))
+
+
+def test_no_link_is_followed(tmp_path):
+    def link(file):
+        file["a"] = h5py.SoftLink("/layers")
+        file["layers/a"] = h5py.ExternalLink("/etc/hosts", "/a")
+        file["layers/again"] = file["/"]
+
+    assert list(open_hdf5(write_hdf5(tmp_path / "a.h5", link))) == ["layers/dense/vars/0"]
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((2,), "float32")
+    layout[:] = h5py.VirtualSource("other.h5", "a", (2,))
+    file.create_virtual_dataset("a", layout)
+
+
+def array(*arguments, **named):
+    return lambda file: file.create_dataset("a", *arguments, **named)
+
+
+ELSEWHERE = r"'a' has [\d,]+ bytes, which do not lie in the file of [\d,]+ as they are: it is comp"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (array((4,), "u1", external=[("/etc/hosts", 0, 4)]), ELSEWHERE),
+        (virtual, ELSEWHERE),
+        (array((1 << 40,), "float32"), ELSEWHERE),
+        (array((1 << 40,), "float32", chunks=(1024,)), ELSEWHERE),
+        (array(data=np.zeros(9999, "uint8"), compression="gzip"), ELSEWHERE),
+        (array((2,), dtype=h5py.vlen_dtype("float32")),
+         r"'a' is of the type dtype\('O'\): expected an array of numbers\."),
+        (array(data=h5py.Empty("f4")), "'a' is of the type"),
+    ],
+    ids=["external", "virtual", "shape alone", "chunks", "compressed", "any length", "nothing"],
+)  # fmt: skip
+def test_what_keras_never_writes_is_refused(tmp_path, change, sentence):
+    path = write_hdf5(tmp_path / "a.h5", change)
+    with pytest.raises(ValueError, match=rf"a\.h5: {sentence}"):
+        open_hdf5(path)
+
+
+# === PyTorch's pickles ===
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (None, r"PyTorch only, which is not installed: pip install torch"),
+        ("2.5.1+cu121", r"expected torch 2\.6 or later, .* got 2\.5\.1"),
+    ],
+)
+def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, version, sentence):
+    module = version and types.SimpleNamespace(__version__=version)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    with pytest.raises(ValueError, match=sentence):
+        read_pickle(path)
+
+
+def _values(torch):
+    generator = torch.Generator().manual_seed(0)
+    values = {
+        f"a.{dtype}": torch.randn((3, 5), generator=generator).to(dtype)
+        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    }
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool):
+        values[f"a.{dtype}"] = torch.randint(0, 2, (4,), generator=generator).to(dtype)
+    values["all.bf16"] = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.bfloat16)
+    values["transposed"] = torch.randn((3, 5), generator=generator).T
+    values["part"] = torch.arange(10.0)[2:8:3]
+    values["negative"] = torch._neg_view(torch.tensor([1.0, -2.0]))
+    values["parameter"] = torch.nn.Parameter(torch.ones(2))
+    values["scalar"] = torch.tensor(3)
+    values["empty"] = torch.zeros((0, 4))
+    values["tied"] = values["a.torch.float32"]
+    return collections.OrderedDict(values)
+
+
+@PARITY
+@pytest.mark.parametrize("zipped", [True, False])
+def test_tensors_come_bit_for_bit(torch, path, zipped):
+    values = _values(torch)
+    torch.save(values, path, _use_new_zipfile_serialization=zipped)
+    assert zipfile.is_zipfile(path) == zipped
+    entries = read_pickle(path)
+    assert list(entries) == list(values)
+    for name, value in values.items():
+        entry = entries[name]
+        array = entry.read()
+        found = (entry.name, entry.dtype, entry.shape)
+        assert found == (name, str(value.dtype)[6:], tuple(value.shape))
+        assert (array.dtype, array.shape) == (np.dtype(entry.dtype), entry.shape)
+        bits = value.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        assert array.tobytes() == bytes(bits.numpy())
+        assert array.flags.owndata and array.flags.writeable
+    assert entries["all.bf16"].read().dtype == ml_dtypes.bfloat16
+    # What a caller does to an array does not reach the next reader.
+    entries["part"].read()[:] = 0
+    assert entries["part"].read().tolist() == [2, 5]
+    assert entries["negative"].read().tolist() == [-1, 2]
+
+
+class _Malicious:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.mkdir, (self.target,)
+
+
+@PARITY
+@pytest.mark.parametrize("form", ["zip", "old", "bare"])
+def test_a_pickle_that_runs_code_does_not(torch, path, tmp_path, form):
+    target = str(tmp_path / "made by a pickle")
+    content = {"b": _Malicious(target)}
+    if form == "bare":
+        pathlib.Path(path).write_bytes(pickle.dumps(content, protocol=2))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=form == "zip")
+    sentence = r"bin was refused by torch\.load \(.*mkdir [^.\n]*\): expected a dict of tensors\.$"
+    with pytest.raises(ValueError, match=sentence):
+        read_pickle(path)
+    assert not os.path.exists(target)
+    # Read as Python reads pickles, it would have run: the test is no empty one.
+    if form == "bare":
+        pickle.loads(pathlib.Path(path).read_bytes())
+        assert os.path.isdir(target)
+
+
+@PARITY
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_damaged_pickle_is_refused_in_one_sentence(torch, path, zipped):
+    torch.save({"a": torch.ones(64)}, path, _use_new_zipfile_serialization=zipped)
+    whole = pathlib.Path(path).read_bytes()
+    for size in (0, 3, len(whole) // 2, len(whole) - 70):
+        pathlib.Path(path).write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"was refused by torch\.load \(.+\): exp") as caught:
+            read_pickle(path)
+        assert "\n" not in str(caught.value) and ". " not in str(caught.value)
+
+
+@PARITY
+def test_what_numpy_cannot_hold_is_refused(torch, path):
+    torch.save([1], path)
+    with pytest.raises(ValueError, match="expected a dict of tensors by name, got a list"):
+        read_pickle(path)
+    for tensor, sentence in (
+        ({}, "expected tensors by name, got a dict by 'a': save the model's state_dict"),
+        (torch.zeros(2).to(torch.float8_e4m3fn), r"'a' has the dtype float8_e4m3fn, .*: expected"),
+        (torch.zeros(2).to_sparse(), r"'a' has the dtype float32, the layout torch\.sparse_coo"),
+        (torch.zeros(2, device="meta"), r"'a' has the dtype float32, .* and the device meta"),
+        (torch.zeros(1).expand(1 << 40), r"'a' of shape \(1099511627776,\) has more elements than"),
+    ):
+        torch.save({"a": tensor}, path)
+        with pytest.raises(ValueError, match=sentence):
+            read_pickle(path)
+
+
+# === TensorFlow's bundles ===
+
+DATA = ".data-00000-of-00001"
+ARRAYS = {
+    "a/kernel": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "half": np.float16([1.5, -2]),
+    "brain": np.array([[3.0]], ml_dtypes.bfloat16),
+    "step": np.int64(7),
+}
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    path = str(tmp_path / "bert_model.ckpt")
+    write_bundle(path, [(name, stored("x", array)) for name, array in ARRAYS.items()])
+    return path
+
+
+def test_tensorflow_and_this_library_read_what_was_written(prefix):
+    reader, bundle = tf.train.load_checkpoint(prefix), Bundle(prefix)
+    assert reader.get_variable_to_shape_map().keys() == ARRAYS.keys()
+    assert_read({name: bundle.tensor(name) for name in bundle.shapes}, ARRAYS)
+    for name, array in ARRAYS.items():
+        assert np.array_equal(reader.get_tensor(name), array), name
+
+
+def test_found_by_prefix_and_by_directory(prefix, tmp_path):
+    assert find_prefix(prefix) == find_prefix(str(tmp_path)) == prefix
+    (tmp_path / "empty").mkdir()
+    assert find_prefix(str(tmp_path / "empty")) is find_prefix(str(tmp_path / "nothing")) is None
+
+
+@pytest.fixture
+def several(tmp_path):
+    for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):
+        write_bundle(str(tmp_path / name), [("x", stored("x", np.zeros(1)))])
+    return tmp_path
+
+
+def test_the_last_saved_or_the_released_one_of_several(several):
+    write_bundle(str(several / "bert_model.ckpt"), [("x", stored("x", np.zeros(1)))])
+    assert find_prefix(str(several)) == str(several / "bert_model.ckpt")
+    (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
+    assert find_prefix(str(several)) == str(several / "model.ckpt-20")
+
+
+@pytest.mark.parametrize(
+    "state", [None, b"garbage {", b'model_checkpoint_path: "../../model.ckpt"', b"\xff\xfe", b"\0"]
+)
+def test_several_and_nothing_says_which(several, state):
+    if state:
+        (several / "checkpoint").write_bytes(state)
+    sentence = (
+        r"holds 3 checkpoints, model\.ckpt-10, model\.ckpt-20, model\.ckpt-30, and nothing says "
+        r"which to take: name one, .*/model\.ckpt-30 for example\.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        find_prefix(str(several))
+
+
+def turn_a_bit(path):
+    content = bytearray(pathlib.Path(path).read_bytes())
+    content[3] ^= 16
+    pathlib.Path(path).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "sentence"),
+    [
+        (".index", lambda path: os.truncate(path, 50),
+         r"ckpt\.index: the checkpoint is damaged or cut off: "),
+        (DATA, lambda path: os.truncate(path, 31),
+         r"ckpt: a/kernel cannot be read, the checkpoint is damaged or cut off: it has 48 bytes"),
+        (DATA, os.remove, r"a/kernel cannot be read, .* data files 0"),
+        (DATA, turn_a_bit, r"a/kernel cannot be read.*[Cc]hecksum"),
     ],
 )  # fmt: skip
-def test_index_and_shards_must_agree(folder, weight_map, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        _open(folder, weight_map)
+def test_a_damaged_bundle(prefix, file, change, sentence):
+    change(prefix + file)
+    with pytest.raises(ValueError, match=sentence) as caught:
+        Bundle(prefix).tensor("a/kernel").read()
+    assert "\n" not in str(caught.value)
 
 
-def test_a_download_cache_is_followed(folder, tmp_path):
-    """The hub's cache: plain names that link to files named by their content, elsewhere."""
-    snapshot = tmp_path / "snapshots" / "revision"
-    snapshot.mkdir(parents=True)
-    os.symlink("../../outside.bin", snapshot / "1.bin")
-    assert set(_open(snapshot, {"a": "1.bin"})) == {"a"}
+def test_a_shape_without_its_bytes_takes_no_memory(tmp_path):
+    """An index of another checkpoint: the same names, a hundred times the size."""
+    small, large = str(tmp_path / "small"), str(tmp_path / "large")
+    for prefix, rows in ((small, 1), (large, 100)):
+        write_bundle(prefix, [("x", stored("x", np.zeros((rows, 8), np.float32)))])
+    os.replace(f"{large}.index", f"{small}.index")
+    with pytest.raises(ValueError, match="it has 3,200 bytes, and the data files 32"):
+        Bundle(small).read("x")

@@ -9,8 +9,7 @@ import pytest
 
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.load import load_with_report
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.modeling import (
     BertClassifier,

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.checkpoints import model_directory
-from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import training
@@ -43,7 +43,8 @@ def write_model(
     random.seed(seed)
     model = build_model(config, spec)
     found = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
-    model_directory.write_description(str(folder), config, spec, **found, **more)
+    described = Checkpoint(str(folder), "bert_tf", config, spec, **found, **more)
+    model_directory.write_description(described, str(folder))
     save_weights(folder, model)
     if task is not None:
         write_task_file(folder, task)

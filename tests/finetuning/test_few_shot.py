@@ -7,7 +7,7 @@ import pytest
 
 import bert_tf
 from bert_tf import api
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.model import open_start

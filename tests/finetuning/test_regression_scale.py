@@ -6,7 +6,7 @@ import pytest
 
 import bert_tf
 from bert_tf import api
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory

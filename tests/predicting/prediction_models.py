@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.predicting import predictor, run

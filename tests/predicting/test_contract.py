@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api, export
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.saved_models import precision
 from bert_tf.saved_models.served import Served
 from bert_tf.saved_models.signatures import model_signatures

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf.saved_models
-from bert_tf.checkpoints.load import load_with_report
-from bert_tf.checkpoints.recognition import open_checkpoint
+from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import ExportOptions, exporting, precision

@@ -259,7 +259,7 @@ def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
 _FULL_DISK = """
 import resource, sys
 import keras, numpy as np
-from bert_tf.training import checkpoints
+from bert_tf.training import saved_states
 from bert_tf.untrusted import reason
 directory = sys.argv[1]
 variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}

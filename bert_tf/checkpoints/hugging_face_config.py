@@ -1,0 +1,197 @@
+"""Hugging Face's ``config.json``, of a BERT and of a DistilBERT: sizes, class of model, labels.
+
+DistilBERT (Sanh et al. 2019) is a BERT without token types and without next-sentence prediction, so
+without a pooler; what a classifier has in the pooler's place is a layer with a ReLU.
+``BertConfig`` says it by ``type_vocab_size=0``.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling import (
+    MODEL_CLASSES,
+    BertClassifier,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.vocabulary import PAD_TOKEN
+from bert_tf.untrusted import quote
+
+from .checkpoint import Checkpoint, ModelSpec, check_labels, check_model, model_of, pretrained_model
+
+# Values of problem_type of two kinds of classifiers.
+REGRESSION = "regression"
+SEVERAL_CLASSES = "multi_label_classification"
+
+# Names of activations that Hugging Face spells in another way.
+_ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
+
+_DISTILBERT = "distilbert"
+DISTIL = "Distil"  # before the name of a class
+# DistilBERT's keys, and what bert_config.json calls them; the defaults are transformers'.
+_DISTILBERT_KEYS = MappingProxyType(
+    {
+        "dim": "hidden_size",
+        "n_heads": "num_attention_heads",
+        "n_layers": "num_hidden_layers",
+        "hidden_dim": "intermediate_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        **{key: key for key in ("vocab_size", "max_position_embeddings", "initializer_range")},
+    }
+)
+_DISTILBERT_DEFAULTS = MappingProxyType({"n_layers": 6, "seq_classif_dropout": 0.2})
+_DROPOUT, _DISTILBERT_DROPOUT = "classifier_dropout", "seq_classif_dropout"
+# Heads that read next-sentence prediction's pooler, or the next token.
+_NOT_DISTILLED = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHeadModel")
+
+
+# === Reading ===
+
+
+def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
+    """The sizes that a ``config.json`` says."""
+    if _is_distilbert(values):
+        given = {**_DISTILBERT_DEFAULTS, **values}
+        sizes = {name: given[key] for key, name in _DISTILBERT_KEYS.items() if key in given}
+        values = {**sizes, "type_vocab_size": 0}
+    return BertConfig.from_dict(values, source)
+
+
+def _is_distilbert(values: Mapping[str, Any]) -> bool:
+    return values.get("model_type") == _DISTILBERT
+
+
+def model_spec(
+    values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], source: str
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model, by its tensors, and by the architecture's name where they leave it open.
+
+    ``shapes`` are the tensors', by their names without ``bert.``. Also returned: notes.
+    """
+    pooler = "pooler.dense.weight" in shapes
+    if "qa_outputs.weight" in shapes:
+        return model_of(BertSpanPredictor, pooler=pooler), ()
+    if "classifier.weight" in shapes:
+        classes = next(iter(shapes["classifier.weight"]), 0)
+        model_class, notes = _classifier(values, classes, pooler, source)
+        dropout = head_dropout(values, model_class)
+        spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
+        return check_model(spec.class_name, spec.arguments, source), notes
+    masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
+    next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
+    return pretrained_model(masked_lm, next_sentence, pooler), ()
+
+
+def _classifier(
+    values: Mapping[str, Any], classes: int, pooler: bool, source: str
+) -> tuple[type[BertModel], tuple[str, ...]]:
+    """Class of model that ``classifier`` belongs to (sequences, tokens, choices), and notes."""
+    notes: tuple[str, ...] = ()
+    named = values.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else None
+    if isinstance(architecture, str) and _is_distilbert(values):
+        architecture = architecture.removeprefix(DISTIL)
+    if architecture not in [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]:
+        kind = (BertClassifier if pooler else BertTokenClassifier).hugging_face
+        notes = (
+            f"{source} names the architecture {quote(architecture)}, which does not say what the "
+            f"classifier classifies: it is taken as {kind}'s.",
+        )
+        architecture = kind
+    for model_class in (BertTokenClassifier, BertMultipleChoice):
+        if architecture == model_class.hugging_face:
+            return model_class, notes
+    problem = values.get("problem_type")
+    is_regressor = classes == 1 and problem in (None, REGRESSION)
+    if problem == REGRESSION and not is_regressor:
+        notes += (
+            f"{source} says that its {classes} outputs are numbers (problem_type), and here they "
+            "are the logits of classes: read the logits alone.",
+        )
+    return BertRegressor if is_regressor else BertClassifier, notes
+
+
+def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> float | None:
+    """The rate in front of a head that a ``config.json`` says; ``None``: the encoder's."""
+    rate: float | None = values.get(_DROPOUT)
+    if _is_distilbert(values):
+        own = {**_DISTILBERT_DEFAULTS, **values}[_DISTILBERT_DROPOUT]
+        rate = None if model_class is BertTokenClassifier else float(own)
+    return rate
+
+
+def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
+    """The names of the classes; () where they are the ones made up by default."""
+    names = values.get("id2label")
+    classes = spec.arguments.get("num_classes")
+    if not isinstance(names, Mapping) or classes is None:
+        return ()
+    defaults = _default_labels(classes)
+    found = (names.get(str(index), defaults[index]) for index in range(classes))
+    labels = check_labels(found, source)
+    return () if labels == defaults else labels
+
+
+def _default_labels(classes: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{index}" for index in range(classes))
+
+
+# === Writing ===
+
+
+def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The ``config.json`` of a checkpoint."""
+    config, spec = checkpoint.config, checkpoint.model
+    sizes = config.to_dict()
+    sizes["hidden_act"] = _ACTIVATIONS.get(config.hidden_act, config.hidden_act)
+    if config.is_distilbert:
+        sizes = {key: sizes[name] for key, name in _DISTILBERT_KEYS.items()}
+    else:
+        sizes |= {"position_embedding_type": "absolute", "use_cache": True}
+    values = {
+        "architectures": [architecture(checkpoint)],
+        "model_type": _DISTILBERT if config.is_distilbert else "bert",
+        **sizes,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "dtype": checkpoint.tensors["embeddings/word_embeddings"].dtype,
+    }
+    if (tokenization := checkpoint.tokenization) is not None:
+        values["pad_token_id"] = tokenization.vocabulary.index(PAD_TOKEN)
+    rate = spec.arguments.get("dropout")
+    if "dropout" in spec.arguments and not (config.is_distilbert and rate is None):
+        values[_DISTILBERT_DROPOUT if config.is_distilbert else _DROPOUT] = rate
+    classes = spec.arguments.get("num_classes")
+    if spec.model_class is BertRegressor:
+        classes = 1
+        values["problem_type"] = REGRESSION
+    elif checkpoint.multi_label:
+        values["problem_type"] = SEVERAL_CLASSES
+    elif spec.model_class is BertClassifier:
+        values["problem_type"] = "single_label_classification"
+    if classes is not None:
+        labels = checkpoint.labels or _default_labels(classes)
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    return values
+
+
+def architecture(checkpoint: Checkpoint) -> str:
+    """The name of Hugging Face's class; an error where a DistilBERT has no such head."""
+    config, spec = checkpoint.config, checkpoint.model
+    name = spec.model_class.hugging_face_class(config, spec.arguments)
+    if not config.is_distilbert:
+        return name
+    if name in _NOT_DISTILLED or (name == "BertModel" and spec.has_pooler):
+        raise ValueError(
+            f"{checkpoint.path} holds a DistilBERT that would be Hugging Face's {name}, a "
+            "class that exists for BERT alone: convert the encoder without its pooler."
+        )
+    return f"{DISTIL}{name}"

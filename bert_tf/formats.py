@@ -1,0 +1,92 @@
+"""The table of checkpoint formats: the files by which each is known, and its reader and writer.
+
+A new format is a row here and a module in ``checkpoints/``: its ``is_checkpoint(path)`` looks
+closer, ``open_checkpoint(path)`` reads, ``write(checkpoint, path)`` writes. Nothing here loads
+TensorFlow, so that wrong paths are refused at once.
+"""
+
+from typing import NamedTuple
+
+CONFIG, SIZES = "config.json", "bert_config.json"
+HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
+INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
+
+
+class Format(NamedTuple):
+    """A format of checkpoints.
+
+    Attributes:
+        name: ``Checkpoint.format``, and ``--format`` of ``convert``.
+        reader: the module in ``checkpoints/``.
+        files: the files of a checkpoint, for a sentence.
+        entries: patterns, each of which the name of a file in a checkpoint's directory matches.
+        ending: how the name ends of a checkpoint that is a single file.
+        begins: the first bytes of one.
+        options: those of ``checkpoints.load.open_checkpoint`` that the reader takes.
+        writer: the module that ``convert`` writes the format by; "" where it does not.
+        library: the library that reads a directory from a model hub; "" where such are not for one.
+    """
+
+    name: str
+    reader: str
+    files: str
+    entries: tuple[str, ...] = ()
+    ending: str = ""
+    begins: bytes = b""
+    options: tuple[str, ...] = ()
+    writer: str = ""
+    library: str = ""
+
+
+# The first that recognises a path reads it: KerasHub and sentence-transformers have a CONFIG, too.
+FORMATS = (
+    Format(
+        "bert_tf",
+        "model_directory",
+        f"model.json and {SIZES} (this library)",
+        entries=(r"model\.json", SIZES),
+        writer="model_directory",
+        library="bert_tf",
+    ),
+    Format("keras", "keras_files", "NAME.keras", ending=".keras"),
+    Format(
+        "keras_hub",
+        "keras_hub",
+        f"{CONFIG} and model.weights.h5 (KerasHub)",
+        entries=(CONFIG, r"model\.weights\..+"),
+    ),
+    Format(
+        "sentence_transformers",
+        "sentence_transformers",
+        "modules.json (sentence-transformers)",
+        entries=(r"modules\.json",),
+        options=("allow_pickle",),
+    ),
+    Format(
+        "huggingface",
+        "hugging_face",
+        f"{CONFIG} and model.safetensors or tf_model.h5 (Hugging Face)",
+        entries=(CONFIG, r"(model\.safetensors|pytorch_model\.bin)(\.index\.json)?|tf_model\.h5"),
+        begins=HDF5,
+        options=("allow_pickle", "settings"),
+        writer="sentence_transformers",
+        library="transformers",
+    ),
+    Format(
+        "model_garden", "model_garden", f"ckpt-N{INDEX} (Model Garden)", entries=(rf".+\{INDEX}",)
+    ),
+    Format(
+        "google_tf1",
+        "google",
+        f"{SIZES} and bert_model.ckpt.* (Google)",
+        entries=(rf".+\{INDEX}",),
+        writer="google",
+    ),
+    Format(
+        "saved_model",
+        "exports",
+        "saved_model.pb (an export)",
+        entries=(r"saved_model\.pb|[0-9]+",),
+    ),
+)
+WRITTEN = {form.name: form for form in FORMATS if form.writer}
