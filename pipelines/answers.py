@@ -33,25 +33,21 @@ _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
 
 class Answers(NamedTuple):
-    """The best spans of each question's context, best first; no two have the same text.
+    """The best spans of each question's context, best first; no two have the same text."""
 
-    Attributes:
-        texts: (B, K) string, UTF-8: the span's bytes in the context, without those that are not
-            UTF-8, and without removed characters at its end; "" where there are fewer spans.
-        byte_starts, byte_ends: (B, K) int64, the span's first byte in the context, and the byte
-            behind its last; -1 where there are fewer.
-        start_logits, end_logits: (B, K) float32; 0 where there are fewer.
-        counts: (B,) int32, how many spans there are; 0 where every pair was discarded.
-        null_start_logits, null_end_logits: (B,) float32, those of [CLS], "no answer", in the
-            window where their sum is least.
-    """
-
+    # (B, K) string, UTF-8: the span's bytes in the context, without those that are not UTF-8, and
+    # without removed characters at its end; "" where there are fewer spans.
     texts: tf.Tensor
+    # (B, K) int64, the span's first byte in the context, and the byte behind its last; -1 where
+    # there are fewer.
     byte_starts: tf.Tensor
     byte_ends: tf.Tensor
+    # (B, K) float32; 0 where there are fewer.
     start_logits: tf.Tensor
     end_logits: tf.Tensor
+    # (B,) int32, how many spans there are; 0 where every pair was discarded.
     counts: tf.Tensor
+    # (B,) float32, those of [CLS], "no answer", in the window where their sum is least.
     null_start_logits: tf.Tensor
     null_end_logits: tf.Tensor
 
@@ -77,29 +73,22 @@ def null_odds(answers: Answers) -> tf.Tensor:
 
 
 class BestColumns(NamedTuple):
-    """The columns of each window's row with the greatest logits: all that answers depend on.
+    """The columns of each window's row with the greatest logits: all that answers depend on."""
 
-    Attributes:
-        starts, ends: (W, K) int32, greatest logit first.
-        start_logits, end_logits: (W, K) float32; -inf behind a row's last column.
-        null_start_logits, null_end_logits: (W,) float32, those of [CLS].
-    """
-
-    starts: tf.Tensor
-    start_logits: tf.Tensor
+    starts: tf.Tensor  # (W, K) int32, greatest logit first
+    start_logits: tf.Tensor  # (W, K) float32; -inf behind a row's last column
     ends: tf.Tensor
     end_logits: tf.Tensor
-    null_start_logits: tf.Tensor
+    null_start_logits: tf.Tensor  # (W,) float32, those of [CLS]
     null_end_logits: tf.Tensor
 
 
 def best_columns(
     start_logits: tf.Tensor, end_logits: tf.Tensor, lengths: tf.Tensor, n_best: int
 ) -> BestColumns:
-    """Keeps the K greatest logits of each window: all that answers depend on.
+    """Keeps the K greatest logits of each window's row, (W, S) floats of ``lengths`` (W,) tokens.
 
-    The logits are (W, S) floats; ``lengths`` (W,) int32 are the tokens of each row, and what is
-    behind them is padding. A row may be shorter than K.
+    What is behind those is padding. A row may be shorter than K.
     """
 
     def greatest(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -123,10 +112,10 @@ def best_columns(
 def answers_from_columns(
     best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int = 30
 ) -> Answers:
-    """Finds the best answers of each question from ``best_columns`` of its windows' rows.
+    """Finds the best answers of each question, dense, from ``best_columns`` of its windows' rows.
 
     ``contexts`` (B,) string are those that were tokenised; an answer has at most
-    ``max_answer_length`` tokens. The answers are dense; none for no questions.
+    ``max_answer_length`` tokens.
     """
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = _characters_of(contexts)
@@ -235,8 +224,7 @@ def span_texts(
 
     ``rows`` (P,) are the numbers of the spans' texts among ``contexts``, (B,) string;
     ``byte_starts`` and ``byte_ends`` (P,) int64 where the first token starts and the last one ends.
-    The texts come without bytes that are not UTF-8 and without what the tokenizer removes at their
-    ends.
+    The texts lose bytes that are not UTF-8, and what the tokenizer removes at their ends.
     """
     return _cut_texts(_characters_of(contexts), rows, byte_starts, byte_ends)
 

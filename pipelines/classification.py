@@ -63,9 +63,6 @@ def classification_examples(
             (``long_texts.cut_windows``), K the most of any example, and ``num_windows`` (B,) int32
             says how many of them there are; the rest are empty rows.
 
-    Returns:
-        The examples; see ``length_buckets.Examples`` for their batches.
-
     Raises:
         ValueError: a column is no vector of strings, or is empty; columns differ in length; labels
             or weights are of none of these forms; ``max_seq_length`` is too short; ``long_text``
@@ -165,9 +162,6 @@ def multiple_choice_examples(
         choices: (N, K) string: a list of lists, an array or a tensor. Lists may differ in length.
         labels: (N,) integers, the right choice's place, from 0 to below the number of choices.
         max_seq_length: the most tokens of a row, at least 5.
-
-    Returns:
-        The examples; see ``length_buckets.Examples`` for their batches.
 
     Raises:
         ValueError: a column is not of its form, or is empty; columns differ in length; an example

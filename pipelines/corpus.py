@@ -53,11 +53,6 @@ class FileBlocks:
             lengths=np.array(lengths, np.int64),
         )
 
-    @property
-    def num_blocks(self) -> int:
-        """N."""
-        return len(self.block_files)
-
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """The files' paths, whether they are gzip, and their formats' numbers; the blocks' ranges.
@@ -112,20 +107,11 @@ def _inflate(packed: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryBlocks:
-    """Blocks of documents held in memory.
+    """Blocks of documents held in memory: N blocks, D documents, L sentences."""
 
-    L sentences; D + 1 splits say where the documents' sentences begin, N + 1 where the blocks'
-    documents begin.
-    """
-
-    sentences: np.ndarray
-    document_splits: np.ndarray
-    block_splits: np.ndarray
-
-    @property
-    def num_blocks(self) -> int:
-        """N."""
-        return len(self.block_splits) - 1
+    sentences: np.ndarray  # (L,) bytes
+    document_splits: np.ndarray  # (D + 1,) int64, where the documents' sentences begin
+    block_splits: np.ndarray  # (N + 1,) int64, where the blocks' documents begin
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
@@ -166,15 +152,12 @@ def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> Mem
 class DocumentTable:
     """The documents of a corpus, block after block: N blocks, D documents.
 
-    ``block_splits`` (N + 1,) int64 says where each block's documents begin, ``num_bytes`` (D,)
-    int32 how long the text of each is, at least 1; ``fingerprints`` are (D,) int64, see
-    ``fingerprint_texts``. A document's text is its lines as ``corpus_formats.parse`` gives them,
-    joined by line breaks.
+    A document's text is its lines as ``corpus_formats.parse`` gives them, joined by line breaks.
     """
 
-    block_splits: np.ndarray
-    num_bytes: np.ndarray
-    fingerprints: np.ndarray
+    block_splits: np.ndarray  # (N + 1,) int64, where each block's documents begin
+    num_bytes: np.ndarray  # (D,) int32, of the text of each, at least 1
+    fingerprints: np.ndarray  # (D,) int64: `fingerprint_texts`
 
 
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
@@ -208,17 +191,21 @@ class Corpus:
     file, and any function that TensorFlow traces can read it; the function takes the corpus' tables
     as inputs, so that no graph grows with the corpus.
 
-    Attributes:
-        formats: the sorted formats of the files.
-        blocks: what is read.
-        table: what the documents of ``blocks`` are.
-        kept: (documents of ``blocks``,) bool, which of them belong to this corpus. Blocks without
-            such a document do not count as blocks of this corpus, and are not read.
+    >>> from bert_tf.pipelines import sources
+    >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
+    >>> corpus.describe()
+    'in memory, 2 documents, 0.0 MB, 1 block'
+    >>> corpus.read_documents(tf.constant(0, tf.int64)).to_list()
+    [[b'One.', b'Two.'], [b'Three.']]
+    >>> list(corpus.sentences())
+    ['One.', 'Two.', 'Three.']
     """
 
-    formats: tuple[str, ...]
+    formats: tuple[str, ...]  # of the files, sorted
     blocks: FileBlocks | MemoryBlocks
-    table: DocumentTable
+    table: DocumentTable  # of all documents of `blocks`
+    # (documents of `blocks`,) bool, which of them belong to this corpus. Blocks without such a
+    # document do not count as blocks of this corpus, and are not read.
     kept: np.ndarray
 
     def _sum_per_block(self, per_document: np.ndarray) -> np.ndarray:
@@ -274,22 +261,13 @@ class Corpus:
         return content.hexdigest()[:32]
 
     def describe(self) -> str:
-        """Returns one line: files, format, documents, bytes of their text, blocks.
-
-        >>> from bert_tf.pipelines import sources
-        >>> sources.from_documents([["One.", "Two."], ["Three."]]).describe()
-        'in memory, 2 documents, 0.0 MB, 1 block'
-        """
+        """One line: files, format, documents, bytes of their text, blocks."""
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
             files = [counted(len(self.blocks.files), "file"), *self.formats]
-        parts = [
-            *files,
-            counted(self.num_documents, "document"),
-            f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB",
-            counted(self.num_blocks, "block"),
-        ]
-        return ", ".join(parts)
+        size = f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB"
+        documents = counted(self.num_documents, "document")
+        return ", ".join([*files, documents, size, counted(self.num_blocks, "block")])
 
     def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads one block, a scalar int64, in-graph: ragged (documents, sentences) strings.
@@ -297,11 +275,6 @@ class Corpus:
         The documents are in the order of the text; each has a sentence, and no sentence is blank.
         A block that has other documents than when the corpus was opened, because a file has been
         changed, is a ``tf.errors.InvalidArgumentError``.
-
-        >>> from bert_tf.pipelines import sources
-        >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
-        >>> corpus.read_documents(tf.constant(0, tf.int64)).to_list()
-        [[b'One.', b'Two.'], [b'Three.']]
         """
         blocks_read, block_splits, kept = self._tensors
         block = tf.gather(blocks_read, block)
@@ -360,10 +333,6 @@ class Corpus:
 
         ``limit_bytes`` is when to stop, in bytes of text, from blocks that are spread evenly over
         the corpus; None for all, in order.
-
-        >>> from bert_tf.pipelines import sources
-        >>> list(sources.from_documents([["One.", "Two."], ["Three."]]).sentences())
-        ['One.', 'Two.', 'Three.']
         """
         return _Sentences(self, limit_bytes)
 
@@ -376,18 +345,9 @@ def whole_corpus(
 
 
 def join(corpora: Sequence[Corpus]) -> Corpus:
-    r"""Makes one corpus of several of files: their blocks, one corpus after another.
+    """Makes one corpus of several of files: their blocks, one corpus after another.
 
     A corpus in memory, or a part of one, is a ``ValueError``.
-
-    >>> import tempfile
-    >>> from bert_tf.pipelines import sources
-    >>> paths = [f"{tempfile.mkdtemp()}/{name}" for name in ("b.txt", "a.txt")]
-    >>> for path in paths:
-    ...     with tf.io.gfile.GFile(path, "w") as file:
-    ...         file.write(f"This is {path[-5:]}.\n")
-    >>> list(sources.join([sources.open_corpus(path) for path in paths]).sentences())
-    ['This is b.txt.', 'This is a.txt.']
     """
     if len(corpora) == 1:
         return corpora[0]

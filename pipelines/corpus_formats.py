@@ -79,14 +79,6 @@ _NO_END = (
 )
 _NO_END_UNMARKED = r"\1\2\3 \4"
 
-#: Everything that decides where sentences end; an index of counted sentences is keyed by it.
-_SENTENCE_PATTERNS: tuple[str, ...] = (_END, _END_MARKED, _NO_END, _NO_END_UNMARKED)
-
-
-def unify_newlines(text: tf.Tensor) -> tf.Tensor:
-    r"""Returns the strings with ``\n`` in place of every ``\r\n`` and ``\r``, any shape."""
-    return tf.strings.regex_replace(text, "\r\n?", "\n")
-
 
 def mark_sentences(text: tf.Tensor) -> tf.Tensor:
     r"""Puts a line break behind every sentence of texts whose lines are paragraphs, any shape.
@@ -97,7 +89,7 @@ def mark_sentences(text: tf.Tensor) -> tf.Tensor:
     break. It does not end behind titles and common abbreviations (mostly English), initials,
     acronyms, decimals, paragraph numbers, or an ellipsis before a lower-case letter.
 
-    The texts are valid UTF-8 without ``\r`` (see ``unify_newlines``). A ``\n``, with or without a
+    The texts are valid UTF-8 without ``\r``. A ``\n``, with or without a
     ``\r`` before it, is behind each sentence; nothing but blanks between sentences is lost.
 
     >>> mark_sentences(tf.constant("Dr. No came. He left.")).numpy()
@@ -147,7 +139,7 @@ _BLANK = r"[\s\pZ\pC]*"
 
 #: Everything that decides what a block's documents are; an index of counts is keyed by it.
 PATTERNS: tuple[object, ...] = (
-    _SENTENCE_PATTERNS,
+    (_END, _END_MARKED, _NO_END, _NO_END_UNMARKED),
     (_WIKI_DOCUMENTS, _WIKI_LINES, _WIKI_LINKS, _WIKI_TAGS, _WIKI_ENTITIES),
     (_MARKDOWN_LINES, _MARKDOWN_WORDS, _WRAP, _BLANK_LINES, _BLANK),
 )
@@ -164,11 +156,9 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     [[b'One.', b'Two.'], [b'Three.']]
     >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose").to_list()
     [[b'It is late.', b'Go.', b'Now.']]
-    >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose", into_sentences=False).to_list()
-    [[b'It is late. Go.', b'Now.']]
     """
     text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
-    text = unify_newlines(text)
+    text = tf.strings.regex_replace(text, "\r\n?", "\n")
     if text_format == WIKIEXTRACTOR:
         text = _clean_wiki(tf.strings.regex_replace(text, _BREAK, ""))
     elif text_format == PARAGRAPHS:
@@ -224,8 +214,6 @@ def detect_format(path: str, head: str) -> str:
 
     >>> detect_format("a.txt", "It rains.\nWe stay in.\n\nThe sun shines.\nWe go out.\n")
     'google'
-    >>> detect_format("a.txt", "It rains, and\nso we stay in. The sun\nwill shine.\n")
-    'prose'
     """
     name = path.lower().removesuffix(".gz")
     text = head.lstrip("\ufeff \t\r\n")
@@ -321,15 +309,18 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
 
 
 def _last_blank_line(window: bytes, end: int) -> int:
-    """Returns where the last blank line before ``end`` ends, or 0."""
-    places = ((window.rfind(mark, 0, end), len(mark)) for mark in _LINE_ENDS)
-    return max((place + length for place, length in places if place >= 0), default=0)
+    """Where the last blank line before ``end`` ends, or 0."""
+    return max(_behind(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
 
 
 def _first_blank_line(window: bytes) -> int:
-    """Returns where the first blank line ends, or 0."""
-    places = ((window.find(mark), len(mark)) for mark in _LINE_ENDS)
-    return min((place + length for place, length in places if place >= 0), default=0)
+    """Where the first blank line ends, or 0."""
+    ends = (_behind(window.find(mark), mark) for mark in _LINE_ENDS)
+    return min(filter(None, ends), default=0)
+
+
+def _behind(place: int, mark: bytes) -> int:
+    return place + len(mark) if place >= 0 else 0
 
 
 def starts_document(text: bytes) -> bool:

@@ -27,9 +27,7 @@ _LENGTH_MULTIPLE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Tokenised examples, ready to be put into batches.
-
-    The modules that make them (``classification``, ``tagging``, ...) say what a batch holds.
+    """Tokenised examples, ready to be put into batches; what a batch holds, say who makes them.
 
     Attributes:
         lengths: (N,) int32, the tokens of each example as packed, [CLS] and [SEP] among them; from
@@ -38,13 +36,9 @@ class Examples:
         make_batch: takes the numbers of a batch's examples, (B,) int32, and S, scalar int32 (no
             smaller than any of their lengths); returns what the dataset yields. Runs in the graph,
             several batches at a time, and is not converted by AutoGraph.
-        num_too_long: how many examples have more tokens than ``max_seq_length`` has room for. The
-            module that made them says what became of these.
+        num_too_long: how many examples have more tokens than ``max_seq_length`` has room for.
+        num_lost: how many have a label that no row can have.
         rows_each: the most rows of an example, for whoever runs so many at once.
-        num_lost: how many have a label that no row can have, and what became of these, likewise.
-
-    Raises:
-        ValueError: there are no examples, or a length is out of its range.
 
     >>> def make_batch(indices, width):
     ...     return {"example_index": indices, "width": width}
@@ -77,10 +71,7 @@ class Examples:
         return len(self.lengths)
 
     def num_batches(self, batch_size: int) -> int:
-        """Number of batches in every epoch; the last one may be smaller.
-
-        It is ``fit``'s ``steps_per_epoch``.
-        """
+        """Number of an epoch's batches (``fit``'s ``steps_per_epoch``); the last may be smaller."""
         check_at_least("batch_size", batch_size, 1)
         return -(-len(self) // batch_size)
 
@@ -94,7 +85,7 @@ class Examples:
         length_multiple: int = _LENGTH_MULTIPLE,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes the batches to train on, each epoch in another order.
+        """Makes the batches to train on, each epoch in another order; what ``make_batch`` returns.
 
         Each pass over the dataset is the next epoch. A run that may be gone on with has all its
         epochs in one dataset, whose batches can be counted: ``fit`` takes them from one pass if it
@@ -120,10 +111,6 @@ class Examples:
             length_multiple: S is the batch's greatest length, rounded up to a multiple of this,
                 and at most ``max_seq_length``.
             num_parallel_calls: how many batches are made at once, by default as tf.data sees fit.
-                The batches do not depend on it.
-
-        Returns:
-            A dataset of what ``make_batch`` returns, whose cardinality is known.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -159,18 +146,13 @@ class Examples:
             )
         dataset = numbers.flat_map(make_epoch)
         widths = padded_lengths(self.max_seq_length, length_multiple)
-        dataset = self._packed(dataset, widths, num_parallel_calls)
+        dataset = self._packed(dataset, widths, num_parallel_calls or tf.data.AUTOTUNE)
         return dataset.apply(
             tf.data.experimental.assert_cardinality(epochs * steps - first_step)
         ).prefetch(tf.data.AUTOTUNE)
 
     def evaluation_batches(
-        self,
-        batch_size: int,
-        *,
-        longest_first: bool = False,
-        length_multiple: int = _LENGTH_MULTIPLE,
-        num_parallel_calls: int | None = None,
+        self, batch_size: int, *, longest_first: bool = False
     ) -> tf.data.Dataset:
         """Makes the batches of one pass over the examples, in the order of ``model.predict``.
 
@@ -178,29 +160,28 @@ class Examples:
         ``batch_size`` does not divide N. With ``longest_first`` the examples are sorted by their
         lengths, which takes less time: batches have almost no padding, and the first one shows
         whether the memory suffices. Results go back into the examples' order by the batches'
-        ``example_index``. The rest is as for ``training_batches``.
+        ``example_index``.
         """
         check_at_least("batch_size", batch_size, 1)
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        widths = padded_lengths(self.max_seq_length, length_multiple)
-        dataset = self._packed(dataset, widths, num_parallel_calls)
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        widths = padded_lengths(self.max_seq_length)
+        return self._packed(dataset, widths, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def whole_batch(self) -> tuple[Any, int]:
         """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
 
         It is made at once: to build a ``tf.data`` pipeline takes longer than a few rows do.
         """
-        widths = padded_lengths(self.max_seq_length, _LENGTH_MULTIPLE)
+        widths = padded_lengths(self.max_seq_length)
         width = int(widths[np.searchsorted(widths, self.lengths.max())])
         with tf.device("CPU:0"):
             order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
             return self.make_batch(order, tf.constant(width)), width
 
     def _packed(
-        self, dataset: tf.data.Dataset, widths: np.ndarray, num_parallel_calls: int | None
+        self, dataset: tf.data.Dataset, widths: np.ndarray, num_parallel_calls: int
     ) -> tf.data.Dataset:
         """Numbers of examples, (B,) int32, to batches."""
         with tf.device("CPU:0"):
@@ -212,8 +193,7 @@ class Examples:
             width = tf.gather(widths, tf.searchsorted(widths, longest[None])[0])
             return self.make_batch(indices, width)
 
-        parallel = num_parallel_calls or tf.data.AUTOTUNE
-        return dataset.map(make, num_parallel_calls=parallel, deterministic=True)
+        return dataset.map(make, num_parallel_calls=num_parallel_calls, deterministic=True)
 
 
 def plan_epoch(
@@ -231,7 +211,7 @@ def plan_epoch(
     return tf.concat([tf.reshape(batches, [-1]), order[num_full * batch_size :]], 0)
 
 
-def padded_lengths(max_seq_length: int, length_multiple: int) -> np.ndarray:
+def padded_lengths(max_seq_length: int, length_multiple: int = _LENGTH_MULTIPLE) -> np.ndarray:
     """Lists the lengths that batches are padded to, ascending int32: multiples, and the longest."""
     check_at_least("length_multiple", length_multiple, 1)
     shorter = range(length_multiple, max_seq_length, length_multiple)
@@ -322,10 +302,7 @@ _STRINGS_AT_ONCE = 1024
 
 
 def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
-    """Tokenises a column of strings, all processors at once: [N, (tokens)] int32, on the host.
-
-    ``name`` is what an error calls the column.
-    """
+    """Tokenises a column of strings, all processors at once: [N, (tokens)] int32, on the host."""
     (ids,) = _in_chunks(lambda chunk: (tokenizer.tokenize(chunk),), string_column(strings, name))
     return ids
 
@@ -379,14 +356,11 @@ def _in_chunks(
         return [tf.RaggedTensor.from_row_lengths(value, row_lengths) for value in values]
 
 
-_MOST = np.iinfo(np.int32).max
-
-
 def label_column(labels: Any, num_examples: int) -> np.ndarray:
     """Checks labels, and gives each form its dtype.
 
-    Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, float32; numbers from 0
-    to 1, (N, C), whether or how far each class holds, float32.
+    Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, and numbers from 0 to
+    1, (N, C), whether or how far each class holds, float32.
     """
     array = _array(labels, "labels")
     if array.ndim not in (1, 2) or array.dtype.kind not in "biuf":
@@ -395,19 +369,17 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
             f"(N, C); got dtype {array.dtype} and shape {array.shape}."
         )
     check_rows("labels", len(array), num_examples)
-    if array.ndim == 2:
-        _check_range("labels", array, 0, 1)
-        return array.astype(np.float32)
-    if array.dtype.kind == "f":
-        _check_range("labels", array, -np.inf, np.inf)
-        return array.astype(np.float32)
-    return class_column(array, num_examples)
+    if array.ndim == 1 and array.dtype.kind != "f":
+        return class_column(array, num_examples)
+    least, most = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
+    _check_range("labels", array, least, most)
+    return array.astype(np.float32)
 
 
 def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = None) -> np.ndarray:
     """Checks class ids, (N,) integers below their examples' ``counts``, if any: (N,) int32."""
     array = vector("labels", labels, num_examples, "integers", "biu")
-    _check_range("labels", array, 0, _MOST)
+    _check_range("labels", array, 0, np.iinfo(np.int32).max)
     if counts is not None and (array >= counts).any():
         place = int(np.argmax(array >= counts))
         raise ValueError(f"labels[{place}] is {array[place]}: expected 0 to {counts[place] - 1}.")

@@ -44,6 +44,15 @@ def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     )
 
 
+def _stride(room: int) -> int:
+    return max(room * 3 // 4, 1)
+
+
+def most_tokens(room: int) -> int:
+    """The most tokens of a text that its windows read."""
+    return (MOST_WINDOWS - 1) * _stride(room) + room
+
+
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Where the windows over texts of (B,) tokens begin, and how long they are: [B, (W)] each.
 
@@ -67,15 +76,6 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
     return rows.with_values(begins), rows.with_values(sizes)
 
 
-def most_tokens(room: int) -> int:
-    """The most tokens of a text that its windows read."""
-    return (MOST_WINDOWS - 1) * _stride(room) + room
-
-
-def _stride(room: int) -> int:
-    return max(room * 3 // 4, 1)
-
-
 def mean_of_windows(outputs: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """Each text's mean, (B, ...) float32, of what a model gives for its windows, in their order.
 
@@ -96,44 +96,27 @@ _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 class QuestionTokens(NamedTuple):
-    """The tokens of B questions and their contexts. Questions may share a context's tokens.
+    """The tokens of B questions and their contexts. Questions may share a context's tokens."""
 
-    Attributes:
-        ids: int32, all tokens, one text after the other.
-        byte_starts, byte_ends: int64, for each of ``ids`` the first byte that it comes from, and
-            the byte behind the last (``BertTokenizer.tokenize_with_offsets``).
-        question_starts, question_lengths: (B,) int32; a question is
-            ``ids[question_starts:question_starts + question_lengths]``.
-        context_starts, context_lengths: (B,) int32; so is a context.
-    """
-
-    ids: tf.Tensor
+    ids: tf.Tensor  # int32, all tokens, one text after the other
+    # int64, for each of `ids` the first byte that it comes from, and the byte behind the last
     byte_starts: tf.Tensor
     byte_ends: tf.Tensor
-    question_starts: tf.Tensor
+    question_starts: tf.Tensor  # (B,) int32: a question is ids[start:start + length]
     question_lengths: tf.Tensor
-    context_starts: tf.Tensor
+    context_starts: tf.Tensor  # (B,) int32: so is a context
     context_lengths: tf.Tensor
 
 
 class Windows(NamedTuple):
-    """The windows of B questions' contexts; every context has one at least.
-
-    Attributes:
-        tokens: what they are windows of.
-        rooms: (B,) int32, the most tokens that a window of the question's context has.
-        strides: (B,) int32, how many tokens after a window the next one begins.
-        questions: (W,) int32, ascending: which question a window is for.
-        firsts: (W,) int32, the token of the context that it begins with.
-        lengths: (W,) int32, its tokens.
-    """
+    """The windows of B questions' contexts; every context has one at least."""
 
     tokens: QuestionTokens
-    rooms: tf.Tensor
-    strides: tf.Tensor
-    questions: tf.Tensor
-    firsts: tf.Tensor
-    lengths: tf.Tensor
+    rooms: tf.Tensor  # (B,) int32, the most tokens that a window of the question's context has
+    strides: tf.Tensor  # (B,) int32, how many tokens after a window the next one begins
+    questions: tf.Tensor  # (W,) int32, ascending: which question a window is for
+    firsts: tf.Tensor  # (W,) int32, the token of the context that it begins with
+    lengths: tf.Tensor  # (W,) int32, its tokens
 
 
 def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
@@ -217,12 +200,11 @@ def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
 
 
 def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
-    """Says which columns hold tokens of the context that no other window gives more context.
+    """Says which columns, (W, C), hold tokens of the context to which no window gives more: bool.
 
-    Each token of a context has one window where it is true, (W, C) bool. The context that a window
-    gives a token is, as in ``_check_is_max_context``, the lesser of what is before and behind it in
-    the window, and a hundredth of the window's length; of windows that give the same, the first has
-    it.
+    Each token of a context has one window where it is true. The context that a window gives a token
+    is, as in ``_check_is_max_context``, the lesser of what is before and behind it in the window,
+    and a hundredth of the window's length; of windows that give the same, the first has it.
 
     All windows of a context but the last are of equal length, and of these the best is the one
     whose middle is nearest: only that and the last need comparing.

@@ -112,15 +112,10 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 class Replacement(NamedTuple):
-    """Replacement of predicted tokens; the rest (by default 10%) stays as it is.
+    """Replacement of predicted tokens, as shares of them; the rest stays as it is."""
 
-    Attributes:
-        mask: the share that becomes [MASK].
-        random: the share that becomes a token drawn uniformly from the whole vocabulary.
-    """
-
-    mask: float = 0.8
-    random: float = 0.1
+    mask: float = 0.8  # becomes [MASK]
+    random: float = 0.1  # becomes a token drawn uniformly from the whole vocabulary
 
 
 PAPER_REPLACEMENT = Replacement()
@@ -144,9 +139,8 @@ def prediction_counts(
 ) -> tf.Tensor:
     """Number of tokens to predict in each row, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
 
-    That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))): one at least,
-    even at probability 0. The rounding is Python's (half to even), as in Google's script.
-    ``num_tokens`` counts [CLS] and [SEP].
+    That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))), rounded as
+    Python does (half to even), as in Google's script. ``num_tokens`` counts [CLS] and [SEP].
     """
     table = [
         min(max_predictions_per_seq, max(1, round(n * masked_lm_prob))) if n else 0
@@ -171,10 +165,9 @@ def mask_rows(
     each token alone ("token") or words with all their ``##`` pieces ("whole_word");
     ``replacement`` is drawn for each token.
 
-    Returns:
-        ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
-        int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and
-        ``masked_lm_weights`` (R, P) float32, 1 = real; each 0 where there is no prediction.
+    Returns ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
+    int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and ``masked_lm_weights``
+    (R, P) float32, 1 = real; each 0 where there is no prediction.
     """
     check_masking(masking)
     rows, length = tf.shape(word_ids)[0], word_ids.shape[1]
@@ -208,12 +201,7 @@ def mask_rows(
     seen = tf.tensor_scatter_nd_update(
         word_ids, tf.stack([row, positions], 2), tf.where(real, replaced, original)
     )
-    return {
-        features.INPUT_WORD_IDS: seen,
-        features.MASKED_LM_POSITIONS: positions,
-        features.MASKED_LM_IDS: tf.where(real, original, 0),
-        features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
-    }
+    return _predictions(seen, positions, original, real)
 
 
 def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
@@ -221,20 +209,22 @@ def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.
 
     So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
     last token [SEP], a [SEP] the first token of the second text, and the last one and padding
-    nothing.
-
-    Returns:
-        The keys of ``mask_rows``, with P = S - 1: ``input_word_ids`` as they were, in
-        ``masked_lm_positions`` where the predicting token stands, in ``masked_lm_ids`` the id of
-        the next one.
+    nothing. The keys are those of ``mask_rows``, P is S - 1, ``input_word_ids`` are as they were.
     """
     after = word_ids[:, 1:]
     real = after != tokenizer.pad_id
     positions = tf.broadcast_to(tf.range(after.shape[1]), tf.shape(after))
+    return _predictions(word_ids, tf.where(real, positions, 0), after, real)
+
+
+def _predictions(
+    word_ids: tf.Tensor, positions: tf.Tensor, originals: tf.Tensor, real: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """The features of rows and what is predicted of them, where that is real."""
     return {
         features.INPUT_WORD_IDS: word_ids,
-        features.MASKED_LM_POSITIONS: tf.where(real, positions, 0),
-        features.MASKED_LM_IDS: tf.where(real, after, 0),
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: tf.where(real, originals, 0),
         features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
     }
 

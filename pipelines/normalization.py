@@ -55,29 +55,18 @@ ASCII_PUNCTUATION: tuple[tuple[int, int], ...] = ((33, 47), (58, 64), (91, 96), 
 
 @dataclasses.dataclass(frozen=True)
 class CodePoints:
-    """Unicode 14's properties, one array element per code point (``NUM_CODE_POINTS`` of them).
+    """Unicode 14's properties, one array element per code point (``NUM_CODE_POINTS`` of them)."""
 
-    Attributes:
-        dropped: bool; cleaning removes it: NUL, U+FFFD, and Cc and Cf but for tab and line ends.
-        space: bool; it separates words: tab, line feed, return, Zs, U+2028 and U+2029.
-        ideograph: bool; stands as a word of its own, decided before any normalisation.
-        punctuation: bool; stands as a word of its own, decided after normalisation.
-        nonspacing: bool; category Mn, which an uncased tokenizer strips.
-        combining_class: uint8; what canonical ordering sorts by, 0 = does not move.
-        cased: bool; before or after a capital sigma, it decides which small sigma that becomes.
-        case_ignorable: bool; is looked through when that is decided.
-        lowered: for each assigned code point that this changes, its ``lower()`` in NFD, marks
-            kept. U+03A3 is here with its form inside a word, U+03C3.
-    """
-
-    dropped: np.ndarray
-    space: np.ndarray
-    ideograph: np.ndarray
-    punctuation: np.ndarray
-    nonspacing: np.ndarray
-    combining_class: np.ndarray
-    cased: np.ndarray
-    case_ignorable: np.ndarray
+    dropped: np.ndarray  # bool; cleaning removes NUL, U+FFFD, and Cc and Cf but tab and line ends
+    space: np.ndarray  # bool; separates words: tab, line feed, return, Zs, U+2028 and U+2029
+    ideograph: np.ndarray  # bool; a word of its own, decided before any normalisation
+    punctuation: np.ndarray  # bool; a word of its own, decided after normalisation
+    nonspacing: np.ndarray  # bool; category Mn, which an uncased tokenizer strips
+    combining_class: np.ndarray  # uint8; what canonical ordering sorts by, 0 = does not move
+    cased: np.ndarray  # bool; beside a capital sigma, decides which small sigma that becomes
+    case_ignorable: np.ndarray  # bool; is looked through when that is decided
+    # Of each assigned code point that this changes, its `lower()` in NFD, marks kept. U+03A3 is
+    # here with its form inside a word, U+03C3.
     lowered: dict[int, str]
 
 
@@ -110,7 +99,6 @@ def code_points() -> CodePoints:
         if normal != character:
             lowered[code] = normal
     dropped[REPLACEMENT_CHARACTER] = True
-
     return CodePoints(
         dropped=dropped,
         space=space,
@@ -187,10 +175,8 @@ def replacements(do_lower_case: bool) -> dict[int, str]:
     if do_lower_case:
         stripped = dict.fromkeys(_where(table.nonspacing), "")
         changed |= stripped
-        changed |= {
-            code: normal.translate(stripped).translate(spaced)
-            for code, normal in table.lowered.items()
-        }
+        for code, normal in table.lowered.items():
+            changed[code] = normal.translate(stripped).translate(spaced)
         changed |= dict.fromkeys(_where(doubtful_code_points(table)), f" {DOUBTFUL} ")
     changed |= dict.fromkeys(_where(table.dropped), "")
     changed |= dict.fromkeys(_where(table.space), " ")
@@ -201,8 +187,8 @@ def replacements(do_lower_case: bool) -> dict[int, str]:
 def doubtful_code_points(table: CodePoints) -> np.ndarray:
     """The code points whose lower-case form depends on the context: a bool array over all.
 
-    They are the capital sigma, and what is or contains a mark that canonical ordering moves and
-    stripping keeps, of combining class not 0 and category Mc.
+    They are the capital sigma, and all with a mark that canonical ordering moves and stripping
+    keeps: of combining class not 0, category Mc.
     """
     doubtful = (table.combining_class > 0) & ~table.nonspacing
     for code, normal in table.lowered.items():
@@ -277,31 +263,19 @@ _CLASSES = 1 << 8
 
 
 class Words(NamedTuple):
-    """The words of N strings, and where their characters come from.
+    """The words of N strings, and where their characters come from."""
 
-    Attributes:
-        words: [N, (words)] string, normalised.
-        num_characters: (W,) int64, the characters of each word.
-        character_starts: (C,) int64, the first byte of each character in the concatenation of all
-            words.
-        source_starts: (C,) int64, the byte of its string that each character comes from.
-        source_ends: (C,) int64, the byte behind that, and behind the characters that were removed
-            after it.
-    """
-
-    words: tf.RaggedTensor
-    num_characters: tf.Tensor
+    words: tf.RaggedTensor  # [N, (words)] string, normalised
+    num_characters: tf.Tensor  # (W,) int64, the characters of each word
+    # (C,) int64: each character's first byte in the concatenation of all words, the byte of its
+    # string that it comes from, and the byte behind that and behind what was removed after it.
     character_starts: tf.Tensor
     source_starts: tf.Tensor
     source_ends: tf.Tensor
 
 
 class WordSplitter:
-    """Cleans, lowers the case, strips accents, splits at spaces and punctuation.
-
-    Args:
-        do_lower_case: whether to lower the case and strip accents.
-    """
+    """Cleans, lowers the case and strips accents if asked to, splits at spaces and punctuation."""
 
     def __init__(self, do_lower_case: bool):
         self._do_lower_case = do_lower_case
@@ -459,14 +433,15 @@ def _trait_ranges() -> tuple[np.ndarray, np.ndarray]:
     """The code points as runs of equal traits: each run's first, and its traits, int32."""
     table = code_points()
     bits = table.combining_class.astype(np.int32) * _CLASSES
-    for bit, flags in (
-        (_DROPPED, table.dropped),
-        (_SPACE, table.space),
-        (_SOLO, table.ideograph | table.punctuation),
-        (_NONSPACING, table.nonspacing),
-        (_CASED, table.cased),
-        (_CASE_IGNORABLE, table.case_ignorable),
-    ):
-        bits |= np.where(flags, np.int32(bit), np.int32(0))
+    flags = {
+        _DROPPED: table.dropped,
+        _SPACE: table.space,
+        _SOLO: table.ideograph | table.punctuation,
+        _NONSPACING: table.nonspacing,
+        _CASED: table.cased,
+        _CASE_IGNORABLE: table.case_ignorable,
+    }
+    for bit, holds in flags.items():
+        bits |= np.where(holds, np.int32(bit), np.int32(0))
     firsts = np.flatnonzero(np.diff(bits, prepend=-1)).astype(np.int32)
     return firsts, bits[firsts]

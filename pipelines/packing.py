@@ -16,7 +16,7 @@ from .randomness import Operation, fold
 
 
 class SpecialTokens(Protocol):
-    """Ids of a tokenizer that packing and masking need; ``wordpiece.BertTokenizer`` has them."""
+    """Properties of a tokenizer that packing and masking need."""
 
     vocab_size: int
     pad_id: int
@@ -59,15 +59,11 @@ Range = tuple[tf.Tensor, tf.Tensor]
 
 
 class FittedSegments(NamedTuple):
-    """Ranges of a row's segments that stay, so that the row fits: ``ranges`` for ``pack``.
+    """Segments cut so that their rows fit; see ``fit_segments``."""
 
-    ``lengths`` (R,) int32 are the row's tokens, [CLS] and [SEP] among them; ``truncated`` (R,) bool
-    says whether the row lost tokens.
-    """
-
-    ranges: list[Range]
-    lengths: tf.Tensor
-    truncated: tf.Tensor
+    ranges: list[Range]  # what stays, for `pack`
+    lengths: tf.Tensor  # (R,) int32, the row's tokens, [CLS] and [SEP] among them
+    truncated: tf.Tensor  # (R,) bool, whether the row lost tokens
 
 
 def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[Range]]:
@@ -108,14 +104,11 @@ def pack(
     """Packs rows of one or two segments: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
     The segments are (starts, lengths) in the int32 vector ``ids``, each (R,) integers; they must
-    fit into ``max_seq_length``, S, next to [CLS] and one [SEP] each.
-
-    Returns:
-        ``input_word_ids``, ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP]
-        and on padding, 1 for B [SEP]), each (R, S) int32.
+    fit into ``max_seq_length``, S, next to [CLS] and one [SEP] each. Returns ``input_word_ids``,
+    ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP] and on padding, 1 for
+    B [SEP]), each (R, S) int32.
     """
-    table = token_table(ids, tokenizer)
-    return pack_from_table(table, segments, max_seq_length)
+    return pack_from_table(token_table(ids, tokenizer), segments, max_seq_length)
 
 
 def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:

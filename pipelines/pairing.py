@@ -32,54 +32,35 @@ from .randomness import Operation, below, bits, fold, uniform
 
 
 class Tokens(NamedTuple):
-    """The tokens of a pool of documents. Every sentence has a token, every document a sentence.
+    """The tokens of a pool of documents. Every sentence has a token, every document a sentence."""
 
-    Attributes:
-        ids: int32, all tokens, one sentence after the other.
-        token_splits: (N+1,) int64, strictly ascending: sentence i is
-            ``ids[token_splits[i]:token_splits[i + 1]]``.
-        sentence_splits: (D+1,) int64, strictly ascending: document d is the sentences
-            ``sentence_splits[d]`` to ``sentence_splits[d + 1] - 1``.
-        pieces: (N,) bool, which sentences are pieces of a longer one, see ``cut_long_sentences``.
-    """
-
-    ids: tf.Tensor
+    ids: tf.Tensor  # int32, all tokens, one sentence after the other
+    # (N+1,) int64, strictly ascending: sentence i is ids[token_splits[i]:token_splits[i + 1]]
     token_splits: tf.Tensor
+    # (D+1,) int64, strictly ascending: document d is the sentences from sentence_splits[d] to
+    # before sentence_splits[d + 1]
     sentence_splits: tf.Tensor
-    pieces: tf.Tensor
+    pieces: tf.Tensor  # (N,) bool, which are pieces of a longer one: `cut_long_sentences`
 
 
 class PairDraws(NamedTuple):
-    """Everything random about a pool's pairs, before cutting them to length.
+    """Everything random about a pool's pairs, before cutting them to length."""
 
-    Attributes:
-        targets: (D,) int64, the tokens that a chunk of each document is to hold.
-        segment_ends: (N,) int64, 32 bits: where A ends in a chunk that begins here.
-        random_next: (N,) bool: whether B is to be random in a chunk that begins here.
-        other_documents: (N,) int64, 32 bits: which other document B is from.
-        other_starts: (N,) int64, 32 bits: at which of its sentences B begins.
-    """
-
-    targets: tf.Tensor
-    segment_ends: tf.Tensor
-    random_next: tf.Tensor
-    other_documents: tf.Tensor
-    other_starts: tf.Tensor
+    targets: tf.Tensor  # (D,) int64, the tokens that a chunk of each document is to hold
+    segment_ends: tf.Tensor  # (N,) int64, 32 bits: where A ends in a chunk that begins here
+    random_next: tf.Tensor  # (N,) bool: whether B is to be random in a chunk that begins here
+    other_documents: tf.Tensor  # (N,) int64, 32 bits: which other document B is from
+    other_starts: tf.Tensor  # (N,) int64, 32 bits: at which of its sentences B begins
 
 
 class Segments(NamedTuple):
-    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty.
+    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty."""
 
-    Attributes:
-        a_start, a_end, b_start, b_end: (R,) int64; A is ``ids[a_start:a_end]``.
-        labels: (R,) int32, 0 = B follows A in the text, 1 = B is random.
-    """
-
-    a_start: tf.Tensor
+    a_start: tf.Tensor  # (R,) int64; A is ids[a_start:a_end]
     a_end: tf.Tensor
     b_start: tf.Tensor
     b_end: tf.Tensor
-    labels: tf.Tensor
+    labels: tf.Tensor  # (R,) int32, 0 = B follows A in the text, 1 = B is random
 
 
 def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:

@@ -67,15 +67,14 @@ def pool_batches(
     the very last batch of a finite dataset can be smaller.
 
     ``make_rows`` takes (epoch, pool, order), two scalar int64 and what ``make_order`` returns for
-    the epoch, once for all its pools; it returns features with a common first dimension. Both run
-    in the graph, ``make_rows`` for several pools at a time, and are not converted by AutoGraph.
-    ``start`` is the (epoch, pool, row) of the first row wanted; a row beyond its pool's last stands
-    for the first one of the shard's next pool, so that one resumes after row r with r + 1. Where n
-    shards read before, it is ``[[cursor of shard 0, ..., of shard n - 1]]``, and any other number
-    of shards go on with the rows that are left; where their number changed more than once, it is
-    such a list for each number. The other arguments are those of ``pretraining_dataset``.
-
-    The dataset has ``make_rows``' features and ``cursor``, (B, 3) int32.
+    the epoch, once for all its pools; it returns features with a common first dimension, to which
+    the dataset adds ``cursor``, (B, 3) int32. Both run in the graph, ``make_rows`` for several
+    pools at a time, and are not converted by AutoGraph. ``start`` is the (epoch, pool, row) of the
+    first row wanted; a row beyond its pool's last stands for the first one of the shard's next
+    pool, so that one resumes after row r with r + 1. Where n shards read before, it is ``[[cursor
+    of shard 0, ..., of shard n - 1]]``, and any other number of shards go on with the rows that are
+    left; where their number changed more than once, it is such a list for each number. The other
+    arguments are those of ``pretraining_dataset``.
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("num_shards", num_shards, 1)

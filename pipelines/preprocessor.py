@@ -79,17 +79,10 @@ class BertPreprocessor(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Tokenises and packs.
+        """Tokenises and packs strings, (B,), or a tuple or list of two such tensors.
 
-        Args:
-            inputs: (B,) string, or a tuple or list of two such tensors. A list of Python strings
-                is one vector of strings.
-
-        Returns:
-            ``input_word_ids``, ``input_mask``, ``input_type_ids``, each (B, S) int32.
-
-        Raises:
-            ValueError: neither a vector of strings nor two.
+        A list of Python strings is one vector of strings. Returns ``input_word_ids``,
+        ``input_mask``, ``input_type_ids``, each (B, S) int32; other inputs are a ``ValueError``.
         """
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)

@@ -95,8 +95,7 @@ def pretraining_dataset(
             ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 4 MB of
-            text. The pools of an epoch are of one size, or one block larger. The rows depend on
-            it, and so does the memory needed.
+            text. The rows depend on it, and so does the memory needed.
         start: (epoch, pool, row) of the first row; or what some number of shards have read, the
             cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
         num_epochs: the epoch to end before; ``None`` for never.
@@ -104,8 +103,7 @@ def pretraining_dataset(
         num_shards: how many hosts share the pools: this one has every ``num_shards``-th.
         drop_remainder: leave out a last, smaller batch; B is then static.
         pad_final_batch: fill a last, smaller batch with rows that are all 0 (mask and weights
-            too) and whose cursor is -1; B is then static and nothing is left out. Such rows must
-            be given no weight.
+            too) and whose cursor is -1; B is then static. Such rows must be given no weight.
         num_parallel_calls: how many pools are made at once, by default one per processor, four at
             most.
 
@@ -128,13 +126,11 @@ def pretraining_dataset(
     >>> batch["cursor"].numpy().tolist()
     [[0, 0, 0], [0, 0, 1]]
     """
+    if max_predictions_per_seq is None:
+        max_predictions_per_seq = default_max_predictions(max_seq_length, masked_lm_prob)
     options = _RowOptions(
         max_seq_length=max_seq_length,
-        max_predictions_per_seq=(
-            default_max_predictions(max_seq_length, masked_lm_prob)
-            if max_predictions_per_seq is None
-            else max_predictions_per_seq
-        ),
+        max_predictions_per_seq=max_predictions_per_seq,
         masked_lm_prob=masked_lm_prob,
         short_seq_prob=short_seq_prob,
         masking=masking,

@@ -104,22 +104,14 @@ class QuestionExamples:
 
         The model is traced once, for batches of any size and length and for later calls.
         Of a batch only the best columns of its rows are kept, so that the memory grows with W and
-        K and not with S.
+        K and not with S. ``model`` takes features and ``training=False``, and returns
+        ``start_logits`` and ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does; it reads
+        ``batch_size`` windows at once. ``n_best``, K, answers of ``max_answer_length`` tokens at
+        most are kept for each question.
 
-        Args:
-            model: takes features and ``training=False``, and returns ``start_logits`` and
-                ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does.
-            batch_size: windows at once.
-            n_best: K, the answers that are kept for each question.
-            max_answer_length: the most tokens of an answer.
-
-        Returns:
-            The answers, NumPy arrays, (N, K) or (N,), and the windows' losses, (W,) float32: the
-            mean of the cross-entropies of the answer's start and end, as in training; 0 for
-            examples without answers.
-
-        Raises:
-            ValueError: an argument is below 1.
+        Returns the answers, NumPy arrays, (N, K) or (N,), and the windows' losses, (W,) float32:
+        the mean of the cross-entropies of the answer's start and end, as in training; 0 for
+        examples without answers. An argument below 1 is a ``ValueError``.
         """
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
@@ -220,9 +212,6 @@ def question_examples(
         max_seq_length: the most tokens of a row.
         doc_stride: how many tokens after a window the next one begins, if a window has as many.
         max_query_length: the most tokens of a question.
-
-    Returns:
-        The rows, and what maps predictions back.
 
     Raises:
         ValueError: a column is not a vector of its dtype, or is empty; columns differ in length;

@@ -167,7 +167,6 @@ _MOST_PROCESSES = 4
 # Calls a function of a path with each path, in order: ``map``, or that of several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
-
 # The process that collects the corpus for this one, see `collect_ahead`.
 _ahead: subprocess.Popen[bytes] | None = None
 
@@ -191,7 +190,7 @@ def _send() -> None:
     """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
     with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
-        text = b"".join(_collect(_MAX_BYTES, mapped=functools.partial(pool.map, chunksize=8)))
+        text = _collect(functools.partial(pool.map, chunksize=8))
         pool.shutdown(cancel_futures=True)
     sys.stdout.buffer.write(text)
 
@@ -206,52 +205,32 @@ def _collected_ahead() -> bytes:
     return text if process.returncode == 0 else b""
 
 
-def write_sample_corpus(
-    path: str, max_bytes: int = _MAX_BYTES, progress: Callable[[str], None] | None = None
-) -> int:
-    """Writes the sample corpus, whole or not at all, and returns the number of its documents.
-
-    The corpus ends before the document that would make it larger than ``max_bytes``. ``progress``
-    is called with a line of text when a part (the topics, the standard library, a package) is done.
-    """
-    ahead = _collected_ahead() if max_bytes == _MAX_BYTES else b""
-    text = ahead or b"".join(_collect(max_bytes, progress))
+def write_sample_corpus(path: str) -> None:
+    """Writes the sample corpus, whole or not at all."""
+    text = _collected_ahead() or _collect()
     if not text:
         raise ValueError(
             f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
-            f"into {max_bytes:,} bytes; give a text of your own with --input."
+            f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
         )
     # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
     from bert_tf.files import replace_whole
 
     with replace_whole(str(path)) as file:
         file.write(text)
-    return text.count(b"\n\n")
 
 
-def _collect(
-    max_bytes: int, progress: Callable[[str], None] | None = None, mapped: _Mapped = map
-) -> list[bytes]:
-    """The documents, each with the blank line behind it."""
-    chunks: list[bytes] = []
-    size = 0
-    for part, documents in _parts(mapped):
-        count = 0
-        for sentences in documents:
-            document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
-            if size + len(document) > max_bytes:
-                break
-            chunks.append(document)
-            size += len(document)
-            count += 1
-        else:
-            if progress is not None and count:
-                progress(f"{part}: {count:,} documents")
-            continue
-        if progress is not None:
-            progress(f"{part}: {count:,} documents, up to the limit of {max_bytes:,} bytes")
-        break
-    return chunks
+def _collect(mapped: _Mapped = map) -> bytes:
+    """The documents, each with a blank line behind it, up to the one that would be too much."""
+    documents: list[bytes] = []
+    left = _MAX_BYTES
+    for sentences in _documents(mapped):
+        document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
+        left -= len(document)
+        if left < 0:
+            break
+        documents.append(document)
+    return b"".join(documents)
 
 
 def read_documents(
@@ -312,12 +291,11 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _parts(mapped: _Mapped) -> Iterator[tuple[str, Iterable[list[str]]]]:
-    """Yields the corpus' parts by name, each with its documents; reading is left to the caller."""
+def _documents(mapped: _Mapped) -> Iterator[list[str]]:
+    """Yields all documents, in their order."""
     seen: set[str] = set()
-    yield "Python's language reference", _topics(seen)
-    standard_library = sysconfig.get_path("stdlib")
-    yield "standard library", read_documents(standard_library, seen, mapped)
+    yield from _topics(seen)
+    yield from read_documents(sysconfig.get_path("stdlib"), seen, mapped)
     paths = sysconfig.get_paths()
     folders = {
         os.path.realpath(path)
@@ -333,7 +311,7 @@ def _parts(mapped: _Mapped) -> Iterator[tuple[str, Iterable[list[str]]]]:
     order = sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name))
     for name in order:
         if name not in _FOLDERS_LEFT_OUT:
-            yield name, read_documents(packages[name], seen, mapped)
+            yield from read_documents(packages[name], seen, mapped)
 
 
 def _topics(seen: set[str]) -> Iterator[list[str]]:

@@ -53,7 +53,7 @@ def open_corpus(
     block_bytes: int = BLOCK_BYTES,
     progress: Progress | None = None,
 ) -> Corpus:
-    r"""Opens text files as a corpus.
+    r"""Opens text files as a corpus, whose ``formats`` say what was detected.
 
     Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
     to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy in
@@ -74,9 +74,6 @@ def open_corpus(
         cache_dir: a folder for packed blocks and for the index; None for none.
         block_bytes: the size of block to aim at.
         progress: called now and then, from any thread, but never from two at once.
-
-    Returns:
-        The corpus, whose ``formats`` say what was detected.
 
     Raises:
         ValueError: nothing matches ``input``; the format is unknown; a file is not UTF-8 (with the
@@ -172,19 +169,10 @@ def _tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) ->
 
 
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
-    r"""Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
+    """Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
 
     The file, in ``cache_dir``, is written once: a later call with the same documents opens it. The
     copy has as many blocks. A corpus in memory is returned as it is.
-
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> with tf.io.gfile.GFile(os.path.join(folder, "a.txt"), "w") as file:
-    ...     file.write("".join(f"This is {i}.\nIt ends.\n\n" for i in range(300)))
-    >>> _, held_out = open_corpus(folder).split_held_out()
-    >>> copy = copy_documents(held_out, tempfile.mkdtemp())
-    >>> list(copy.sentences()) == list(held_out.sentences())
-    True
     """
     if not isinstance(corpus.blocks, FileBlocks):
         return corpus
@@ -225,18 +213,10 @@ def _write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:
-    """Makes a corpus of documents in memory.
+    """Makes a corpus of documents in memory, each a list of sentences.
 
-    Args:
-        documents: each a list of sentences; blank sentences, and documents of none but such, are
-            left out.
-        block_bytes: the size of block to aim at.
-
-    Returns:
-        The corpus. A graph that reads it holds all of its text (2 GB at most).
-
-    Raises:
-        ValueError: a document is a string and not a list of them, or no document has a sentence.
+    Blank sentences, and documents of none but such, are left out. A ``ValueError``: a document is a
+    string and not a list of them, or no document has a sentence.
 
     >>> from_documents([["One.", "Two."], ["Three."]]).documents_per_block
     array([2])
@@ -256,11 +236,8 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
         )
     blocks = memory_blocks(cleaned, block_bytes)
     texts = [b"\n".join(document) for document in cleaned]
-    table = DocumentTable(
-        block_splits=blocks.block_splits,
-        num_bytes=np.array([*map(len, texts)], np.int32),
-        fingerprints=fingerprint_texts(tf.constant(texts)).numpy(),
-    )
+    sizes = np.array([*map(len, texts)], np.int32)
+    table = DocumentTable(blocks.block_splits, sizes, fingerprint_texts(tf.constant(texts)).numpy())
     return whole_corpus((), blocks, table)
 
 

@@ -19,19 +19,12 @@ from .wordpiece import BertTokenizer
 
 
 class TagWindows(NamedTuple):
-    """Rows as ranges of the sentences' tokens, in the sentences' order; int32 vectors.
+    """Rows as ranges of the sentences' tokens, in the sentences' order; int32 vectors."""
 
-    Attributes:
-        sentences: (R,) which sentence each row is of.
-        starts: (R,) each row's first token, counted over all sentences.
-        lengths: (R,) its tokens, without [CLS] and [SEP].
-        rows: (W,) the row in which each word is tagged.
-    """
-
-    sentences: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
-    rows: tf.Tensor
+    sentences: tf.Tensor  # (R,) which sentence each row is of
+    starts: tf.Tensor  # (R,) each row's first token, counted over all sentences
+    lengths: tf.Tensor  # (R,) its tokens, without [CLS] and [SEP]
+    rows: tf.Tensor  # (W,) the row in which each word is tagged
 
 
 def tag_windows(
@@ -157,9 +150,6 @@ def tagging_examples(
         documents: (N,) strings or integers: neighbouring sentences of one value are of one
             document. ``None``: every sentence stands alone.
         max_seq_length: the most tokens of a row, at least 5.
-
-    Returns:
-        The rows, as examples; see ``length_buckets.Examples`` for their batches.
 
     Raises:
         ValueError: a column is not of its form; there are no words; columns differ in length; a

@@ -299,17 +299,15 @@ def _parse_records(
     records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, tf.Tensor]:
     """Parses (R,) records, in-graph: the contract's features, of R rows."""
-    stored = {"int32": tf.int64, "float32": tf.float32}
     sizes = _feature_sizes(max_seq_length, max_predictions_per_seq)
-    parsed = tf.io.parse_example(
-        records,
-        {
-            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
-                [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
-            )
-            for key, kind in features.PRETRAINING_FEATURES.items()
-        },
-    )
+    kinds = {
+        GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
+            [] if kind.dimensions == "B" else [sizes[key]],
+            tf.float32 if kind.dtype == "float32" else tf.int64,
+        )
+        for key, kind in features.PRETRAINING_FEATURES.items()
+    }
+    parsed = tf.io.parse_example(records, kinds)
     return {
         key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
         for key, kind in features.PRETRAINING_FEATURES.items()
@@ -350,20 +348,12 @@ def write_tfrecords(
 ) -> int:
     """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
 
-    Row i goes to file i modulo their number. The files appear under their names when all is
-    written.
-
-    Args:
-        batches: of ``features.PRETRAINING_FEATURES``, such as a finite ``pretraining_dataset``;
-            rows of padding (``input_mask`` all 0) are left out.
-        files: one path, or several.
-        are_new: files that are there, or come in between, are an error and stay.
-
-    Returns:
-        The number of rows written.
-
-    Raises:
-        ValueError: there is no file, one is named twice, or a batch breaks the contract.
+    The batches, of ``features.PRETRAINING_FEATURES``, may be a finite ``pretraining_dataset``; rows
+    of padding (``input_mask`` all 0) are left out. ``files`` are one path, or several: row i goes
+    to file i modulo their number. They appear under their names when all is written; with
+    ``are_new`` files that are there, or come in between, are an error and stay. Returns the number
+    of rows written. A ``ValueError``: there is no file, one is named twice, or a batch breaks the
+    contract.
     """
     paths = [files] if isinstance(files, str) else list(files)
     if not paths:

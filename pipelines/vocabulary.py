@@ -12,6 +12,7 @@ the pieces distinct. No text can produce either spelling, so no id differs.
 
 import collections
 import itertools
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -43,14 +44,8 @@ _ASCII_WHITESPACE = " \t\r\n\v\f"
 def load_vocabulary(path: str) -> list[str]:
     """Reads a vocabulary file, one piece a line, and checks it.
 
-    Args:
-        path: a UTF-8 file on any TensorFlow file system; blank lines at its end are dropped.
-
-    Returns:
-        The pieces in the order of their ids.
-
-    Raises:
-        ValueError: there is no such file, it is not UTF-8, or ``validate_vocabulary`` refuses it.
+    ``path`` is a UTF-8 file on any TensorFlow file system; blank lines at its end are dropped. A
+    ``ValueError``: there is no such file, it is not UTF-8, or ``validate_vocabulary`` refuses it.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -149,7 +144,6 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
 
 # === Learning ===
 
-_CODE_POINTS = 0x110000
 _CHARACTER_COVERAGE = 0.9999
 # Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
 # without line ends has lines of a megabyte, which are counted at 13 bytes a character.
@@ -176,9 +170,6 @@ def learn_vocabulary(
         vocab_size: the most pieces wanted; a small text may give fewer.
         do_lower_case: whether the tokenizer will lower the case and strip accents.
         min_frequency: how often a pair must occur to be merged, a character to be kept.
-
-    Returns:
-        At most ``vocab_size`` pieces, the special tokens in the order of ``SPECIAL_TOKENS`` first.
 
     Raises:
         ValueError: an option is out of its range, or there is no text.
@@ -241,17 +232,17 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
     """Counts the characters of normalised words, normalising each distinct code point once."""
-    totals = np.zeros(_CODE_POINTS, np.int64)
+    totals = np.zeros(sys.maxunicode + 1, np.int64)
     for batch in _batches(lines):
         points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
         counts = np.bincount(points)
         totals[: counts.size] += counts
-    characters: dict[str, int] = {}
+    characters: collections.Counter[str] = collections.Counter()
     for point in np.flatnonzero(totals):
         normalised = tokenizer.normalizer.normalize_str(chr(point))
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised):
             for character in word:
-                characters[character] = characters.get(character, 0) + int(totals[point])
+                characters[character] += int(totals[point])
     return characters
 
 

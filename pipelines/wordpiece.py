@@ -34,16 +34,7 @@ from .normalization import (
     row_bases,
     upper_bound,
 )
-from .vocabulary import (
-    CLS_TOKEN,
-    CONTINUATION_PREFIX,
-    MASK_TOKEN,
-    PAD_TOKEN,
-    SEP_TOKEN,
-    UNK_TOKEN,
-    load_vocabulary,
-    validate_vocabulary,
-)
+from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, load_vocabulary, validate_vocabulary
 
 _MAX_BYTES_PER_PIECE = 256  # the op's
 
@@ -123,9 +114,7 @@ class BertTokenizer:
         do_lower_case: whether to lower the case and strip accents ("uncased").
 
     Attributes:
-        vocab: list of the pieces.
-        vocab_size: V.
-        do_lower_case: as given.
+        vocab: list of the pieces; ``vocab_size``, V, is their number.
         pad_id, unk_id, cls_id, sep_id, mask_id: the ids of [PAD], [UNK], [CLS], [SEP], [MASK].
         continuation: (V,) bool array; whether the piece continues a word (it begins with ``##``).
 
@@ -147,9 +136,8 @@ class BertTokenizer:
             validate_vocabulary(self.vocab, "given as a list")
         self.vocab_size = len(self.vocab)
         self.do_lower_case = bool(do_lower_case)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-            self.vocab.index(token)
-            for token in (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(
+            self.vocab.index, SPECIAL_TOKENS
         )
         self.continuation = np.array(
             [piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab]
@@ -167,16 +155,9 @@ class BertTokenizer:
         self._split_words = WordSplitter(self.do_lower_case)
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Splits strings into ids.
+        """Splits strings, (N,) string, UTF-8, into ids: [N, (tokens)] int32.
 
-        Args:
-            strings: (N,) string, UTF-8.
-
-        Returns:
-            [N, (tokens)] int32.
-
-        Raises:
-            ValueError: not a vector of strings.
+        What is no vector of strings is a ``ValueError``.
         """
         (ids,) = self._tokenize(strings, with_offsets=False)
         return ids
@@ -191,15 +172,8 @@ class BertTokenizer:
         removed characters behind it: accents, control characters, bytes that are not UTF-8.
         Where canonical ordering swaps two marks, they keep their places.
 
-        Args:
-            strings: (N,) string, UTF-8.
-
-        Returns:
-            ``(ids, starts, ends)``, each [N, (tokens)]: int32 ids; int64 offsets of the first
-            byte and of the byte behind the last, in the string as it was given.
-
-        Raises:
-            ValueError: not a vector of strings.
+        Returns ``(ids, starts, ends)``, each [N, (tokens)]: int32 ids; int64 offsets of the first
+        byte and of the byte behind the last, in the string as it was given.
 
         >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "e", "##t"])
         >>> ids, starts, ends = tokenizer.tokenize_with_offsets([" Ét é"])

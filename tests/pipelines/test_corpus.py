@@ -135,7 +135,9 @@ def test_bytes_per_block():
 def test_memory_blocks_hold_all_documents_in_order(block_bytes):
     documents = [[b"One.", b"Two."], [b"Three."], [b"4"], [b"Five.", b"Six.", b"Seven."]]
     blocks = corpus.memory_blocks(documents, block_bytes)
-    read = [block.to_list() for block in tf.data.Dataset.range(blocks.num_blocks).map(blocks.read)]
+    read = [
+        block.to_list() for block in tf.data.Dataset.range(len(blocks.lengths)).map(blocks.read)
+    ]
     assert [document for block in read for document in block] == documents
     sizes = [[len(b"".join(document)) for document in block] for block in read]
     assert all(sum(block) >= block_bytes for block in sizes[:-1])

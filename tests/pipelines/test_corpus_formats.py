@@ -212,7 +212,7 @@ CHINESE = [
 
 def split_sentences(texts):
     """Ragged (texts, sentences), as ``parse`` splits paragraphs."""
-    marked = corpus_formats.mark_sentences(corpus_formats.unify_newlines(texts))
+    marked = corpus_formats.mark_sentences(tf.strings.regex_replace(texts, "\r\n?", "\n"))
     lines = tf.strings.split(marked, "\n")
     lines = lines.with_values(tf.strings.strip(lines.values))
     return tf.ragged.boolean_mask(lines, lines.with_values(lines.values != ""))

@@ -59,7 +59,7 @@ def test_blocks_are_what_the_definition_reads(folder, tmp_path):
     )
     read = [
         [b"\n".join(document) for document in read_block(number).to_list()]
-        for number in range(index.blocks.num_blocks)
+        for number in range(len(index.blocks.lengths))
     ]
     assert np.diff(index.table.block_splits).tolist() == [*map(len, read)]
     assert len(index.table.num_bytes) == 40 + 14 + 40 + 60 + 60

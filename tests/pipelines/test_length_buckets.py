@@ -76,9 +76,9 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
     dataset = examples.evaluation_batches(2)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == [([0, 1], 12), ([2, 3], 12), ([4], 12)]
-    dataset = examples.evaluation_batches(2, longest_first=True, length_multiple=3)
+    dataset = examples.evaluation_batches(2, longest_first=True)
     assert dataset.cardinality().numpy() == 3
-    assert _batches(dataset) == [([3, 1], 12), ([4, 0], 9), ([2], 3)]
+    assert _batches(dataset) == [([3, 1], 12), ([4, 0], 12), ([2], 8)]
 
 
 @pytest.mark.parametrize(("most", "expected"), [(20, [8, 16, 20]), (16, [8, 16]), (5, [5])])
