@@ -1,4 +1,4 @@
-"""``BatchEncoding``: what a tokenizer gives, with the places of tokens in their texts."""
+"""Forms of what a tokenizer is given, and of what it gives: ``BatchEncoding``."""
 
 import collections
 import functools
@@ -111,3 +111,40 @@ def as_tensor(values: Any, kind: str) -> Any:
     import tensorflow as tf
 
     return tf.constant(array.astype("int32") if array.dtype == "int64" else array)
+
+
+# === Texts and rows, however they are given ===
+
+
+def as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
+    """True if it is one text, and the list of texts or pairs."""
+    if text is None:
+        raise ValueError("The tokenizer was given no text.")
+    text, pair = as_list(text), as_list(pair)
+    one = not isinstance(text, list) or (is_split and text != [] and isinstance(text[0], str))
+    texts = [text] if one else text
+    # One second text is no list of its letters.
+    pairs = [pair] if one or isinstance(pair, str) else pair or []
+    for each in texts if pair is None else (*texts, *pairs):
+        if not isinstance(each, str | list | tuple):
+            raise ValueError(
+                f"The tokenizer was given {type(each).__name__} in place of a text: expected a "
+                "str, a list of them, or with is_split_into_words=True lists of words."
+            )
+    if pair is None:
+        return one, [t if is_split or isinstance(t, str) else tuple(t) for t in texts]
+    if len(texts) != len(pairs):
+        raise ValueError(
+            f"The tokenizer was given {len(texts)} first texts and {len(pairs)} second ones: "
+            "expected as many."
+        )
+    return one, list(zip(texts, pairs, strict=True))
+
+
+def as_list(values: Any) -> Any:
+    """Tensors, arrays and sequences, as columns of datasets are, as lists; others as they are."""
+    values = values.numpy() if hasattr(values, "numpy") else values
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    is_several = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    return list(values) if is_several else values

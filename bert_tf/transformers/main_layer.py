@@ -14,11 +14,10 @@ from keras import KerasTensor, ops
 
 from bert_tf import features
 from bert_tf.modeling import BertEncoder, keras_hooks
-from bert_tf.modeling.encoder import BertEmbeddings, Pooler
-from bert_tf.modeling.transformer import SelfAttention, TransformerBlock
+from bert_tf.modeling.encoder import BertEmbeddings
+from bert_tf.modeling.transformer import TransformerBlock
 
 from .configuration import AutoConfig, PretrainedConfig
-from .names import lacking
 from .outputs import OUTPUTS, ModelOutput
 
 TENSORS = (
@@ -139,8 +138,8 @@ class CalledAsTheirs(keras.layers.Layer):
         object.__setattr__(self, "native", model)
 
     def __dir__(self) -> list[str]:
-        """All but the native model: Keras saves every layer that it finds here."""
-        return [name for name in super().__dir__() if name != "native"]
+        """All but what Keras and TensorFlow would save because they find it here."""
+        return [name for name in super().__dir__() if name not in ("native", "serving")]
 
     def build(self, *input_shapes: Any) -> None:
         """Nothing: the layers are built."""
@@ -186,17 +185,6 @@ class CalledAsTheirs(keras.layers.Layer):
 
 
 keras_hooks.find_slices()  # states[:, 0] is in many a functional model
-
-
-def _theirs(part: Any, name: str) -> Any:
-    """A member of theirs of a part of the encoder, or what takes its place."""
-    if isinstance(part, Pooler) and name in ("kernel", "bias"):  # a DistilBERT's pre_classifier
-        return getattr(part.dense, name)
-    raise lacking(part, name)
-
-
-for _part in (Pooler, SelfAttention, TransformerBlock):
-    _part.__getattr__ = _theirs
 
 
 class TFBertEmbeddings(keras.layers.Layer):

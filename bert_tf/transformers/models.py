@@ -6,7 +6,7 @@ one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -39,17 +39,6 @@ from .outputs import OUTPUTS, ModelOutput
 _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
     {"bert": (TFBertMainLayer, "bert"), "distilbert": (TFDistilBertMainLayer, "distilbert")}
 )
-
-#: Members that follow from others; of a model without a head that says words three give ``None``.
-_THEIRS: dict[str, Callable[[Any], Any]] = {
-    "input_signature": lambda model: directories.input_specs(model),
-    "serving": lambda model: directories.serving(model),
-    "name_or_path": lambda model: model.config.name_or_path,
-    "get_lm_head": lambda model: lambda: getattr(model, "mlm", None),
-    "get_output_embeddings": lambda it: lambda: it.get_lm_head() and it.base_model.embeddings,
-    "dummy_inputs": lambda model: {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]])},
-    "get_bias": lambda model: lambda: (head := model.get_lm_head()) and {"bias": head.output_bias},
-}
 
 
 class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
@@ -96,7 +85,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         main, name = _MAIN[config.model_type]
         setattr(self, name, main(config, encoder=native.encoder, name=name))
         if config.model_type == "distilbert" and native.encoder.pooler is not None:
-            self.pre_classifier = native.encoder.pooler
+            self.pre_classifier = native.encoder.pooler.dense
         for there, here in LAYERS.items():
             if (layer := getattr(native, there, None)) is not None:
                 setattr(self, here, layer)
@@ -130,14 +119,45 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     # === Parts ===
 
     def __getattr__(self, name: str) -> Any:
-        if name in _THEIRS:
-            return _THEIRS[name](self)
         raise names.lacking(self, name)
 
     @property
     def base_model(self) -> Any:
         """The main layer."""
         return getattr(self, self.base_model_prefix, self)
+
+    @property
+    def name_or_path(self) -> str:
+        """What ``from_pretrained`` was given."""
+        return str(self.config.name_or_path)
+
+    @property
+    def input_signature(self) -> dict[str, Any]:
+        """Specs of the inputs by name."""
+        return directories.input_specs(self)
+
+    @property
+    def serving(self) -> Any:
+        """A ``tf.function`` of the inputs."""
+        return directories.serving(self)
+
+    @property
+    def dummy_inputs(self) -> dict[str, Any]:
+        """A batch that every model takes."""
+        return {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]])}
+
+    def get_lm_head(self) -> Any:
+        """The masked-LM head, or ``None``."""
+        return getattr(self, "mlm", None)
+
+    def get_output_embeddings(self) -> Any:
+        """The layer with the word embeddings, where a head reads them."""
+        return None if self.get_lm_head() is None else self.get_input_embeddings()
+
+    def get_bias(self) -> dict[str, Any] | None:
+        """The bias of the masked-LM head, where there is one."""
+        head = self.get_lm_head()
+        return None if head is None else {"bias": head.output_bias}
 
     def num_parameters(self, only_trainable: bool = False) -> int:
         """Number of parameters."""

@@ -99,9 +99,6 @@ _REFUSED = (
     (r"push_to_hub", "save_pretrained, and upload the directory with huggingface_hub"),
     (r"set_output_embeddings", "set_input_embeddings: both are one table"),
     (r"set_bias", "get_bias()['bias'].assign(values)"),
-    (r"self_attention|query|key|value", "attention.query_key_value: the three are one kernel"),
-    (r"dense_output", "attention.attention_output and the block's attention_layer_norm"),
-    (r"bert_output", "the block's feed_forward_output and output_layer_norm"),
     (r"truncate_sequences", "truncation=, max_length= and stride= of a call"),
     (r"(is_\w+_available|TensorType|\w+_NAME)", "TensorFlow's and Python's own"),
 )  # fmt: skip

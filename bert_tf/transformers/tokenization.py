@@ -7,7 +7,7 @@ tokenizer in the graph.
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.untrusted import quote
 
 from .configuration import PLACE, AutoConfig, directory_of
-from .encoding import BatchEncoding
+from .encoding import BatchEncoding, as_batch, as_list
 from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
@@ -41,7 +41,16 @@ _NORMALIZATION: Mapping[str, str] = MappingProxyType(
     {"strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
 )
 _HOW_ADDED = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_TRUNCATIONS = ("longest_first", "only_first", "only_second")
+# By the names of lengths, the special tokens that they leave room for.
+_ROOM_TAKEN = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
+# Strategies; False is the first, which does nothing, and True the second.
+_TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
+_PADDINGS = ("do_not_pad", "longest", "max_length")
+# Settings of tokenizer_config.json that are arguments.
+_SETTINGS = (
+    *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
+    *("additional_special_tokens", *(f"{role}_token" for role in _ROLES)),
+)
 _CLEANED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
     *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
@@ -51,13 +60,9 @@ _CLEANED = (
 class BertTokenizerFast:
     """A WordPiece tokenizer with padding, truncation, places of tokens and tensors.
 
-    Args:
-        vocab_file: a ``vocab.txt``.
-        do_lower_case: whether to lower the case and strip accents.
-        tokenizer_object: a ``tokenizers.Tokenizer`` in place of a vocabulary.
-        model_max_length: the most tokens of a row, where a call does not say it.
-        **options: ``padding_side``, ``truncation_side``; the special tokens by role
-            (``mask_token``).
+    It is made of a ``vocab.txt``, a ``tokenizer.json`` or a ``tokenizers.Tokenizer``.
+    ``model_max_length`` is the most tokens of a row, where a call does not say it; further options
+    are ``padding_side``, ``truncation_side``, and the special tokens by role (``mask_token``).
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -73,6 +78,7 @@ class BertTokenizerFast:
 
     model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
     is_fast = True
+    pad_token_type_id = 0
 
     def __init__(
         self,
@@ -109,7 +115,7 @@ class BertTokenizerFast:
                 f"{type(self).__name__} has no never_split and splits words always: add_tokens "
                 "keeps a word whole."
             )
-        self._tokenizer = tokenizer_object
+        self.backend_tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
         self.model_max_length = model_max_length or options.get("max_len") or _ENDLESS
         self.padding_side = options.pop("padding_side", "right")
@@ -133,19 +139,11 @@ class BertTokenizerFast:
         options.pop("config", None)
         if os.path.isfile(path):
             return cls(path, **options)
-        settings: dict[str, Any] = {}
-        found: Mapping[str, Any] = {}
         config = os.path.join(path, TOKENIZER_CONFIG)
-        if os.path.isfile(config):
-            found = read_json_object(config)
-            kept = (
-                *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
-                *(f"{role}_token" for role in _ROLES),
-                "additional_special_tokens",
-            )
-            settings = {key: _content(found[key]) for key in kept if found.get(key) is not None}
-            if isinstance(more := found.get("extra_special_tokens"), list):  # transformers 5's
-                settings["additional_special_tokens"] = _content(more)
+        found = read_json_object(config) if os.path.isfile(config) else {}
+        settings = {key: _content(found[key]) for key in _SETTINGS if found.get(key) is not None}
+        if isinstance(more := found.get("extra_special_tokens"), list):  # transformers 5's
+            settings["additional_special_tokens"] = _content(more)
         file = os.path.join(path, TOKENIZER)
         lower = options.get("do_lower_case")
         if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
@@ -170,7 +168,7 @@ class BertTokenizerFast:
             "tokenizer_class": type(self).__name__.removesuffix("Fast"),
             "do_lower_case": self.do_lower_case,
             **{
-                name: getattr(self._tokenizer.normalizer, setting, None)
+                name: getattr(self.backend_tokenizer.normalizer, setting, None)
                 for name, setting in _NORMALIZATION.items()
             },
             "model_max_length": self.model_max_length,
@@ -180,7 +178,7 @@ class BertTokenizerFast:
         }
         write_json(config, values)
         self._unbounded()
-        self._tokenizer.save(file)
+        self.backend_tokenizer.save(file)
         return (config, *self.save_vocabulary(folder), file)
 
     def save_vocabulary(
@@ -189,7 +187,7 @@ class BertTokenizerFast:
         """Writes ``vocab.txt``, without what was added; its path."""
         name = f"{filename_prefix}-{VOCABULARY}" if filename_prefix else VOCABULARY
         path = os.path.join(save_directory, name)
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
+        vocabulary = self.backend_tokenizer.get_vocab(with_added_tokens=False)
         save_vocabulary(path, sorted(vocabulary, key=vocabulary.__getitem__))
         return (path,)
 
@@ -220,37 +218,22 @@ class BertTokenizerFast:
     ) -> BatchEncoding:
         """Rows of ids of a text, a list of texts, or of pairs of them.
 
-        Args:
-            text: a text; a list of texts; with ``is_split_into_words`` a list of words, or a list
-                of such lists.
-            text_pair: the second texts, of the same form.
-            add_special_tokens: whether rows have [CLS] and [SEP].
-            padding: True or ``"longest"``: to the batch's longest row; ``"max_length"``.
-            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``.
-            max_length: the most tokens of a row; by default ``model_max_length``.
-            stride: how many tokens a row shares with the one before it of the same text.
-            is_split_into_words: see ``text``.
-            pad_to_multiple_of: a number that the rows' length is a multiple of.
-            return_tensors: ``"tf"``, ``"np"``, or ``None`` for lists.
-            return_token_type_ids: whether rows have types; by default where the model has them.
-            return_attention_mask: whether rows have a mask, 1 = real and 0 = padding.
-            return_overflowing_tokens: whether what is cut off makes rows of its own.
-            return_special_tokens_mask: whether rows say which tokens are special.
-            return_offsets_mapping: whether rows have the characters of their tokens.
-            return_length: whether rows have their lengths.
-            pad_to_max_length: an older name of ``padding="max_length"``.
-            verbose: means nothing.
-            truncation_strategy: an older name of ``truncation``.
-            return_attention_masks: means nothing, as there: many scripts misspell it so.
+        With ``is_split_into_words`` a text is a list of words. ``padding`` is True or
+        ``"longest"``, to the batch's longest row, or ``"max_length"``; ``truncation`` is True or
+        ``"longest_first"``, ``"only_first"`` or ``"only_second"``; ``max_length`` is by default
+        ``model_max_length``. ``return_overflowing_tokens`` makes rows of what is cut off, each of
+        which has ``stride`` tokens of the one before it. ``return_tensors`` is ``"tf"``, ``"np"``,
+        or ``None`` for lists. ``pad_to_max_length`` and ``truncation_strategy`` are older names;
+        ``verbose`` and ``return_attention_masks``, which many scripts misspell, mean nothing.
         """
-        one, batch = _as_batch(text, text_pair, is_split_into_words)
+        one, batch = as_batch(text, text_pair, is_split_into_words)
         if max_length is not None and padding is False and truncation is None:
             truncation = True
         truncation = truncation_strategy if truncation is None else truncation
         if pad_to_max_length and padding is False:
             padding = "longest" if max_length is None else "max_length"
         self._bound(padding, truncation, max_length, stride, pad_to_multiple_of)
-        rows = self._tokenizer.encode_batch(
+        rows = self.backend_tokenizer.encode_batch(
             batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
         )
         if return_overflowing_tokens:
@@ -287,18 +270,18 @@ class BertTokenizerFast:
         are_lists = all(isinstance(each, list | tuple) for each in texts)
         if not texts or not are_lists or options.get("is_split_into_words"):
             return self(text, text_pair, *arguments, **options)
-        tokens = [[self._token(each) for each in some] for some in texts]
+        tokens = [
+            [each if isinstance(each, str) else self.convert_ids_to_tokens(each) for each in some]
+            for some in texts
+        ]
         model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
         taken = copy.copy(self)  # whose words are tokens
-        taken._tokenizer = tokenizers.Tokenizer(model)
-        taken._tokenizer.post_processor = self._tokenizer.post_processor
+        taken.backend_tokenizer = tokenizers.Tokenizer(model)
+        taken.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
         pair = tokens[1] if len(tokens) > 1 else None
         return taken(tokens[0], pair, *arguments, **{**options, "is_split_into_words": True})
 
     prepare_for_model = encode_plus
-
-    def _token(self, token: Any) -> str:
-        return token if isinstance(token, str) else str(self._tokenizer.id_to_token(int(token)))
 
     def batch_encode_plus(self, batch_text_or_text_pairs: Any, **options: Any) -> BatchEncoding:
         """Rows of a list of texts, or of a list of pairs."""
@@ -328,29 +311,25 @@ class BertTokenizerFast:
         rows = encoded_inputs
         if not isinstance(rows, Mapping):
             rows = {key: [row[key] for row in rows] for key in rows[0]}
-        data = {key: [_as_list(value) for value in values] for key, values in rows.items()}
+        data = {key: [as_list(value) for value in values] for key, values in rows.items()}
         one = len(data["input_ids"]) > 0 and not isinstance(data["input_ids"][0], list)
         if one:
             data = {key: [values] for key, values in data.items()}
         lengths = [len(ids) for ids in data["input_ids"]]
         if "attention_mask" not in data and return_attention_mask is not False:
             data["attention_mask"] = [[1] * length for length in lengths]
-        width = 0
-        if padding in (True, "longest"):
-            width = max(lengths)
-        elif padding == "max_length":
-            width = self.model_max_length if max_length is None else max_length
-        if pad_to_multiple_of and width:
+        most = self.model_max_length if max_length is None else max_length
+        widths = {"do_not_pad": 0, "longest": max(lengths), "max_length": most}
+        width = widths[_strategy("padding", padding, _PADDINGS)]
+        if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
         fillings = {
             "input_ids": self.pad_token_id,
             **{"token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1},
         }
-        for key, filling in fillings.items():
-            if key not in data:
-                continue
+        for key in fillings.keys() & data.keys():
             for at, values in enumerate(data[key]):
-                missing = [filling] * (width - len(values))
+                missing = [fillings[key]] * (width - len(values))
                 right = self.padding_side == "right"
                 data[key][at] = [*values, *missing] if right else [*missing, *values]
         if one:
@@ -358,43 +337,29 @@ class BertTokenizerFast:
         return BatchEncoding(data, tensor_type=return_tensors)
 
     def _bound(
-        self,
-        padding: bool | str,
-        truncation: bool | str | None,
-        max_length: int | None,
-        stride: int,
-        multiple: int | None,
+        self, padding: Any, truncation: Any, most: int | None, stride: int, multiple: int | None
     ) -> None:
         """Tells the tokenizer how long rows are to be."""
         self._unbounded()
-        most = self.model_max_length if max_length is None else max_length
-        strategy = "longest_first" if truncation is True else truncation
-        if strategy not in (None, False, "do_not_truncate") and most < _ENDLESS:
-            if strategy not in _TRUNCATIONS:
-                raise ValueError(
-                    f"truncation is {truncation!r}: expected True, False, "
-                    f"{', '.join(map(repr, _TRUNCATIONS))}."
-                )
-            self._tokenizer.enable_truncation(
-                most, stride=stride, strategy=str(strategy), direction=self.truncation_side
+        most = self.model_max_length if most is None else most
+        strategy = _strategy("truncation", truncation, _TRUNCATIONS)
+        if strategy != "do_not_truncate" and most < _ENDLESS:
+            self.backend_tokenizer.enable_truncation(
+                most, stride=stride, strategy=strategy, direction=self.truncation_side
             )
-        if padding in (False, None, "do_not_pad"):
-            return
-        if padding not in (True, "longest", "max_length"):
-            raise ValueError(
-                f"padding is {padding!r}: expected True, False, 'longest' or 'max_length'."
+        strategy = _strategy("padding", padding, _PADDINGS)
+        if strategy != "do_not_pad":
+            self.backend_tokenizer.enable_padding(
+                direction=self.padding_side,
+                pad_id=self.pad_token_id,
+                pad_token=self._roles["pad"],
+                length=most if strategy == "max_length" and most < _ENDLESS else None,
+                pad_to_multiple_of=multiple,
             )
-        self._tokenizer.enable_padding(
-            direction=self.padding_side,
-            pad_id=self.pad_token_id,
-            pad_token=self._roles["pad"],
-            length=most if padding == "max_length" and most < _ENDLESS else None,
-            pad_to_multiple_of=multiple,
-        )
 
     def _unbounded(self) -> None:
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self.backend_tokenizer.no_truncation()
+        self.backend_tokenizer.no_padding()
 
     # === Rows to texts ===
 
@@ -406,10 +371,9 @@ class BertTokenizerFast:
         **options: Any,
     ) -> str:
         """The text of ids."""
-        ids = _as_list(token_ids)
-        text: str = self._tokenizer.decode(
-            ids if isinstance(ids, list) else [ids], skip_special_tokens=skip_special_tokens
-        )
+        ids = as_list(token_ids)
+        ids = ids if isinstance(ids, list) else [ids]
+        text: str = self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
         return text if clean_up_tokenization_spaces is False else self.clean_up_tokenization(text)
 
     @staticmethod
@@ -427,20 +391,20 @@ class BertTokenizerFast:
         """The id of a token, or the ids of several; [UNK]'s of one that is unknown."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
-        found = self._tokenizer.token_to_id(tokens)
+        found = self.backend_tokenizer.token_to_id(tokens)
         return self.unk_token_id if found is None else found
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The token of an id, or the tokens of several."""
-        found = _as_list(ids)
+        found = as_list(ids)
         if not isinstance(found, list):
-            return self._tokenizer.id_to_token(found)
+            return self.backend_tokenizer.id_to_token(found)
         special = set(self.all_special_ids) if skip_special_tokens else set()
-        return [self._tokenizer.id_to_token(at) for at in found if at not in special]
+        return [self.backend_tokenizer.id_to_token(at) for at in found if at not in special]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """The text of tokens."""
-        return str(self._tokenizer.decoder.decode(list(tokens)))
+        return str(self.backend_tokenizer.decoder.decode(list(tokens)))
 
     # === Special tokens ===
 
@@ -449,10 +413,29 @@ class BertTokenizerFast:
         roles = self.__dict__.get("_roles", {})
         if role in roles and rest in ("", "_id"):
             token = roles[role]
-            return token if not rest else self._tokenizer.token_to_id(token)
-        if roles and name in _COMPUTED:
-            return _COMPUTED[name](self)
+            return token if not rest else self.backend_tokenizer.token_to_id(token)
+        if name in _ROOM_TAKEN:
+            return self.model_max_length - _ROOM_TAKEN[name]
         raise lacking(self, name)
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens of the roles, then the others."""
+        return [*self._roles.values(), *self.additional_special_tokens]
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids of those that the vocabulary has."""
+        vocabulary = self.get_vocab()
+        return [vocabulary[token] for token in self.all_special_tokens if token in vocabulary]
+
+    @property
+    def special_tokens_map(self) -> dict[str, Any]:
+        """The special tokens by role."""
+        tokens: dict[str, Any] = {f"{role}_token": token for role, token in self._roles.items()}
+        if self.additional_special_tokens:
+            tokens["additional_special_tokens"] = self.additional_special_tokens
+        return tokens
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
@@ -495,8 +478,8 @@ class BertTokenizerFast:
         one = isinstance(new_tokens, str | AddedToken)
         tokens = [new_tokens] if one else list(new_tokens)
         if special_tokens:
-            return int(self._tokenizer.add_special_tokens(tokens))
-        return int(self._tokenizer.add_tokens(tokens))
+            return int(self.backend_tokenizer.add_special_tokens(tokens))
+        return int(self.backend_tokenizer.add_tokens(tokens))
 
     def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
         """Adds special tokens by role, or as ``additional_special_tokens``."""
@@ -512,10 +495,27 @@ class BertTokenizerFast:
 
     def get_vocab(self) -> dict[str, int]:
         """The ids by their tokens, what was added included."""
-        return dict(self._tokenizer.get_vocab())
+        return dict(self.backend_tokenizer.get_vocab())
+
+    vocab = property(get_vocab)
+
+    @property
+    def ids_to_tokens(self) -> dict[int, str]:
+        """The tokens by their ids."""
+        return {at: token for token, at in self.get_vocab().items()}
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, AddedToken]:
+        """What was added, by its ids."""
+        return dict(self.backend_tokenizer.get_added_tokens_decoder())
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces without what was added."""
+        return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=False))
 
     def __len__(self) -> int:
-        return int(self._tokenizer.get_vocab_size())
+        return int(self.backend_tokenizer.get_vocab_size())
 
     def __repr__(self) -> str:
         return (
@@ -524,39 +524,13 @@ class BertTokenizerFast:
         )
 
 
-def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
-    """True if it is one text, and the list of texts or pairs."""
-    if text is None:
-        raise ValueError("The tokenizer was given no text.")
-    # Of NumPy or pandas: an array becomes a list, and what is one text a str.
-    text, pair = (given.tolist() if hasattr(given, "tolist") else given for given in (text, pair))
-    # A column of datasets is a sequence, and no list.
-    sorts = (str, bytes, list, tuple)
-    text, pair = (
-        list(given) if isinstance(given, Sequence) and not isinstance(given, sorts) else given
-        for given in (text, pair)
-    )
-    one = not isinstance(text, list | tuple)
-    if not one and is_split:
-        one = len(text) > 0 and isinstance(text[0], str)
-    texts = [text] if one else list(text)
-    # One second text is no list of its letters.
-    pairs = [pair] if one or isinstance(pair, str) else list(pair or ())
-    for found in texts if pair is None else (*texts, *pairs):
-        if not isinstance(found, str | list | tuple):
-            raise ValueError(
-                f"The tokenizer was given {type(found).__name__} in place of a text: expected a "
-                "str, a list of them, or with is_split_into_words=True lists of words."
-            )
-    if pair is None:
-        is_pair = [not isinstance(found, str) and not is_split for found in texts]
-        return one, [tuple(t) if pair else t for t, pair in zip(texts, is_pair, strict=True)]
-    if len(texts) != len(pairs):
-        raise ValueError(
-            f"The tokenizer was given {len(texts)} first texts and {len(pairs)} second ones: "
-            "expected as many."
-        )
-    return one, list(zip(texts, pairs, strict=True))
+def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
+    """The strategy that an argument chooses."""
+    strategy = strategies[1] if value is True else value or strategies[0]
+    if strategy not in strategies:
+        expected = ", ".join(map(repr, strategies[1:]))
+        raise ValueError(f"{name} is {value!r}: expected True, False, {expected}.")
+    return str(strategy)
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) -> None:
@@ -592,34 +566,6 @@ def _content(value: Any) -> Any:
     return value["content"] if isinstance(value, Mapping) else value
 
 
-def _as_list(values: Any) -> Any:
-    """Tensors and tuples as lists; a number and a list as they are."""
-    values = values.numpy() if hasattr(values, "numpy") else values
-    if hasattr(values, "tolist"):
-        return values.tolist()
-    return list(values) if isinstance(values, tuple) else values
-
-
-#: Members that follow from others.
-_COMPUTED: dict[str, Callable[[BertTokenizerFast], Any]] = {
-    "vocab": lambda own: own.get_vocab(),
-    "ids_to_tokens": lambda own: {at: token for token, at in own.get_vocab().items()},
-    "added_tokens_decoder": lambda own: own.backend_tokenizer.get_added_tokens_decoder(),
-    "all_special_tokens": lambda own: [*own._roles.values(), *own.additional_special_tokens],
-    "all_special_ids": lambda own: [
-        at for token in own.all_special_tokens if (at := own.get_vocab().get(token)) is not None
-    ],
-    "vocab_size": lambda own: own.backend_tokenizer.get_vocab_size(with_added_tokens=False),
-    "special_tokens_map": lambda own: {
-        **{f"{role}_token": token for role, token in own._roles.items()},
-        **({"additional_special_tokens": more} if (more := own.additional_special_tokens) else {}),
-    },
-    "backend_tokenizer": lambda own: own._tokenizer,  # a tokenizers.Tokenizer
-    "max_len": lambda own: own.model_max_length,
-    "max_len_single_sentence": lambda own: own.model_max_length - 2,
-    "max_len_sentences_pair": lambda own: own.model_max_length - 3,
-    "pad_token_type_id": lambda own: 0,
-}
 PreTrainedTokenizerFast = PreTrainedTokenizerBase = BertTokenizerFast
 
 
