@@ -6,8 +6,7 @@ from typing import Any
 
 from bert_tf.evaluation.scores import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
 from bert_tf.evaluation.squad import SquadReferences, score_predictions
-from bert_tf.readers.glue import read_glue
-from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.glue import GLUE_TASKS, read_glue
 from bert_tf.readers.squad import read_squad
 
 from .finetune_tasks import COMPARISONS, Run, text_columns

@@ -7,8 +7,7 @@ from typing import Any
 
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import ExampleSet, TextExample
-from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
-from bert_tf.readers.glue_tasks import glue_task, is_labelled
+from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.task import TEST, Task, TrainingOptions
 from bert_tf.untrusted import quote

@@ -10,7 +10,7 @@ from bert_tf import paths
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check
 from bert_tf.readers.examples import BadRows
-from bert_tf.readers.glue_tasks import glue_task
+from bert_tf.readers.glue import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, read_columns
 from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS
 

@@ -9,7 +9,7 @@ from bert_tf.choices import LONG_TEXTS, SIMILARITY_LOSSES
 from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within, without
 from bert_tf.evaluation.scores import CLASS_METRICS
-from bert_tf.readers.glue_tasks import glue_task
+from bert_tf.readers.glue import glue_task
 from bert_tf.tasks.kinds import FEATURE_BASED, GLUE_NAMES, KINDS, TASKS, having_flag, tasks_of
 
 ALL_FEATURES = "all"

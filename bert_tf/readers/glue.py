@@ -1,20 +1,26 @@
-"""GLUE: its published files, its sets in TensorFlow Datasets, its submissions.
+"""GLUE: its tasks, its published files, its sets in TensorFlow Datasets, its submissions.
 
-Source: GLUE (Wang et al., 2018); BERT (2018), section 4.1. The files are tab-separated, quotes are
-text, and a first line names the columns. Exceptions: CoLA's train and dev files have no such line;
-STS-B is known in GLUE's form and in that of the original benchmark; QQP's train and dev files hold
-a few rows cut in two by a line break in a question, which are left out and listed. A submission is
-one tab-separated file for each test set, zipped together at the top level of an archive.
+Sources: GLUE (Wang et al., 2018; table 1 names the metrics); the published files' header lines; the
+site's sample submission; BERT (2018), section 4.1. The labels' order is that of ``get_labels`` in
+Google's ``run_classifier.py``. GLUE's leaderboard averages the two metrics of MRPC, QQP and STS-B;
+the headline is the one that BERT's paper prints (under its table 1). MNLI's is reported for the
+matched and for the mismatched set.
+
+The files are tab-separated, quotes are text, and a first line names the columns. Exceptions: CoLA's
+train and dev files have no such line; STS-B is known in GLUE's form and in that of the original
+benchmark; QQP's train and dev files hold a few rows cut in two by a line break in a question, which
+are left out and listed. A submission is one tab-separated file for each test set, zipped together
+at the top level of an archive. Nothing here loads TensorFlow before a file is read or written.
 """
 
+import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-import tensorflow as tf
-
-from bert_tf.files import replace_whole
+from bert_tf import paths
 
 from .examples import (
     BadRowError,
@@ -26,11 +32,141 @@ from .examples import (
     number,
     shown,
 )
-from .glue_tasks import GlueTask, glue_task, is_labelled
 from .tables import Row, TableFile, read_columns, read_fields
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
 _TFDS_EXAMPLES_PER_READ = 1024
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_INFERENCE = ("contradiction", "entailment", "neutral")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+    """One task."""
+
+    name: str  # as GLUE spells it, which is its folder's name too
+    # The classes' names, as the files and a submission spell them, in the order of their ids; ()
+    # where the label is a number (from 0 to 5).
+    labels: tuple[str, ...]
+    text_columns: tuple[str, ...]
+    label_column: str = "label"  # of train and dev files
+    id_column: str = "index"  # of test files
+    ids_in_train: bool = False  # whether train and dev files have that column too
+    metrics: tuple[str, ...] = ("accuracy",)  # what it reports, the headline last
+    tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default the columns
+    # For each test split, the name of its file in a submission; by default the task's name.
+    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # The first is for training, except of AX, which has only a test set.
+    splits: tuple[str, ...] = ("train", "dev", "test")
+
+    def __post_init__(self) -> None:
+        if not self.tfds_text_features:
+            object.__setattr__(self, "tfds_text_features", self.text_columns)
+        if not self.submissions:
+            object.__setattr__(self, "submissions", {"test": f"{self.name}.tsv"})
+
+    @property
+    def headline(self) -> str:
+        """The metric by which runs are compared; higher is better for all."""
+        return self.metrics[-1]
+
+    @property
+    def tfds_config(self) -> str:
+        """The task's name in TensorFlow Datasets."""
+        return _plain(self.name)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+_SENTENCES = ("sentence1", "sentence2")
+_MATTHEWS = ("matthews_correlation",)
+_ACCURACY_F1 = ("accuracy", "f1")
+
+#: The nine tasks and the diagnostic set, by name.
+GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            GlueTask("CoLA", _BINARY, ("sentence",), metrics=_MATTHEWS),
+            GlueTask("SST-2", _BINARY, ("sentence",)),
+            GlueTask(
+                "MRPC",
+                _BINARY,
+                ("#1 String", "#2 String"),
+                label_column="Quality",
+                metrics=_ACCURACY_F1,
+                tfds_text_features=_SENTENCES,
+            ),
+            GlueTask(
+                "STS-B",
+                (),
+                _SENTENCES,
+                label_column="score",
+                ids_in_train=True,
+                metrics=("pearson", "spearman"),
+            ),
+            GlueTask(
+                "QQP",
+                _BINARY,
+                ("question1", "question2"),
+                label_column="is_duplicate",
+                id_column="id",
+                ids_in_train=True,
+                metrics=_ACCURACY_F1,
+            ),
+            GlueTask(
+                "MNLI",
+                _INFERENCE,
+                _SENTENCES,
+                label_column="gold_label",
+                ids_in_train=True,
+                tfds_text_features=("premise", "hypothesis"),
+                submissions={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+                splits=(
+                    "train",
+                    "dev_matched",
+                    "dev_mismatched",
+                    "test_matched",
+                    "test_mismatched",
+                ),
+            ),
+            GlueTask("QNLI", _ENTAILMENT, ("question", "sentence"), ids_in_train=True),
+            GlueTask("RTE", _ENTAILMENT, _SENTENCES, ids_in_train=True),
+            GlueTask("WNLI", _BINARY, _SENTENCES, ids_in_train=True),
+            GlueTask(
+                "AX",
+                _INFERENCE,
+                _SENTENCES,
+                metrics=_MATTHEWS,
+                tfds_text_features=("premise", "hypothesis"),
+                splits=("test",),
+            ),
+        )
+    }
+)
+
+
+def glue_task(name: str, split: str | None = None) -> GlueTask:
+    """Finds a task by its name, whatever the case and with or without the hyphen."""
+    task = next((task for task in GLUE_TASKS.values() if _plain(name) == task.tfds_config), None)
+    if task is None:
+        raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
+    if split is not None and split not in task.splits:
+        raise ValueError(
+            f"{task.name} has no split {split!r}: expected one of {', '.join(task.splits)}."
+        )
+    return task
+
+
+def is_labelled(split: str) -> bool:
+    """True if a split's published file has labels."""
+    return not split.startswith("test")
+
+
+# === Files ===
 
 
 def read_glue(
@@ -74,8 +210,8 @@ def has_glue_file(task: str, data_dir: str, split: str) -> bool:
 def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
     for name in _file_names(task, split):
         for suffix in ("", ".gz"):
-            path: str = tf.io.gfile.join(data_dir, name + suffix)
-            if tf.io.gfile.exists(path):
+            path = os.path.join(data_dir, name + suffix)
+            if paths.is_file(path):
                 return path
     return None
 
@@ -135,15 +271,15 @@ def read_glue_tfds(
 
     found = glue_task(task, split)
     name = f"glue/{found.tfds_config}"
-    their_split = split.replace("dev", "validation")
+    tfds_split = split.replace("dev", "validation")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
-        dataset = builder.as_dataset(split=their_split)
+        dataset = builder.as_dataset(split=tfds_split)
     except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ValueError(
-            f"TensorFlow Datasets cannot read split {their_split!r} of {name!r} ({reason}): check "
+            f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} ({reason}): check "
             "the network and the data folder."
         ) from error
     label_of = _tfds_labels(found, builder.info.features["label"])
@@ -199,6 +335,8 @@ def write_glue_submission(
     for example_id, prediction in zip(ids, predictions, strict=True):
         lines.append(f"{example_id}\t{_spelled(found, example_id, prediction)}")
     path = os.path.join(str(folder), file_name)
+    from bert_tf.files import replace_whole  # loads TensorFlow
+
     with replace_whole(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     return path

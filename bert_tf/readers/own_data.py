@@ -1,4 +1,4 @@
-"""A user's own tables of texts to classify, score, tag or compare, their columns named.
+"""A user's own tables of texts to classify, score, tag, compare or choose among, columns named.
 
 The tables' forms are those of ``tables``. A column for the labels makes the file one
 to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
@@ -7,60 +7,36 @@ empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows``
 and lists them, instead of an error at the first.
 """
 
-import collections
-import dataclasses
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from bert_tf.untrusted import listed, quote
-
-from .entities import entity_labels, find_odd_tags, is_tag
-from .entity_spans import by_utf16, tags_of_spans, word_places
+from . import notes
+from .entities import by_utf16, entity_labels, tags_of_spans, word_places
 from .examples import (
     BadRowError,
     BadRows,
+    ChoiceExample,
     ClassName,
     ExampleSet,
     NoTextError,
-    Place,
     SimilarityExample,
     TaggedExample,
     TextExample,
     filled_text,
     known_name,
     number,
-    place_name,
     row_id,
     shown,
     sorted_names,
     text,
+    whole_number,
 )
-from .tables import Row, TableFile, read_columns
+from .tables import Row, TableFile, read_columns, read_rows
 
-RowT = TypeVar("RowT")
 _Label = str | float | tuple[str, ...]
-_LABELS_SHOWN = 5
-# Texts that programs write for a missing value.
-_MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
-# Invisible characters, but for joiners, which words of some languages need.
-_HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_YES_AND_NO = frozenset({"0", "1", "false", "true"})
-_FLOAT = re.compile(r"-?\d+\.0")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-# Fewer classes than these are no cause to ask whether the column is the right one.
-_MANY_CLASSES = 20
-_ALMOST_ALL = 0.97
-# Marks of other programs in texts, and what to do where most of the first thousand have them.
-_MARKS = {
-    r"(?s)\[CLS\]|.*\[SEP\]": "hold '[CLS]' or '[SEP]', which are read as letters in brackets: "
-    "leave them out, and give two texts as two columns (--text_columns=first,second)",
-    "b['\"]": "begin with b and a quote, as Python shows bytes: decode them when they are written",
-}
-_LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
-# Of fewer examples a share says little.
-_FEW_EXAMPLES = 20
+
+
+# === Texts ===
 
 
 def read_classification(
@@ -115,7 +91,7 @@ def read_multilabel(
         if not isinstance(value, list):
             raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
         names = [known_name(item, what, known) for item in value]
-        if len({*names}) < len(names) and _YES_AND_NO.issuperset(map(str.lower, names)):
+        if len({*names}) < len(names) and notes.YES_AND_NO.issuperset(map(str.lower, names)):
             raise BadRowError(
                 f"expected the names of the classes that hold in {what}, got {shown(value)}, which "
                 "seems to say of each class whether it does: write the names (or the places, as "
@@ -138,6 +114,53 @@ def read_regression(
 ) -> ExampleSet[TextExample]:
     """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
     return _read_texts(path, text_columns, label_column, id_column, number, (), skip_bad_rows)
+
+
+def _read_texts(
+    path: str | TableFile,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None,
+    read_label: Callable[[Any, str], _Label],
+    labels: Sequence[str] | None,
+    skip_bad_rows: bool | BadRows,
+) -> ExampleSet[TextExample]:
+    if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
+        raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
+    bad = BadRows.of(str(path), skip_bad_rows)
+    places = notes.LabelPlaces()
+
+    def make_example(row: Row) -> TextExample:
+        example = text_example(row, text_columns)
+        if label_column is None:
+            return example
+        label = read_label(row.values[-1], f"column {label_column!r}")
+        if not isinstance(label, float):
+            places.add([label] if isinstance(label, str) else label)
+        return TextExample(example.id, example.text_a, example.text_b, label)
+
+    rows = places.follow(read_columns(path, [id_column, *text_columns, label_column], bad))
+    items = bad.collect(rows, make_example)
+    found: list[str] = []
+    if labels is None:
+        labels = sorted_names(places.counts)
+        if label_column is not None and labels:
+            found += notes.class_notes(str(path), label_column, places, items)
+        if items:
+            found += notes.text_notes(str(path), items, {*labels})
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(found))
+
+
+def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
+    """Makes an example without a label of a row's id and one or two texts; ignores the rest."""
+    example_id, *texts = row.values[: 1 + len(text_columns)]
+    what = [f"column {name!r}" for name in text_columns]
+    text_a, *second = map(text, texts, what)
+    if not any(second):
+        is_visible = filled_text(text_a, what[0]).isprintable()  # a blank is, too
+        if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
+            raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
+    return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
 
 def read_similarity(
@@ -179,57 +202,7 @@ def read_similarity(
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
-def _read_texts(
-    path: str | TableFile,
-    text_columns: Sequence[str],
-    label_column: str | None,
-    id_column: str | None,
-    read_label: Callable[[Any, str], _Label],
-    labels: Sequence[str] | None,
-    skip_bad_rows: bool | BadRows,
-) -> ExampleSet[TextExample]:
-    if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
-        raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
-    bad = BadRows.of(str(path), skip_bad_rows)
-    places = _LabelPlaces()
-
-    def make_example(row: Row) -> TextExample:
-        example = text_example(row, text_columns)
-        if label_column is None:
-            return example
-        label = read_label(row.values[-1], f"column {label_column!r}")
-        places.add(_names(label))
-        return TextExample(example.id, example.text_a, example.text_b, label)
-
-    columns = [id_column, *text_columns, label_column]
-    rows = places.follow(read_columns(path, columns, bad))
-    items = bad.collect(rows, make_example)
-    notes: tuple[str, ...] = ()
-    if labels is None:
-        labels = sorted_names(places.counts)
-        if places.counts and label_column is not None:
-            labelled = [] if isinstance(items[0].label, str) else [_names(i.label) for i in items]
-            notes = _class_notes(str(path), label_column, places, len(items), {*map(len, labelled)})
-        notes += _text_notes(str(path), items, {*places.counts})
-    return ExampleSet(items, tuple(labels), bad.skipped, notes)
-
-
-def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
-    """Makes an example without a label of a row's id and one or two texts; ignores the rest."""
-    example_id, *texts = row.values[: 1 + len(text_columns)]
-    what = [f"column {name!r}" for name in text_columns]
-    text_a, *second = map(text, texts, what)
-    if not any(second):
-        is_visible = filled_text(text_a, what[0]).isprintable()  # a blank is, too
-        if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
-            raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
-    return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
-
-
-def _names(label: _Label | None) -> tuple[str, ...]:
-    if isinstance(label, str):
-        return (label,)
-    return label if isinstance(label, tuple) else ()
+# === Tagged words ===
 
 
 def read_tagging(
@@ -256,59 +229,55 @@ def read_tagging(
     known = None if labels is None else dict.fromkeys(labels)
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
-    places = _LabelPlaces()
+    places = notes.LabelPlaces()
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
+    def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
+        whole = filled_text(value, words_are)
+        words_at = word_places(whole)
+        words = tuple(whole[start:end] for start, end in words_at)
+        if not words:
+            raise NoTextError(f"expected text in {words_are}, got only invisible characters")
+        tags = None
+        if tags_column is not None:
+            tags = tags_of_spans(whole, entities, words_at, types, tags_are)
+            ends = ((s["start"], s["end"]) for s in ([] if whole.isascii() else entities))
+            spans.update((whole[a:b], whole[slice(*by_utf16(whole, a, b))]) for a, b in ends)
+        return TaggedExample(example_id, words, tags, number, whole, words_at)
+
+    def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
+        words = tuple(filled_text(word, words_are) for word in _list(value, words_are))
+        if not words:
+            raise NoTextError(f"expected words in {words_are}, got none")
+        tags = None
+        if tags_column is not None:
+            tagged = _list(tagged, tags_are)
+            if any(isinstance(tag, dict) for tag in tagged):
+                raise BadRowError(
+                    f"expected tags in {tags_are}, got {shown(tagged[0])}, which is for "
+                    "--character_spans"
+                )
+            tags = tuple(known_name(tag, tags_are, known) for tag in tagged)
+            if len(tags) != len(words):
+                raise BadRowError(f"expected a tag for each of {len(words)} words, got {len(tags)}")
+        return TaggedExample(example_id, words, tags, number)
+
     def make_example(row: Row) -> TaggedExample:
-        example_id, words, tags = row.values
-        name = row_id(example_id, row.number)
-        found_tags: tuple[str, ...] | None = None
-        if character_spans:
-            whole = filled_text(words, words_are)
-            words_at = word_places(whole)
-            found = tuple(whole[start:end] for start, end in words_at)
-            example = TaggedExample(name, found, None, row.number, whole, words_at)
-            if not found:
-                raise NoTextError(f"expected text in {words_are}, got only invisible characters")
-            if tags_column is not None:
-                found_tags = tags_of_spans(whole, tags, words_at, types, tags_are)
-                ends = ((s["start"], s["end"]) for s in ([] if whole.isascii() else tags))
-                spans.update((whole[a:b], whole[slice(*by_utf16(whole, a, b))]) for a, b in ends)
-        else:
-            found = tuple(filled_text(word, words_are) for word in _list(words, words_are))
-            if not found:
-                raise NoTextError(f"expected words in {words_are}, got none")
-            example = TaggedExample(name, found, None, document=row.number)
-            if tags_column is not None:
-                tags = _list(tags, tags_are)
-                if any(isinstance(tag, dict) for tag in tags):
-                    raise BadRowError(
-                        f"expected tags in {tags_are}, got {shown(tags[0])}, which is for "
-                        "--character_spans"
-                    )
-                found_tags = tuple(known_name(tag, tags_are, known) for tag in tags)
-                if len(found_tags) != len(found):
-                    raise BadRowError(
-                        f"expected a tag for each of {len(found)} words, got {len(found_tags)}"
-                    )
-        places.add(found_tags or ())
-        return dataclasses.replace(example, tags=found_tags)
+        example_id, value, tagged = row.values
+        make = of_spans if character_spans else of_words
+        example = make(row_id(example_id, row.number), row.number, value, tagged)
+        places.add(example.tags or ())
+        return example
 
     rows = read_columns(path, [id_column, words_column, tags_column], bad)
     items = bad.collect(places.follow(rows), make_example)
-    notes = _tag_notes(str(path), places) if labels is None else ()
-    entities = {here for here, meant in spans if here == meant}
-    moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
-    if len(moved) > sum(here != meant and here in entities for here, meant in spans):
-        notes += (
-            f"{path}: spans behind an emoji seem to count UTF-16 units, as browsers do: "
-            f"{shown(min(moved)[0])} is read, {shown(min(moved)[1])} meant; count characters.",
-        )
+    found = notes.tag_notes(str(path), places) if labels is None else []
+    found += notes.span_notes(str(path), spans)
     if labels is None:
         labels = sorted_names(places.counts)
         if character_spans and tags_column is not None:
             labels = entity_labels(labels, "IOB2")
-    return ExampleSet(items, tuple(labels), bad.skipped, notes)
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(found))
 
 
 def is_word(text: str) -> bool:
@@ -328,142 +297,83 @@ def _list(value: Any, what: str) -> list[Any]:
     raise BadRowError(f"expected a list in {what}, got {shown(value)}")
 
 
-# === Sentences on labels that are read as they are, and may not be meant; none is an error ===
+# === Choices: BERT (2018), section 4.4; SWAG (Zellers et al., 2018) for its files ===
+
+_MOST_CHOICES = 1000
+_COUNTED = "(choices count from 0, not from 1 or A)"
 
 
-class _LabelPlaces:
-    """Count of each label in a file, and the place of its first row."""
+def read_choices(
+    path: str | TableFile,
+    *,
+    context_column: str,
+    choice_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[ChoiceExample]:
+    """Reads contexts (segment A), each with choices of what may follow it (segment B).
 
-    def __init__(self) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.first: dict[str, str] = {}
-        self._place: Place = 0
-
-    def follow(self, rows: Iterable[tuple[Place, RowT]]) -> Iterator[tuple[Place, RowT]]:
-        """Yields pairs of a place and a row, and remembers the place of the newest."""
-        for self._place, row in rows:
-            yield self._place, row
-
-    def add(self, labels: Iterable[str]) -> None:
-        """Counts the labels of the newest row."""
-        for label in labels:
-            self.counts[label] += 1
-            self.first.setdefault(label, place_name(self._place))
-
-    def shown(self, labels: Iterable[str]) -> str:
-        """Names labels with their first places."""
-        return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _LABELS_SHOWN)
-
-
-def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
-    """Notes on tags that look like tags of entities and are not."""
-    odd = find_odd_tags(places.counts)
-    if not odd:
-        return tuple(_look_notes(path, places))
-    if any(is_tag(tag) and tag != "O" for tag in places.counts):
-        return (
-            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
-            "O where entities are scored; correct them if they are misspelt.",
-        )
-    return (
-        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
-        "words are scored, not entities; spell them O, B-TYPE and I-TYPE.",
-    )
-
-
-def _class_notes(
-    path: str, column: str, places: _LabelPlaces, num_examples: int, several: set[int]
-) -> tuple[str, ...]:
-    """Notes where nearly all examples have one class, or names do not look like classes.
-
-    ``several`` are how many classes examples have, where each may have several.
+    ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
+    holds them in a list, at least two in every row. ``label_column`` has the right one's
+    number, counted from 0.
     """
-    counts = places.counts
-    notes = _look_notes(path, places)
-    if not several:
-        notes += _share_notes(counts, num_examples)
-    if 2 * len(counts) > num_examples and len(counts) >= _MANY_CLASSES and not several:
-        notes.append(
-            f"{column} has {len(counts):,} classes in {num_examples:,} examples: is it the column "
-            "to learn (--label_column)?"
+    if isinstance(choice_columns, str) or not choice_columns:
+        raise ValueError(
+            f"choice_columns is {choice_columns!r}: expected a list of two names or more, or of "
+            "the one that holds lists."
         )
-    if column in counts:
-        notes.append(
-            f"{path}, {places.first[column]}: the class {quote(column)} is the column's own "
-            "name: if files were joined, remove the line with the names."
-        )
-    missing = [name for name in counts if name.lower() in _MISSING]
-    lists = [name for name in counts if several and (name[0] == "[" or name[-1] == "]")]
-    are_yes_or_no = several in ({1}, {2}) and _YES_AND_NO.issuperset(map(str.lower, counts))
-    floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
-    numbers = not several and len(counts) >= _MANY_CLASSES and all(map(_NUMBER.fullmatch, counts))
-    said: list[tuple[Iterable[str], str]] = [
-        (missing, "where they stand for no label, remove those rows."),
-        (
-            lists,
-            "they look like pieces of lists: write the names alone with --label_separator between "
-            "them, or lists in a .jsonl.",
-        ),
-        (
-            counts if are_yes_or_no else (),
-            "if they say whether a class holds, and other columns or places whether others do, "
-            "write the names of those that hold into one column, --label_separator between them.",
-        ),
-        (
-            counts if floats else (),
-            "numbers become so where a column had gaps: write 0 for 0.0 if predictions should, and "
-            "--task=regression learns numbers.",
-        ),
-        (
-            counts if numbers and not floats else (),
-            f"if all {len(counts):,} are amounts and no codes, --task=regression learns which of "
-            "them are near each other.",
-        ),
-    ]
-    for names, what in said:
-        if names:
-            notes.append(f"{path}: {places.shown(names)} count as classes: {what}")
-    return tuple(notes)
+    bad = BadRows.of(str(path), skip_bad_rows)
+
+    def make_example(row: Row) -> ChoiceExample:
+        example_id, context, label, *choices = row.values
+        if len(choice_columns) == 1:
+            choices = choices[0]
+            if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
+                raise BadRowError(
+                    f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
+                    f"{choice_columns[0]!r}, got {shown(choices)}"
+                )
+        name = row_id(example_id, row.number)
+        return _choice_example(name, context, choices, label, label_column is not None)
+
+    columns = [id_column, context_column, label_column, *choice_columns]
+    items = bad.collect(read_columns(path, columns, bad), make_example)
+    return ExampleSet(items, (), bad.skipped, tuple(notes.choice_notes(str(path), items)))
 
 
-def _look_notes(path: str, places: _LabelPlaces) -> list[str]:
-    """Notes on names with invisible characters, and on names that look alike."""
-    seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
-    looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
-    alike = collections.Counter(looks.values())
-    odd = [name for name in looks if alike[looks[name]] > 1 or _HIDDEN.search(name)]
-    said = "look alike or hold characters that are not seen: spell each class in one way"
-    return [f"{path}: {places.shown(odd)} count as classes, and {said}."] if odd else []
+def read_swag(
+    path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
+) -> ExampleSet[ChoiceExample]:
+    """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
+
+    The context is ``sent1``; each choice is the beginning ``sent2`` and one of the four endings
+    ``ending0`` to ``ending3``; ``labelled`` files have a ``label``, 0 to 3.
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+
+    def make_example(row: Row) -> ChoiceExample:
+        context, beginning, *endings, label = row.values
+        choices = [f"{beginning} {filled_text(end, 'an ending')}".lstrip() for end in endings]
+        return _choice_example(str(row.number), context, choices, label, labelled)
+
+    columns = ["sent1", "sent2", *(f"ending{number}" for number in range(4))]
+    columns.append("label" if labelled else None)
+    rows = read_columns(TableFile(str(path), suffix=".csv"), columns, bad)
+    return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
-def _share_notes(counts: Mapping[str, int], num_examples: int) -> list[str]:
-    name, count = max(counts.items(), key=lambda item: item[1])
-    few = num_examples < _FEW_EXAMPLES or len(counts) == 1
-    if few or count < _ALMOST_ALL * num_examples:
-        return []
-    return [
-        f"{count / num_examples:.1%} of the examples have the class {quote(name)}, so the accuracy "
-        "says little: judge by macro_f1 or matthews_correlation, and try --class_weights=balanced."
-    ]
+def swag_has_labels(path: str) -> bool:
+    """True if a file of SWAG's has labels, as all but the test file."""
+    return "label" in next(read_rows(TableFile(str(path), suffix=".csv")), {})
 
 
-def _text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> tuple[str, ...]:
-    """Notes on texts that hold other programs' marks, or the rows behind a stray quote."""
-    first = [item.text_a for item in items[:1000]]
-    has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
-    notes = [
-        f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
-    ]
-    several = isinstance(items[0].label, tuple)
-    parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in classes}
-    joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]
-    if joined:
-        remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
-        notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
-    rows = [i.id for i in items if "\n" in i.text_a and classes & {*_LAST_FIELD.findall(i.text_a)}]
-    if rows:
-        notes.append(
-            f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "
-            f"text is row {rows[0]}): is there a quote too much, or one missing?"
-        )
-    return tuple(notes)
+def _choice_example(
+    example_id: str, context: Any, choices: Sequence[Any], label: Any, labelled: bool
+) -> ChoiceExample:
+    return ChoiceExample(
+        example_id,
+        filled_text(context, "the context"),
+        tuple(filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
+        whole_number(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
+    )

@@ -22,8 +22,8 @@ from .examples import (
     shown,
     whole_number,
 )
+from .records import read_json_document
 from .tables import Row, TableFile, read_columns
-from .text_files import read_json_document
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}
 

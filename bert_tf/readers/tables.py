@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, BadRows, Place, shown
-from .records import LINES, READERS, Record, is_given, read_given
-from .text_files import read_lines
+from .records import LINES, READERS, Record, is_given, read_given, read_lines
 
 # Separators of the forms that hold texts alone, by suffix.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}

@@ -23,8 +23,8 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample
+from bert_tf.readers.own_data import read_choices, read_swag, swag_has_labels
 
 from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
 from .task import ExampleSet, FormReader, Items, Task

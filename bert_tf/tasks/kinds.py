@@ -23,7 +23,7 @@ from bert_tf.evaluation.scores import (
     SEVERAL_SCORES,
     TAG_SCORES,
 )
-from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.tables import is_table
 
 # A value's description for errors, and its test.

@@ -27,7 +27,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers import examples as read
-from bert_tf.readers.text_files import encoding_notes
+from bert_tf.readers.notes import encoding_notes
 from bert_tf.untrusted import listed, one_line
 
 from .kinds import kind_of

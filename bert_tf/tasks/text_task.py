@@ -43,8 +43,7 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.long_texts import MOST_WINDOWS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import TextExample
-from bert_tf.readers.glue import write_glue_submission
-from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.glue import GLUE_TASKS, write_glue_submission
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import quote
 

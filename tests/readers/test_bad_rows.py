@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bert_tf.readers.choices import read_choices, read_swag
 from bert_tf.readers.conll import read_conll
 from bert_tf.readers.glue import read_glue
 from bert_tf.readers.own_data import (
+    read_choices,
     read_classification,
     read_multilabel,
     read_regression,
+    read_swag,
     read_tagging,
 )
 from bert_tf.readers.squad import read_questions

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from bert_tf.readers.choices import read_choices, read_swag, swag_has_labels
 from bert_tf.readers.examples import ChoiceExample
+from bert_tf.readers.own_data import read_choices, read_swag, swag_has_labels
 
 from .test_bad_rows import SWAG
 

@@ -3,8 +3,7 @@
 import pytest
 
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.entities import find_all
-from bert_tf.readers.entity_spans import word_places
+from bert_tf.readers.entities import find_all, word_places
 from bert_tf.readers.examples import BadRows
 from bert_tf.readers.own_data import read_tagging
 

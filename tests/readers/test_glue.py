@@ -6,8 +6,7 @@ import re
 import pytest
 
 from bert_tf.readers.examples import TextExample
-from bert_tf.readers.glue import read_glue, write_glue_submission
-from bert_tf.readers.glue_tasks import GLUE_TASKS, glue_task
+from bert_tf.readers.glue import GLUE_TASKS, glue_task, read_glue, write_glue_submission
 
 # Task, split, file, its lines (a blank stands for a tab where fields are words), the examples.
 MNLI_TRAIN = "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from bert_tf.readers import text_files
-from bert_tf.readers.text_files import encoding_notes, read_json_document, read_lines
+from bert_tf.readers import records
+from bert_tf.readers.notes import encoding_notes
+from bert_tf.readers.records import read_json_document, read_lines
 
 TEXT = '{"id": ["Ünë", 1.5, null]}'
 DOCUMENT = {"id": ["Ünë", 1.5, None]}
@@ -64,7 +65,7 @@ def test_what_is_no_document(tmp_path, content, sentence):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
-    monkeypatch.setattr(text_files, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(records, "_MAX_BYTES", 1000)
     path = tmp_path / "dev.json"
     path.write_bytes(pack(b" " * 998 + b"[]"))
     assert read_json_document(str(path)) == []
@@ -87,7 +88,7 @@ def test_a_device_is_no_document():
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(records, "_CHUNK_BYTES", 1 << 18)
     path = tmp_path / "a.csv"
     path.write_bytes(pack(b"a\nb\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 21)))
     with pytest.raises(ValueError) as caught:
@@ -148,7 +149,7 @@ def test_lines(tmp_path, content, lines, monkeypatch):
     assert lines_of(tmp_path / "a.gz", gzip.compress(content)) == expected
     # Wherever a chunk ends, in a character or between \r and \n too.
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(text_files, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
         assert lines_of(tmp_path / "a.txt", content) == expected
 
 
@@ -167,7 +168,7 @@ def test_encodings(tmp_path):
 
 
 def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(records, "_CHUNK_BYTES", 8)
     with pytest.raises(ValueError, match="line 9: expected text in utf-8, got the byte 0xff"):
         lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
 
