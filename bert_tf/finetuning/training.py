@@ -14,14 +14,12 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
 from bert_tf.training import saved_states as checkpoints
 from bert_tf.training.attention import attention_to
-from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.summaries import Summaries
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Callbacks, Trainer
 
 from .objective import TaskObjective, training_batches
 from .run_directory import FineTuningDirectory

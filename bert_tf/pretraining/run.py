@@ -19,13 +19,11 @@ from bert_tf.pipelines.sources import Corpus
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.callbacks import Callbacks, check_callbacks
+from bert_tf.training.distribution import Workers, find_cluster
 from bert_tf.training.loop import BadStepError, StepResults
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
-from bert_tf.training.summaries import Summaries
-from bert_tf.training.trainer import Trainer
-from bert_tf.training.workers import Workers, find_cluster
+from bert_tf.training.trainer import Callbacks, Trainer, check_callbacks
 
 from .cost import parameter_count
 from .data import (

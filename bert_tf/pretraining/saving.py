@@ -12,10 +12,10 @@ import tensorflow as tf
 from bert_tf.checkpoints import model_directory
 from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.training import saved_states
+from bert_tf.training.distribution import Workers
 from bert_tf.training.loop import model_state
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.saved_states import BackgroundSaving
-from bert_tf.training.workers import Workers
 
 from .objective import PretrainingLoop
 from .settings import Phase, PretrainingSettings

@@ -12,9 +12,9 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.pretraining.saving import Position, Saving
 from bert_tf.training import optimizers, saved_states
+from bert_tf.training.distribution import Workers
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.saved_states import BackgroundSaving
-from bert_tf.training.workers import Workers
 
 from .commands import arguments, parse
 

@@ -5,9 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import progress as progress_module
-from bert_tf.training import summaries
-from bert_tf.training.progress import Progress
-from bert_tf.training.summaries import Summaries
+from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.trainer import Interruption
 
 
@@ -54,7 +52,7 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
 @pytest.mark.parametrize("is_local", [True, False])
 def test_when_curves_are_written(tmp_path, monkeypatch, is_local):
     if not is_local:
-        monkeypatch.setattr(summaries, "local_path", lambda path: None)
+        monkeypatch.setattr(progress_module, "local_path", lambda path: None)
     curves = Summaries(str(tmp_path))
 
     def steps():

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.cli import command
 from bert_tf.training import distribution
-from bert_tf.training.workers import (
+from bert_tf.training.distribution import (
     Cluster,
     LostWorkerError,
     Workers,

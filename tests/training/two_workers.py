@@ -12,7 +12,7 @@ from bert_tf.pipelines.sources import from_documents
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.workers import find_cluster
+from bert_tf.training.distribution import find_cluster
 
 from .two_replicas import bert, make_loop
 
