@@ -234,8 +234,8 @@ class Workers:
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             raise ValueError(
-                f"The workers differ in the {what} ({numbers.tolist()}): start every worker with the "
-                "same flags, on a disk that all of them share."
+                f"The workers differ in the {what} ({numbers.tolist()}): start every worker with "
+                "the same flags, on a disk that all of them share."
             )
 
 
