@@ -204,22 +204,20 @@ class BertEncoder(BertModel):
         embeddings: the layer below the blocks.
         blocks: the Transformer blocks, the lowest first.
         pooler: the layer that makes ``pooled_output``, or ``None``.
+        sentence_dense: a float32 layer that the vectors of texts go through last, no part of the
+            outputs; ``None`` without a ``dense_size``.
         trains_without_padding: whether training computes real tokens only, wherever a token is
             computed by itself (attention still has B * S): the same outputs at real tokens and the
             same gradients in less time, and zeros at padding. False at first. Set it before
             ``compile``, for texts of different lengths and a step that XLA does not compile
             (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
+        infers_without_padding: the same at inference, False at first.
         training_attention: how training computes attention; ``None``, at first: all texts at once.
             ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
             are long, and not under XLA either.
-        infers_without_padding: the same at inference, False at first.
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
-            rest again for the backward pass (Chen et al. 2016): the same gradients, dropout
-            included, in much less memory and about a third more time. False at first. On Keras'
-            TensorFlow backend only.
-        sentence_dense: a float32 layer that the vectors of texts go through last, no part of the
-            outputs; ``None`` without a ``dense_size``.
-        encoder: the model itself, as every model with a head has its encoder there.
+            rest again for the backward pass (Chen et al. 2016), on TensorFlow alone: the same
+            gradients in much less memory and about a third more time. False at first.
 
     Raises:
         ValueError: called without a feature, or with a sequence longer than the positions.
@@ -252,7 +250,7 @@ class BertEncoder(BertModel):
         **kwargs: Any,
     ) -> None:
         # === Layers ===
-        policy = keras.dtype_policies.get(dtype) if dtype else keras.config.dtype_policy()
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         seed_generator = MaskSeeds(name="dropout_seed")
         # Layers are built inside the scope, so that paths do not depend on what calls the model.
         with keras.name_scope(name):
@@ -299,14 +297,10 @@ class BertEncoder(BertModel):
     def from_embedded(
         self, embedded: Any, mask: Any, attentions: bool = False, training: bool | None = False
     ) -> dict[str, Any]:
-        """The outputs, of what ``embeddings`` made of ids or vectors, or of other such states.
+        """The outputs of (B, S, H), what ``embeddings`` made of ids or vectors, and the mask.
 
-        Args:
-            embedded: (B, S, H), what enters the first block.
-            mask: (B, S) int32, 1 = real and 0 = padding.
-            attentions: whether ``attentions`` are among the outputs: a list of every block's
-                attention probabilities (B, N, S, S), before dropout, from a token to each.
-            training: whether dropout acts.
+        With ``attentions`` they have a list of every block's attention probabilities (B, N, S, S),
+        before dropout, from a token to each.
 
         >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
         >>> vectors, types = ops.ones((2, 5, 128)), ops.zeros((2, 5), "int32")
@@ -328,7 +322,7 @@ class BertEncoder(BertModel):
 
     @property
     def seed_generator(self) -> MaskSeeds:
-        """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
+        """Seeds of every dropout of the model, and of a model that is built on it."""
         return self.embeddings.dropout.seed_generator
 
     trains_without_padding = _switch_of_blocks("trains_without_padding")

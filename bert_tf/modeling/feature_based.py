@@ -3,6 +3,7 @@
 Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and table 7.
 """
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -27,31 +28,23 @@ from .keras_hooks import drop_seeds
 from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
-# By variant, how many blocks an encoder needs to have at least, as table 7 has them in its order.
-_LEAST_BLOCKS = {
-    "embeddings": 0,
-    "second_to_last": 2,
-    "last": 1,
-    "weighted_sum_last_four": 4,
-    "concat_last_four": 4,
-    "weighted_sum_all": 1,
+# By variant, as table 7 has them in its order: the blocks that are read, and how many are needed.
+_BLOCKS = {
+    "embeddings": (slice(0), 0),
+    "second_to_last": (slice(-2, -1), 2),
+    "last": (slice(-1, None), 1),
+    "weighted_sum_last_four": (slice(-4, None), 4),
+    "concat_last_four": (slice(-4, None), 4),
+    "weighted_sum_all": (slice(None), 1),
 }
-VARIANTS = tuple(_LEAST_BLOCKS)
-
-_READ = {
-    "second_to_last": slice(-2, -1),
-    "last": slice(-1, None),
-    "weighted_sum_last_four": slice(-4, None),
-    "concat_last_four": slice(-4, None),
-    "weighted_sum_all": slice(None),
-}
+VARIANTS = tuple(_BLOCKS)
 
 
 def check_variant(variant: str, num_blocks: int | None = None) -> None:
     """Checks a variant's name and, where their number is given, that the blocks are enough."""
-    if variant not in _LEAST_BLOCKS:
+    if variant not in _BLOCKS:
         raise ValueError(f"variant is {variant!r}, expected one of {', '.join(VARIANTS)}.")
-    least = _LEAST_BLOCKS[variant]
+    _, least = _BLOCKS[variant]
     if num_blocks is not None and num_blocks < least:
         raise ValueError(
             f"The variant {variant} reads {least} blocks, and the encoder has {num_blocks}: choose "
@@ -65,7 +58,8 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
     check_variant(variant, len(blocks))
     if variant == "embeddings":
         return [outputs[features.EMBEDDING_OUTPUT]]
-    return list(blocks[_READ[variant]])
+    places, _ = _BLOCKS[variant]
+    return list(blocks[places])
 
 
 def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
@@ -88,18 +82,9 @@ class LayerMixture(keras.layers.Layer):
     equation 1, which the paper compares with: a learned scale times the softmax of a learned number
     for each block. It begins with the mean.
 
-    Args:
-        variant: one of ``VARIANTS``.
-        **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
-
-    Attributes:
-        logits: (blocks,) float32, whose softmax weights the blocks, the lowest first; sums alone
-            have it.
-        scale: a float32 scalar; sums alone have it.
-
-    Raises:
-        ValueError: there is no such variant, or, when the layer is built, the encoder has fewer
-            blocks than it reads.
+    Sums alone have weights: ``logits`` (blocks,) float32, whose softmax weights the blocks, the
+    lowest first; and ``scale``, a float32 scalar. A ``ValueError`` says that there is no such
+    variant, or, when the layer is built, that the encoder has fewer blocks than it reads.
 
     >>> states = [ops.full((1, 2, 3), float(block)) for block in range(4)]
     >>> outputs = {"embedding_output": states[0], "encoder_outputs": states}
@@ -183,12 +168,8 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     Args:
         encoder: a ``BertEncoder``, which is frozen from now on, here and wherever else it is used.
-        variant: one of ``feature_based.VARIANTS``.
+        variant: how its layers are mixed; see ``LayerMixture``, which ``mixture`` is.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
-
-    Attributes:
-        encoder: as given.
-        mixture: the ``LayerMixture``.
 
     Raises:
         ValueError: there is no such variant, or the encoder has fewer blocks than it reads.
@@ -218,16 +199,10 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     def from_checkpoint(
         cls, path: str, variant: str = "concat_last_four", dtype: Any = None, **kwargs: Any
     ) -> Self:
-        """Makes the layer from a checkpoint of any format.
+        """Makes the layer from a checkpoint of any format, at a ``path`` that ``load`` takes.
 
-        Args:
-            path: what ``bert_tf.load`` takes.
-            variant: one of ``feature_based.VARIANTS``.
-            dtype: a Keras dtype policy, the encoder's too; the global one by default.
-            **kwargs: ``name`` and ``trainable``, as for every Keras layer.
-
-        Raises:
-            ValueError: as ``bert_tf.load``, and as for the constructor.
+        ``dtype`` is a Keras dtype policy, the encoder's too; the global one by default. Errors are
+        those of ``bert_tf.load`` and of the constructor.
         """
         encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
         return cls(encoder, variant, dtype=dtype, **kwargs)
@@ -274,11 +249,11 @@ _LSTM_UNITS = 768
 class BertFeatureTagger(FrozenEncoder, BertModel):
     """Logits of classes for each word, by a two-layer BiLSTM that reads a frozen encoder's states.
 
-    Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT". A word's vector is
-    that of its first piece, mixed of the encoder's layers as ``LayerMixture`` says. The BiLSTM
-    reads the words of a row, not their further pieces and nothing that is not tagged. The paper's
-    is "768-dimensional"; here that is the width of each direction, so that a layer gives 1,536.
-    It names no dropout; here there is one in front of each layer.
+    Source: Devlin et al. 2019, section 5.3. A word's vector is that of its first piece, mixed of
+    the encoder's layers as ``LayerMixture`` says. The BiLSTM reads the words of a row, not their
+    further pieces and nothing that is not tagged. The paper's is "768-dimensional"; here that is
+    the width of each direction, so that a layer gives 1,536. It names no dropout; here there is one
+    in front of each layer.
 
     What the encoder gives never changes, so it can be kept: called with ``word_states`` instead of
     tokens, the model does the rest.
@@ -292,7 +267,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     Args:
         config: sizes, rates and activation.
         num_classes: C.
-        variant: one of ``feature_based.VARIANTS``.
+        variant: how the encoder's layers are mixed.
         lstm_units: U, the width of each direction of each layer of the BiLSTM.
         dropout: the rate in front of each of its layers and of the dense layer; by default the
             config's ``hidden_dropout_prob``.
@@ -302,11 +277,10 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     Attributes:
         encoder: the ``BertEncoder``, which has no pooler and does not learn.
         reader: the model of all that learns, on ``word_states``.
-        variant: as given.
 
     Raises:
-        ValueError: ``num_classes`` or ``lstm_units`` is less than 1, the rate is outside [0, 1),
-            there is no such variant, or the encoder has too few blocks for it.
+        ValueError: a number is out of its range, there is no such variant, or the encoder has too
+            few blocks for it.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertFeatureTagger(config, num_classes=9, variant="last", lstm_units=8)
@@ -385,7 +359,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
         """Those of all that learns."""
         variant = arguments.get("variant", _VARIANT)
-        lstm_units = arguments.get("lstm_units", _LSTM_UNITS)
+        units = arguments.get("lstm_units", _LSTM_UNITS)
         blocks = [None] * config.num_hidden_layers
         outputs = {features.EMBEDDING_OUTPUT: None, features.ENCODER_OUTPUTS: blocks}
         states = len(read_states(variant, outputs))
@@ -395,17 +369,17 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             shapes = {"mixture/logits": (states,), "mixture/scale": ()}
         else:
             width *= states
-        for layer in range(_LSTM_LAYERS):
-            shapes |= _bilstm_shapes(f"bilstm_{layer}", width, lstm_units)
-            width = 2 * lstm_units
-        return shapes | dense_shapes("tags", width, arguments["num_classes"])
+        for layer, direction in itertools.product(range(_LSTM_LAYERS), ("forward", "backward")):
+            cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
+            shapes |= dense_shapes(cell, 2 * units if layer else width, 4 * units)
+            shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
+        return shapes | dense_shapes("tags", 2 * units, arguments["num_classes"])
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on tokens, or on what its encoder gave, among further features or not."""
         if features.WORD_STATES not in inputs:
             return super().__call__(inputs, *args, **kwargs)
-        given = {key: inputs[key] for key in self.reader.input}
-        return self.reader(given, *args, **kwargs)
+        return self.reader({key: inputs[key] for key in self.reader.input}, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
@@ -442,28 +416,13 @@ def _new_reader(
     mixture = LayerMixture(variant, name="mixture", dtype=policy)
     hidden = mixture([word_states[:, :, state] for state in range(len(states))])
     for layer in range(_LSTM_LAYERS):
-        bilstm = _new_bilstm(lstm_units, f"bilstm_{layer}", policy)
+        # (B, W, X) -> (B, W, 2 * U)
+        lstm = keras.layers.LSTM(lstm_units, return_sequences=True, name="lstm", dtype=policy)
+        bilstm = keras.layers.Bidirectional(lstm, name=f"bilstm_{layer}", dtype=policy)
+        # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
+        for direction in (bilstm.forward_layer, bilstm.backward_layer):
+            drop_seeds(direction.cell)
         hidden = bilstm(dropout(hidden), mask=is_word)
     logits = new_logits(config, num_classes, "tags", policy)(dropout(hidden))
     inputs = {features.WORD_STATES: word_states, features.WORD_INDEX: word_index}
     return keras.Model(inputs, logits, name="reader")
-
-
-def _new_bilstm(units: int, name: str, policy: keras.DTypePolicy) -> keras.layers.Bidirectional:
-    """(B, T, X) and a mask -> (B, T, 2 * U): each direction has ``units``, U."""
-    lstm = keras.layers.LSTM(units, return_sequences=True, name="lstm", dtype=policy)
-    bilstm = keras.layers.Bidirectional(lstm, name=name, dtype=policy)
-    # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
-    for direction in (bilstm.forward_layer, bilstm.backward_layer):
-        drop_seeds(direction.cell)
-    return bilstm
-
-
-def _bilstm_shapes(name: str, width: int, units: int) -> Shapes:
-    """The weights of one that reads vectors of a width."""
-    shapes: Shapes = {}
-    for direction in ("forward", "backward"):
-        cell = f"{name}/{direction}_lstm/lstm_cell"
-        shapes |= dense_shapes(cell, width, 4 * units)
-        shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
-    return shapes

@@ -135,10 +135,6 @@ class LayerNorm(keras.layers.Layer):
             outputs, _ = normalise(x, gamma, beta)
         return ops.cast(outputs, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The input's shape."""
-        return input_shape
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "epsilon": self.epsilon}
@@ -258,7 +254,7 @@ class MaskSeeds(keras.random.SeedGenerator):
     """The seeds of a model's dropout masks, and how the masks are drawn from them.
 
     Attributes:
-        draw: as on a CPU, unless a training knows a better way for its device.
+        draw: as on a CPU, where a training knows no better way for its device.
     """
 
     draw: Draw = staticmethod(draw_in_pairs)
@@ -313,16 +309,15 @@ class Dropout(keras.layers.Layer):
 def seed_variables(model: keras.Model) -> list[Any]:
     """The state variables of the model's seed generators, in the order of its layers.
 
-    Each of the library's models has exactly one, of shape (2,). Dropout is a pure function of its
-    value, so a training loop needs no random state of its own::
+    Each of the library's models has exactly one, of shape (2,); int64, under JAX uint32. Dropout is
+    a pure function of its value, so a training loop needs no random state of its own::
 
         seeds = [(variable, seed) for variable in seed_variables(model)]
         with keras.StatelessScope(state_mapping=seeds):
             outputs = model(batch, training=True)
 
-    Each dropout of a call adds 1 to the second number. Seeds of other steps and replicas must
-    therefore differ in the first number (or be hashed), not merely count up the second one. The
-    value has the variable's dtype: int64 under TensorFlow, uint32 under JAX.
+    Each dropout of a call adds 1 to the second number: seeds of other steps and replicas differ in
+    the first, or are hashed.
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]

@@ -41,10 +41,6 @@ class NextSentenceHead(BertLayer):
         """(B, H) -> (B, 2)."""
         return at_least_float32(self.dense(pooled))
 
-    def compute_output_spec(self, pooled: Any) -> keras.KerasTensor:
-        """(B, 2)."""
-        return keras.KerasTensor((pooled.shape[0], 2), logits_dtype(self.compute_dtype))
-
 
 class MaskedLMHead(BertLayer):
     """Logits over the vocabulary at the given positions, tied to the encoder's word embeddings.
@@ -76,16 +72,13 @@ class MaskedLMHead(BertLayer):
         )
 
     def call(self, hidden: Any, positions: Any, training: bool | None = False) -> Any:
-        """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least.
-
-        The product with the embeddings is rounded to the compute dtype; what follows is not.
-        """
+        """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least."""
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a row -> places in (B * S, H)
         places = positions + ops.expand_dims(ops.arange(batch, dtype=positions.dtype), 1) * sequence
         transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
+        # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))
-        # (B * P, V) -> (B, P, V)
         logits = ops.add(logits, ops.cast(bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
 
@@ -94,8 +87,7 @@ class MaskedLMHead(BertLayer):
     ) -> tuple[Any, Any, Any]:
         """(B, S, H) and (N,) int32 places in [0, B * S) -> (N, H), (V, H) and (V,).
 
-        The logits are the first by the transposed second, and the third: a loss may make them in
-        parts, for the predictions that count.
+        A loss may make the logits, A @ B.T + C, in parts, for the predictions that count.
         """
         gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), places, axis=0)
         transformed = self.activation(self.dense(gathered), bool(training))
@@ -109,14 +101,6 @@ class MaskedLMHead(BertLayer):
         """(B, P, V)."""
         shape = (*positions.shape, self.config.vocab_size)
         return keras.KerasTensor(shape, logits_dtype(self.compute_dtype))
-
-
-def _is_activation_or_none(value: Any) -> bool:
-    return value is None or value in ACTIVATIONS
-
-
-def _is_epsilon_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and 0 < value < math.inf)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -138,9 +122,9 @@ class BertPretrainer(BertModel):
         nsp: whether there is a next-sentence head.
         pooler: whether the encoder has a pooler; by default where the next-sentence head needs it,
             because nothing else trains it.
-        mlm_activation: the masked-LM head's, where it is not the config's: KerasHub's head has
-            another than its encoder. One of ``bert_tf.config.ACTIVATIONS``.
-        mlm_layer_norm_eps: the masked-LM head's, where it is not the config's, likewise.
+        mlm_activation: the masked-LM head's, where it is not the config's, as KerasHub's is not.
+            One of ``bert_tf.config.ACTIVATIONS``.
+        mlm_layer_norm_eps: likewise.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
 
@@ -165,8 +149,10 @@ class BertPretrainer(BertModel):
             "mlm": is_flag,
             "nsp": is_flag,
             "pooler": is_flag_or_none,
-            "mlm_activation": _is_activation_or_none,
-            "mlm_layer_norm_eps": _is_epsilon_or_none,
+            "mlm_activation": lambda value: value is None or value in ACTIVATIONS,
+            "mlm_layer_norm_eps": lambda value: (
+                value is None or (isinstance(value, float) and 0 < value < math.inf)
+            ),
         }
     )
     hub_task = "fill-mask"
@@ -195,37 +181,31 @@ class BertPretrainer(BertModel):
             )
 
         # === Layers ===
-        encoder = BertEncoder(
-            config, pooler=self.has_pooler({"nsp": nsp, "pooler": pooler}), dtype=dtype
-        )
+        has_pooler = self.has_pooler({"nsp": nsp, "pooler": pooler})
+        encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
         policy = encoder.dtype_policy
-        table = encoder.embeddings.word_embeddings
         head_config = dataclasses.replace(
             config,
             hidden_act=mlm_activation or config.hidden_act,
             layer_norm_eps=mlm_layer_norm_eps or config.layer_norm_eps,
         )
-        masked_lm = (
-            MaskedLMHead(head_config, table, name="masked_lm", dtype=policy) if mlm else None
-        )
-        next_sentence = (
-            NextSentenceHead(config, name="next_sentence", dtype=policy) if nsp else None
-        )
-
         # === Functional model ===
         keys = [*features.ENCODER_FEATURES, *([features.MASKED_LM_POSITIONS] if mlm else [])]
         inputs = model_inputs({key: features.PRETRAINING_FEATURES[key] for key in keys})
         states = encoder({key: inputs[key] for key in features.ENCODER_FEATURES})
+        masked_lm = next_sentence = None
         with keras.name_scope(name):
             outputs = {}
-            if masked_lm is not None:
+            if mlm:
+                table = encoder.embeddings.word_embeddings
+                masked_lm = MaskedLMHead(head_config, table, name="masked_lm", dtype=policy)
                 outputs[features.MASKED_LM_LOGITS] = masked_lm(
                     states[features.SEQUENCE_OUTPUT], inputs[features.MASKED_LM_POSITIONS]
                 )
-            if next_sentence is not None:
-                outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(
-                    states[features.POOLED_OUTPUT]
-                )
+            if nsp:
+                next_sentence = NextSentenceHead(config, name="next_sentence", dtype=policy)
+                pooled = states[features.POOLED_OUTPUT]
+                outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(pooled)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
         # === Config ===
@@ -275,12 +255,8 @@ class BertPretrainer(BertModel):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
-        pooler = self.encoder.pooler is not None
         return {
             **super().get_config(),
-            "mlm": self.mlm,
-            "nsp": self.nsp,
-            "pooler": pooler,
-            "mlm_activation": self.mlm_activation,
-            "mlm_layer_norm_eps": self.mlm_layer_norm_eps,
+            **{name: getattr(self, name) for name in self.argument_checks if name != "pooler"},
+            "pooler": self.encoder.pooler is not None,
         }
