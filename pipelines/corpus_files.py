@@ -22,7 +22,7 @@ from bert_tf import paths
 from bert_tf.files import WritableFile, replace_whole
 from bert_tf.paths import local_path
 
-from .text_bytes import buffered
+from .text_bytes import open_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -114,14 +114,16 @@ def _glob(pattern: str) -> list[str]:
 def _files_below(path: str) -> list[str]:
     if not tf.io.gfile.isdir(path):
         return [path]
-    found = []
+    files = []
     for folder, names in _folders_below(path):
         inside = folder[len(path) :].strip("/").split("/")
-        if not any(name.startswith((".", "_")) for name in inside):
-            found += [
-                tf.io.gfile.join(folder, name) for name in names if not name.startswith((".", "_"))
-            ]
-    return sorted(found)
+        if not any(map(_is_hidden, inside)):
+            files += [tf.io.gfile.join(folder, name) for name in names if not _is_hidden(name)]
+    return sorted(files)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -153,7 +155,7 @@ def _real(path: str, real_folder: Callable[[str], str]) -> str:
 
 
 def digest(*parts: object) -> str:
-    """Returns 24 hexadecimal digits that stand for the parts' ``repr``."""
+    """24 hexadecimal digits that stand for the parts' ``repr``."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -174,7 +176,7 @@ def check_space(cache_dir: str, needed: int, what: str) -> None:
 #: What reading arrays that are damaged, or another program's, may raise.
 ERRORS = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, EOFError),
-    *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
+    *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError, tf.errors.OpError),
 )
 
 
@@ -188,15 +190,14 @@ def load_arrays(path: str) -> dict[str, np.ndarray] | None:
     """Reads what ``save_arrays`` wrote; None where nothing is there, or nothing that it wrote."""
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        try:
-            with np.load(buffered(file), allow_pickle=False) as arrays:
-                # So no array is larger than the file.
-                if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
-                    return None
-                return {name: arrays[name] for name in arrays.files}
-        except ERRORS:
-            return None  # cut short, or another program's
+    try:
+        with open_bytes(path) as file, np.load(file, allow_pickle=False) as arrays:
+            # So no array is larger than the file.
+            if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
+                return None
+            return {name: arrays[name] for name in arrays.files}
+    except ERRORS:
+        return None  # cut short, or another program's
 
 
 def pack_names(names: Sequence[str]) -> np.ndarray:

@@ -85,23 +85,6 @@ def open_index(
 # === Making ===
 
 
-class _Report:
-    """Adds up the bytes of all files that are done, for ``progress``."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total = total
-        self._progress = progress
-        self._done = 0
-        self._lock = threading.Lock()
-
-    def add(self, count: int) -> None:
-        """Counts bytes as done."""
-        with self._lock:
-            self._done = min(self._done + count, self._total)
-            if self._progress and count:
-                self._progress(self._done, self._total)
-
-
 class _Kind(NamedTuple):
     """Properties of a file that its first bytes tell."""
 
@@ -116,16 +99,17 @@ def _make(
     progress: Progress | None,
 ) -> Corpus:
     """Makes the index of each file, several at a time, and joins them."""
-    report = _Report(sum(file.size for file in sources), progress)
     kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
     _check_packing(sources, kinds, reading, cache_dir)
     cores = os.cpu_count() or 1
+    room = threading.Semaphore(2 * cores)
     indexes = []
     with (
         concurrent.futures.ThreadPoolExecutor(cores) as workers,
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
     ):
-        making = _Making(reading, cache_dir, report, workers, threading.Semaphore(2 * cores))
+        size = sum(file.size for file in sources)
+        making = _Making(reading, cache_dir, workers, room, size, progress)
         for first in range(0, len(sources), _MOST_SMALL):
             some = slice(first, first + _MOST_SMALL)
             running = [
@@ -183,50 +167,53 @@ class _Block(NamedTuple):
     fingerprints: np.ndarray
 
 
+@dataclasses.dataclass(eq=False)
 class _Making:
     """Makes indexes of files; ``index_of`` runs in several readers at once."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        cache_dir: str | None,
-        report: _Report,
-        workers: concurrent.futures.Executor,
-        room: threading.Semaphore,
-    ) -> None:
-        self._reading = reading
-        self._cache_dir = cache_dir
-        self._report = report
-        self._workers = workers
-        self._room = room  # for blocks in memory
-        self.stop = threading.Event()
+    reading: Reading
+    cache_dir: str | None
+    workers: concurrent.futures.Executor
+    room: threading.Semaphore  # for blocks in memory
+    size: int  # of all files
+    progress: Progress | None
+    done: int = 0  # of those bytes
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    stop: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def _report(self, count: int) -> None:
+        """Adds to the bytes of all files that are done, for ``progress``."""
+        with self.lock:
+            self.done = min(self.done + count, self.size)
+            if self.progress and count:
+                self.progress(self.done, self.size)
 
     def index_of(self, source: SourceFile, kind: _Kind) -> Corpus:
         """Reads a file once and makes its index; packs its blocks where that is needed."""
         text_format = kind.text_format
         is_jsonl = text_format == corpus_formats.JSONL
         if kind.is_gzip and not is_jsonl:
-            text = inflate_small(source.path, source.size, _longest_whole(self._reading))
+            text = inflate_small(source.path, source.size, _longest_whole(self.reading))
             if text is not None:
                 ((block, _),) = self._count([text], source.path, text_format)
-                self._report.add(source.size)
+                self._report(source.size)
                 whole = [block._replace(stored=source.size)]
                 return _index(source.path, text_format, text_format, True, whole)
-        with open_text(source.path, self._report.add) as stream:
+        with open_text(source.path, self._report) as stream:
             if not kind.is_gzip and not is_jsonl:
                 chunks = self._cut(_chunks(stream), text_format)
                 blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
                 return _index(source.path, text_format, text_format, False, blocks)
-            if self._cache_dir is None:
+            if self.cache_dir is None:
                 raise ValueError(
                     f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
                     "files are: give a cache folder."
                 )
             chunks, parsed_as = _chunks(stream), text_format
             if is_jsonl:
-                texts = corpus_formats.json_texts(stream, source.path, self._reading.text_key)
+                texts = corpus_formats.json_texts(stream, source.path, self.reading.text_key)
                 chunks, parsed_as = corpus_formats.paragraphs(texts), corpus_formats.PARAGRAPHS
-            path = self._packed_path(source, self._cache_dir)
+            path = self._packed_path(source, self.cache_dir)
             blocks = []
             with replace_whole(path) as file:
                 cut = self._cut(chunks, parsed_as)
@@ -238,12 +225,12 @@ class _Making:
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
         # Not by when its mode was changed: another name would leave this copy behind.
         source = dataclasses.replace(source, changed_nsec=0)
-        key, _ = os.path.splitext(index_path("", source, *self._reading.key()))
+        key, _ = os.path.splitext(index_path("", source, *self.reading.key()))
         name = os.path.basename(source.path).removesuffix(".gz")
         return os.path.join(cache_dir, f"{name}-{key}.gz")
 
     def _cut(self, chunks: Iterable[bytes], text_format: str) -> Iterator[bytes]:
-        return corpus_formats.cut_blocks(chunks, text_format, self._reading.block_bytes)
+        return corpus_formats.cut_blocks(chunks, text_format, self.reading.block_bytes)
 
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
@@ -257,8 +244,8 @@ class _Making:
             if self.stop.is_set():
                 raise concurrent.futures.CancelledError
             has_document = has_document or corpus_formats.starts_document(block)
-            self._room.acquire()
-            running.append(self._workers.submit(self._work, block, path, offset, text_format, pack))
+            self.room.acquire()
+            running.append(self.workers.submit(self._work, block, path, offset, text_format, pack))
             offset += len(block)
             while running and (running[0].done() or len(running) > _MOST_WAITING):
                 yield running.popleft().result()
@@ -280,7 +267,7 @@ class _Making:
             # that pack the same file at once have to write the same.
             packed = gzip.compress(text, _GZIP_LEVEL, mtime=0) if pack else b""
         finally:
-            self._room.release()
+            self.room.release()
         stored = len(packed) if pack else len(text)
         return _Block(stored, len(text), num_bytes, fingerprints), packed
 

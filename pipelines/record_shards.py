@@ -76,12 +76,12 @@ def shard_paths(outputs: Sequence[str]) -> list[str] | None:
 
 
 def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], shard: int) -> int:
-    """Writes one shard, in a process that may have opened nothing yet; gives its rows' number."""
+    """Writes one shard, in a process that may have opened nothing yet: the number of its rows."""
     return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
 
 
 def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) -> int:
-    """Writes every shard by a process for each core; gives the number of rows."""
+    """Writes every shard by a process for each core: the number of rows."""
     work = functools.partial(write_shard, source, rows, paths)
     count = min(os.cpu_count() or 1, len(paths))
     if count == 1:

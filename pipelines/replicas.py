@@ -16,11 +16,8 @@ class Share:
     """The share of a batch that the running replica computes, within ``strategy.run``.
 
     All shares have R rows, as wide as the batch's: where B is too small, the last ones repeat its
-    last row, and what comes of a repetition is left out.
-
-    Attributes:
-        rows: the batch's structure of tensors, (R, ...) each; of one replica the batch as it is.
-        num_replicas: N.
+    last row, and what comes of a repetition is left out. ``rows`` are the batch's structure of
+    tensors, (R, ...) each; of one replica the batch as it is.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -83,10 +80,17 @@ def traced_step(
         # Any model will do; one of Keras knows the strategy that it was built under.
         strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
 
+        def joined(rows: Any, size: tf.Tensor) -> tf.Tensor:
+            return tf.concat(strategy.experimental_local_results(rows), 0)[:size]
+
         @tf.function(input_signature=[spec], autograph=False)
         def step(batch: Any) -> Any:
             rows = batch[0] if isinstance(batch, tuple) else batch
-            return _on_replicas(strategy, lambda share: compute(model, share, *arguments), rows)
+            if strategy.num_replicas_in_sync == 1:
+                return compute(model, rows, *arguments)
+            outputs = strategy.run(lambda: compute(model, Share(rows).rows, *arguments))
+            size = tf.shape(tf.nest.flatten(rows)[0])[0]
+            return tf.nest.map_structure(lambda shares: joined(shares, size), outputs)
 
         # TensorFlow warns of functions that are traced at several calls in a row, which this one
         # would be in a process that opens a model again and again.
@@ -97,18 +101,3 @@ def traced_step(
 def forget_steps(model: Any) -> None:
     """Drops a model's graph functions: its variables are no longer those that they read."""
     getattr(model, "_traced_steps", {}).clear()
-
-
-def _on_replicas(
-    strategy: tf.distribute.Strategy, compute: Callable[[Any], Any], batch: Any
-) -> Any:
-    """Result of ``compute`` for the batch, (B, ...), from its results for the shares."""
-    if strategy.num_replicas_in_sync == 1:
-        return compute(batch)
-    size = tf.shape(tf.nest.flatten(batch)[0])[0]
-    of_replicas = strategy.run(lambda whole: compute(Share(whole).rows), args=(batch,))
-
-    def joined(rows: Any) -> tf.Tensor:
-        return tf.concat(strategy.experimental_local_results(rows), 0)[:size]
-
-    return tf.nest.map_structure(joined, of_replicas)

@@ -169,16 +169,15 @@ def tagging_examples(
     flat_words, words_per_sentence = _flatten(words, "words")
     pieces = _never_empty(tokenize_column(tokenizer, flat_words, "words"), tokenizer.unk_id)
     known = None if tags is None else _tag_column(tags, words_per_sentence)
+    numbers = None
+    if documents is not None:
+        check_rows("documents", len(documents), len(words_per_sentence))
+        _, numbers = np.unique(np.asarray(documents), return_inverse=True)
     # (W,) and (N + 1,)
     first_pieces = pieces.row_starts().numpy()
     word_splits = np.concatenate([[0], np.cumsum(words_per_sentence)])
     bounds = np.append(first_pieces, len(pieces.values))[word_splits]
-    windows = _tag_rows(
-        first_pieces,
-        bounds,
-        max_seq_length - 2,
-        None if documents is None else _document_column(documents, len(words_per_sentence)),
-    )
+    windows = _tag_rows(first_pieces, bounds, max_seq_length - 2, numbers)
     # (T,): the word that begins here, -1 where none does.
     word_of_piece = np.full(len(pieces.values), _NO_WORD, np.int32)
     word_of_piece[first_pieces] = np.arange(len(first_pieces))
@@ -252,11 +251,3 @@ def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
         word = place - ends[index] + words_per_sentence[index]
         raise ValueError(f"tags[{index}][{word}] is {values[place]}: expected 0 or more.")
     return values.astype(np.int32)
-
-
-def _document_column(documents: Any, num_sentences: int) -> np.ndarray:
-    """A number for each sentence's document, (N,)."""
-    values = np.asarray(documents)
-    check_rows("documents", len(values), num_sentences)
-    _, numbers = np.unique(values, return_inverse=True)
-    return numbers

@@ -42,7 +42,8 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     ``on_read`` is told how many bytes of the file, compressed ones of gzip, each read took.
     """
     with open_bytes(path) as raw:
-        is_gzip = _starts_as_gzip(raw)
+        is_gzip = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        raw.seek(0)
         file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
         if is_gzip:
             with gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
@@ -135,15 +136,3 @@ class _Reads(io.RawIOBase):
     def tell(self) -> int:
         place: int = self._file.tell()
         return place
-
-
-def buffered(file: Any) -> io.BufferedReader:
-    """A file of TensorFlow's as Python has files."""
-    return io.BufferedReader(_Reads(file, None), 1 << 20)
-
-
-def _starts_as_gzip(file: Any) -> bool:
-    """True if an opened file's first bytes are gzip's; leaves the file at its start."""
-    magic = file.read(len(_GZIP_MAGIC))
-    file.seek(0)
-    return magic == _GZIP_MAGIC
