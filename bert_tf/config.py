@@ -8,19 +8,12 @@ from typing import Any, Literal, Self
 
 from bert_tf.untrusted import MAX_JSON_BYTES, is_number, listed, parse_json_object, quote
 
-# Names as bert_config.json and Hugging Face's config.json spell them. Released models written by
-# Google say "gelu"; their Hugging Face forms, and the first months of google-research/bert,
-# compute it by the error function. The tanh approximation has names of its own.
+# Names as bert_config.json and Hugging Face's config.json spell them. "gelu" is computed by the
+# error function, as by Hugging Face and the first months of google-research/bert; the next three
+# are names of the tanh approximation.
 ACTIVATIONS = (
-    "gelu",
-    "gelu_new",
-    "gelu_pytorch_tanh",
-    "gelu_approximate",
-    "relu",
-    "silu",
-    "swish",
-    "tanh",
-    "linear",
+    *("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_approximate"),
+    *("relu", "silu", "swish", "tanh", "linear"),
 )
 
 # (layers, hidden size). A head has 64 units; the intermediate size is 4 times the hidden size.
@@ -117,14 +110,13 @@ equal share of the hidden size.
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name == "type_vocab_size" else 1
-            if field.type is int and (
-                isinstance(value, bool) or not isinstance(value, int) or value < least
-            ):
-                raise ValueError(f"{field.name} must be a positive integer, got {quote(value)}.")
-            if field.type is float and not is_number(value):
-                raise ValueError(f"{field.name} must be a finite number, got {quote(value)}.")
-            if field.type is bool and not isinstance(value, bool):
-                raise ValueError(f"{field.name} must be true or false, got {quote(value)}.")
+            is_valid, expected = {
+                int: (type(value) is int and value >= least, "a positive integer"),
+                float: (is_number(value), "a finite number"),
+                bool: (isinstance(value, bool), "true or false"),
+            }.get(field.type, (True, ""))
+            if not is_valid:
+                raise ValueError(f"{field.name} must be {expected}, got {quote(value)}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(
@@ -246,11 +238,7 @@ can be built from it.
         return "last" if self.is_decoder else "cls"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, ready for JSON, without flags that are false.
-
-        So files and fingerprints of models that are not causal stay as they were before causal
-        ones.
-        """
+        """The fields by name, ready for JSON, without flags that are false."""
         return {k: value for k, value in dataclasses.asdict(self).items() if value is not False}
 
     def to_json(self) -> str:

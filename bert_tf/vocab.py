@@ -13,7 +13,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -35,7 +35,7 @@ _NEEDED = required("vocab needs --input=FILES to learn from and --output=FILE to
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
+class VocabularySettings:
     """Every flag."""
 
     input: Sequence[str] = words(
@@ -57,61 +57,59 @@ class _Options:
 
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(_Options, flags.FLAGS)
+    flag_fields.define_flags(VocabularySettings, flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    options = flag_fields.checked(_Options, flags.FLAGS)
-    paths.check_inputs(texts=options.input)
+    settings = flag_fields.checked(VocabularySettings, flags.FLAGS)
+    paths.check_inputs(texts=settings.input)
+    # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
-    learn(**vars(options))
+    learn(settings)
 
 
-def learn(input: Sequence[str], output: str, **given: Any) -> None:
-    """Learns a vocabulary from files, writes it and prints what it is like.
-
-    ``given`` are flags; without one its default holds.
-    """
-    options = _Options(input=input, output=output, **given)
-    # Only now: --help and wrong flags answer without loading TensorFlow.
+def learn(settings: VocabularySettings) -> None:
+    """Learns a vocabulary from files, writes it, and prints a description."""
     from bert_tf.files import check_new, replace_whole
     from bert_tf.pipelines import sources
     from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary, marks_note
 
+    output = settings.output
     check_new(output)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as cache:
-        corpus = sources.open_corpus(input, input_format=options.input_format, cache_dir=cache)
+        corpus = sources.open_corpus(
+            settings.input, input_format=settings.input_format, cache_dir=cache
+        )
         print(f"Corpus: {corpus.describe()}.", flush=True)
-        print(f"Learning {options.vocab_size:,} pieces.", flush=True)
-        if options.do_lower_case and (note := marks_note(corpus)):
+        print(f"Learning {settings.vocab_size:,} pieces.", flush=True)
+        if settings.do_lower_case and (note := marks_note(corpus)):
             print(note, flush=True)
         began = time.monotonic()
         # Opened first: a place that cannot be written to is refused before the learning.
         with replace_whole(output) as file:
             vocab = learn_vocabulary(
                 corpus.sentences(_MOST_BYTES),
-                options.vocab_size,
-                options.do_lower_case,
-                options.min_frequency,
+                settings.vocab_size,
+                settings.do_lower_case,
+                settings.min_frequency,
             )
             file.write(encode_vocabulary(vocab, output))
         print(f"Learned {len(vocab):,} pieces in {time.monotonic() - began:,.0f} s: {output}")
-        if len(vocab) < options.vocab_size:
+        if len(vocab) < settings.vocab_size:
             print(
-                f"That is fewer than --vocab_size={options.vocab_size}: no other pair of pieces "
-                f"occurs {options.min_frequency} times. More text would give more pieces."
+                f"That is fewer than --vocab_size={settings.vocab_size}: no other pair of pieces "
+                f"occurs {settings.min_frequency} times. More text would give more pieces."
             )
         step = max(1, len(vocab) // _SHOWN_PIECES)
         print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
-        print(_coverage(corpus, vocab, options.do_lower_case))
-    format_flag = f" --input_format={options.input_format}" if options.input_format else ""
-    case_flag = "" if options.do_lower_case else " --do_lower_case=false"
-    print(
-        f"\nWhat comes next:\n  python -m bert_tf.pretrain --input={shlex.quote(','.join(input))}"
-        f"{format_flag} --vocab_file={shlex.quote(output)}{case_flag}"
-    )
+        print(_coverage(corpus, vocab, settings.do_lower_case))
+    given = [f"--input={shlex.quote(','.join(settings.input))}"]
+    given += [f"--input_format={settings.input_format}"] if settings.input_format else []
+    given += [f"--vocab_file={shlex.quote(output)}"]
+    given += [] if settings.do_lower_case else ["--do_lower_case=false"]
+    print(f"\nWhat comes next:\n  python -m bert_tf.pretrain {' '.join(given)}")
 
 
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:

@@ -77,16 +77,10 @@ def _server(module):
 
 
 class Started:
-    """A command that runs; one at a time.
+    """A command that runs, ``number`` of its process; one at a time.
 
-    Args:
-        module: the command's, such as "bert_tf.finetune".
-        arguments: its flags.
-        killed: ("before" or "after", what a path ends in): it is killed by SIGKILL as the file of
-            such a path gets its name.
-
-    Attributes:
-        number: the process'.
+    ``killed``: ("before" or "after", what a path ends in): SIGKILL ends the command as the file of
+    such a path gets its name.
     """
 
     def __init__(self, module, arguments, killed=None):
@@ -108,7 +102,6 @@ class Started:
 
     @property
     def printed(self):
-        """What it has printed so far."""
         return self._outputs[0].read_text()
 
     def ended(self):
@@ -125,13 +118,6 @@ def run_command(module, arguments):
 
 
 def kill_at_a_write(module, arguments, moment, target):
-    """Runs a command until SIGKILL ends it.
-
-    Args:
-        module: the command's, such as "bert_tf.finetune".
-        arguments: its flags.
-        moment: "before" or "after" the file gets its name.
-        target: what the file's path ends in.
-    """
+    """Runs a command until SIGKILL ends it: ``Started`` says when."""
     ended = Started(module, arguments, (moment, target)).ended()
     assert ended.returncode == -signal.SIGKILL, (moment, target, ended.stderr)

@@ -357,31 +357,29 @@ def test_pretraining_in_no_directory(tmp_path):
     found = api.pretrain(texts=[document.replace("\n", " ") for document in corpus], **given)
     assert found.results["step"] == 4 and found.directory is None
     assert type(found.model).__name__ == "BertPretrainer" and found.model.preprocessor
-    with pytest.raises(ValueError, match="input and texts are both a corpus"):
-        api.pretrain(tmp_path / "corpus.txt", texts=["a"])
-    with pytest.raises(TypeError, match="num_steps is no setting"):
-        api.pretrain(num_steps=4)
 
 
-def test_pretraining_trains_or_says_that_it_does_nothing_else(tmp_path):
-    with pytest.raises(ValueError, match="^dry_run is of the command alone, python -m bert_tf.pre"):
-        api.pretrain(texts=["A text."], model_dir=tmp_path / "run", dry_run=True)
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"dry_run": True}, ValueError, "^dry_run is of the command alone, python -m bert_tf.pre"),
+        ({"output_dir": "b"}, ValueError, "model_dir and output_dir are the same: give one of"),
+        ({"callbacks": [print]}, ValueError, r"callbacks holds .* expected objects of keras.callb"),
+        ({"input": "corpus.txt"}, ValueError, "input and texts are both a corpus"),
+        ({"num_steps": 4}, TypeError, "num_steps is no setting"),
+    ],
+)
+def test_wrong_uses_of_pretrain_get_one_sentence(tmp_path, given, error, sentence):
+    with pytest.raises(error, match=sentence):
+        api.pretrain(**{"texts": ["A text."], "model_dir": tmp_path / "run", **given})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_directory_may_have_googles_name(tmp_path):
     stack, given = contextlib.ExitStack(), {"output_dir": tmp_path / "run"}
     assert api._place(given, None, stack) and given == {"model_dir": tmp_path / "run"}
-    with pytest.raises(ValueError, match="model_dir and output_dir are the same: give one of them"):
-        api.pretrain(texts=["A text."], model_dir=tmp_path / "a", output_dir=tmp_path / "b")
     with stack:
         assert not api._place(given := {}, None, stack) and given["export"] is False
-
-
-def test_pretraining_refuses_what_is_no_callback(tmp_path):
-    with pytest.raises(ValueError, match=r"callbacks holds .* expected objects of keras.callbacks"):
-        api.pretrain(texts=["A text."], model_dir=tmp_path / "run", callbacks=[print])
-    assert not (tmp_path / "run").exists()
 
 
 def pretrain_with(folder, name, callbacks=()):
@@ -455,6 +453,3 @@ def test_callbacks_of_a_pretraining_one_of_which_ends_it(tmp_path, monkeypatch):
     resumed = pretrain_with(tmp_path, "killed", [last := Last(tmp_path / "killed")])
     assert resumed.results["step"] == 6 and last.found == ["results.json"]
     assert resumed.results["evaluation"] == found.results["evaluation"]
-
-
-# === Loggers ===

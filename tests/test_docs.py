@@ -1,6 +1,7 @@
 """The pages say what is true: their commands parse, their links lead somewhere."""
 
 import fnmatch
+import json
 import re
 import runpy
 
@@ -9,7 +10,7 @@ import pytest
 import bert_tf
 from bert_tf.pretraining import results
 from bert_tf.training.run_directory import RunDirectory
-from tests.documents import PAGES, RECIPES, ROOT, blocks, commands, parse
+from tests.documents import NOTEBOOK, PAGES, RECIPES, ROOT, blocks, commands, parse, printed
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
@@ -74,23 +75,6 @@ def test_a_wrong_flag_and_a_wrong_value_are_seen():
     assert error is None and left == ["exports/1", "--tolerances=1"]
     assert "tolerance" in other
     assert {"tolerance", "python"} <= flags
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("python -m bert_tf.vocab --input='a b' \\\n  --output=c  # a note\nls -l\n",
-         [("vocab", ["--input=a b", "--output=c"])]),
-        ("for t in 0 1; do\n  python -m bert_tf.pretrain --task_index=$t &\ndone; wait",
-         [("pretrain", ["--task_index=0"])]),
-        ("srun bash -c 'python -m bert_tf.pretrain --input=\"x\"\n'",
-         [("pretrain", ["--input=x"])]),
-        ("pip install -e . && python -m bert_tf.pretrain", [("pretrain", [])]),
-        ("python -m benchmarks.pipeline", []),
-    ],
-)  # fmt: skip
-def test_commands_are_found(text, expected):
-    assert list(commands(text)) == expected
 
 
 def _anchors(page):
@@ -189,3 +173,16 @@ def test_readmes_output_is_what_a_run_prints(capsys):
     found |= {"objective": "mlm", "best": None, "export": None}
     results.show({**found, "evaluation": evaluation}, RunDirectory("runs/pretrain"))
     assert block in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not NOTEBOOK.is_file(), reason="the checkout is missing")
+def test_the_notebook_is_committed_as_it_ran_without_an_error():
+    text, outputs = printed(json.loads(NOTEBOOK.read_text()))
+    assert NOTEBOOK.stat().st_size < 200_000
+    assert all(output["output_type"] != "error" for output in outputs)
+    assert {kind for output in outputs for kind in output.get("data", {})} >= {"image/png"}
+    assert "Error" not in text and "/tmp" not in text and "/home" not in text
+    # The three new sentences are about these, whatever the model is: so says the export, too.
+    served = text[text.rindex("probability_asyncio") :]
+    for answer in ("asyncio   Cancel", "email     Add", "tkinter   Draw"):
+        assert answer in served

@@ -119,17 +119,16 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
         run("--model=tiny", f"--output={tmp_path}/1")
 
 
-def test_a_checkpoint_without_a_vocabulary(tmp_path):
-    bare = write_model(tmp_path / "bare", "BertEncoder", vocabulary=None)
-    sentence = r"bare has no vocabulary \(No .* nor tokenizer\.json\.\): put its vocab\.txt"
+@pytest.mark.parametrize(
+    ("pieces", "sentence"),
+    [
+        (None, r"m has no vocabulary \(No .* nor tokenizer\.json\.\): put its vocab\.txt"),
+        ((*small_runs.VOCAB, "more", "pieces"), "No preprocessor is made: .*19 pieces"),
+    ],
+)
+def test_a_vocabulary_is_needed_that_fits(tmp_path, pieces, sentence):
+    folder = write_model(tmp_path / "m", "BertEncoder", vocabulary=pieces)
     with pytest.raises(ValueError, match=sentence):
-        run(f"--model={bare}", f"--output={tmp_path}/1")
-
-
-def test_a_vocabulary_that_does_not_fit(tmp_path):
-    larger = (*small_runs.VOCAB, "more", "pieces")
-    folder = write_model(tmp_path / "larger", "BertEncoder", vocabulary=larger)
-    with pytest.raises(ValueError, match="No preprocessor is made: .*19 pieces"):
         run(f"--model={folder}", f"--output={tmp_path}/1")
 
 

@@ -21,9 +21,6 @@ def test_every_command_is_listed_with_its_sentence(tmp_path):
     lines = dict(
         line.split(maxsplit=1) for line in process.stdout.splitlines() if line.startswith("  ")
     )
-    assert lines["pretrain"] == (
-        "Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel."
-    )
     # The modules that end by calling the runner, found by their syntax.
     folder = pathlib.Path(bert_tf.__file__).parent
     runs = {
@@ -50,22 +47,18 @@ def test_a_command_is_the_same_either_way(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, message",
+    ("name", "guess"),
     [
-        ("pretrian", "'pretrian' is no command; did you mean pretrain? bert-tf --help lists them."),
-        (
-            "create-pretraining-data",
-            "'create-pretraining-data' is no command; did you mean create_pretraining_data? "
-            "bert-tf --help lists them.",
-        ),
-        ("qqq", "'qqq' is no command; bert-tf --help lists them."),
+        ("pretrian", "; did you mean pretrain?"),
+        ("create-pretraining-data", "; did you mean create_pretraining_data?"),
+        ("qqq", ";"),
     ],
 )
-def test_an_unknown_command_is_refused_in_a_sentence(name, message, monkeypatch):
+def test_an_unknown_command_is_refused_in_a_sentence(name, guess, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bert-tf", name])
     with pytest.raises(SystemExit) as error:
         listing.main()
-    assert error.value.code == f"Error: {message}"
+    assert error.value.code == f"Error: {name!r} is no command{guess} bert-tf --help lists them."
 
 
 def test_the_version_is_told(monkeypatch, capsys):
@@ -86,8 +79,5 @@ def test_nothing_heavy_is_imported():
 def test_the_script_is_installed():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert setup["options.entry_points"]["console_scripts"].split() == [
-        "bert-tf",
-        "=",
-        "bert_tf.__main__:main",
-    ]
+    scripts = setup["options.entry_points"]["console_scripts"]
+    assert scripts.split() == ["bert-tf", "=", "bert_tf.__main__:main"]

@@ -12,7 +12,6 @@ from tests.documents import ROOT, blocks, commands
 
 FOLDER = ROOT / "docs" / "recipes"
 RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
-TWO_CORES = "two cores of an AMD EPYC (Zen 4)"
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="the checkout is missing, whose docs/recipes this reads"
@@ -36,14 +35,6 @@ def _settings(arguments):
     return settings_from_flags(values)
 
 
-def _rows(path):
-    """The measured rows of a recipe, a dict of its cells for each."""
-    table = re.search(r"^\| weights.*\n(?:\|.*\n)+", path.read_text(), re.MULTILINE)
-    rows = [line.strip("|").split("|") for line in table[0].splitlines()] if table else [(), ()]
-    header, _, *rest = [[cell.strip() for cell in row] for row in rows]
-    return [dict(zip(header, row, strict=True)) for row in rest]
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_command_line_resolves_to_settings(path):
     trainings = _trainings(path)
@@ -58,20 +49,13 @@ def test_every_command_line_resolves_to_settings(path):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_states_hardware_time_result_and_the_papers(path):
     text = path.read_text()
-    for row in _rows(path):
-        assert row["hardware"] == TWO_CORES or "GPU" in row["hardware"], row
-        assert row["time"] and row["result on dev"], row
-    # What has no figure says in a line what would fill it.
-    missing = re.findall(r"^- Not measured yet: (.*?\.)(?=\s)", text, re.MULTILINE)
-    for line in missing:
-        assert re.match(r"(BERT|MiniLM)\b.* with .* and (a GPU|two cores)\.", line), line
-        assert line.startswith("MiniLM") or "(../weights.md)" in line
-    assert len(missing) == text.count("ot measured yet")
-    assert _rows(path) or missing
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        assert len(table.splitlines()) > 2 and re.search(r"\d", table), table
+    table = re.search(r"^\| weights.*\n(?:\|.*\n)+", text, re.MULTILINE)
+    for row in table[0].splitlines()[2:] if table else ():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert all(cells) and re.search("two cores of an AMD EPYC|GPU", row), row
+    # A recipe without figures says what would give them.
+    assert table or "\n- Not measured yet: " in text
     assert re.search(r"The paper has|the paper's F1", text)
-    assert "MiniLM" in text
 
 
 def test_there_is_a_recipe_for_every_task():

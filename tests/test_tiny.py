@@ -10,10 +10,8 @@ import setuptools
 import bert_tf
 import bert_tf.transformers
 from bert_tf import paths
-from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.checkpoints.tensor_files import open_safetensors
 from bert_tf.finetuning.run import run
-from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.documents import ROOT, commands
 from tests.finetuning.small_runs import parse
 
@@ -34,19 +32,6 @@ def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder)
     assert [paths.of_model(path) for path in others] == others
     (folder / "tiny").symlink_to("gone")  # a run whose disk is not there, for example
     assert paths.of_model("tiny") == "tiny"
-
-
-def test_a_folder_of_the_same_name_is_read(folder):
-    bert_tf.checkpoints.hugging_face.write(
-        make_checkpoint(MODELS["encoder"], tokenization=UNCASED), _made(folder / "tiny")
-    )
-    assert open_checkpoint("tiny").config.vocab_size != open_checkpoint(FOLDER).config.vocab_size
-    assert open_checkpoint("tiny").path == "tiny"
-
-
-def _made(path):
-    path.mkdir()
-    return str(path)
 
 
 def test_all_of_it_is_in_the_wheel(monkeypatch):

@@ -26,12 +26,13 @@ split_cpu(2)
 from tests import two_devices
 then, folder, *cases = sys.argv[1:]
 two_devices.compare(folder, *cases)
-getattr(two_devices, then)(folder)
+if then:
+    getattr(two_devices, then)(folder)
 """
 slow = pytest.mark.slow  # a process of two devices
 
 
-def _run(path, cases, then):
+def _run(path, cases, then=""):
     command = [sys.executable, "-c", PROGRAM, then, str(path), *cases]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -82,18 +83,10 @@ def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
 
 @slow
 @pytest.mark.exhaustive
-def test_other_kinds_and_restarts_on_two_replicas(tmp_path):
-    _run(tmp_path, MORE_CASES, "run_restarts")
+def test_other_kinds_on_two_replicas(tmp_path):
+    _run(tmp_path, MORE_CASES)
     for case in MORE_CASES:
         _assert_equal(tmp_path, case)
-    one, two = tmp_path / "one_device", tmp_path / "mirrored"
-    kept = saved(two / "checkpoints")
-    for name, value in saved(one / "checkpoints").items():
-        np.testing.assert_allclose(kept[name], value, rtol=0, atol=1e-6, err_msg=name)
-    results = [results_of(folder) for folder in (one, two)]
-    assert results[0]["best_run"] == results[1]["best_run"]
-    assert len(results[0]["runs"]) == 2
-    _assert_close(results[0]["configurations"], results[1]["configurations"], 1e-5)
 
 
 @slow

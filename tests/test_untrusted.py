@@ -35,17 +35,13 @@ def test_json_is_read_as_pythons_own_json_does():
         ('{"a": 1, "a": 2}', "a.json, line 3 is not JSON: 'a' stands twice in it."),
         ("[" * 100_000, "a.json, line 3 is not JSON that is read: it is nested too deep."),
         ("[1]", "a.json, line 3: expected a JSON object, got a list."),
+        ("9" * 5000, "a.json, line 3 is not JSON: Exceeds the limit"),
     ],
 )  # fmt: skip
 def test_what_is_no_json_object_is_refused(text, sentence):
     with pytest.raises(ValueError) as caught:
         parse_json_object(text, "a.json, line 3", unique_keys=True)
-    assert str(caught.value) == sentence
-
-
-def test_a_number_of_thousands_of_digits_is_refused():
-    with pytest.raises(ValueError, match="a.json is not JSON: Exceeds the limit"):
-        parse_json("9" * 5000, "a.json")
+    assert str(caught.value).startswith(sentence)
 
 
 def test_numbers_are_finite():

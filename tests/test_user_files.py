@@ -95,7 +95,8 @@ def _extractor(settings):
 
 
 def _vocab(world, output):
-    vocab.learn([str(world / "corpus.txt")], str(output), vocab_size=60)
+    given = {"input": [str(world / "corpus.txt")], "output": str(output), "vocab_size": 60}
+    vocab.learn(vocab.VocabularySettings(**given))
 
 
 def _create_pretraining_data(world, output):

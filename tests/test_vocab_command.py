@@ -10,7 +10,11 @@ import tensorflow as tf
 from bert_tf import vocab
 from bert_tf.pipelines import corpus_formats
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
-from tests.anew import run_anew
+
+
+def learn(*texts, output, **flags):
+    vocab.learn(vocab.VocabularySettings(input=[*map(str, texts)], output=str(output), **flags))
+
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
              for c in ("birds", "Mäuse")]  # fmt: skip
@@ -31,7 +35,7 @@ def unjudged(monkeypatch):
 
 def test_learns_writes_and_reports(text, tmp_path, capsys):
     output = str(tmp_path / "new" / "vocab.txt")
-    vocab.learn([text], output, input_format="google", vocab_size=80)
+    learn(text, output=output, input_format="google", vocab_size=80)
     learned = load_vocabulary(output)
     assert learned == learn_vocabulary(SENTENCES, 80)
     assert learned[:5] == list(SPECIAL_TOKENS) and "cat" in learned and "mause" in learned
@@ -61,27 +65,19 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
 def test_a_place_that_cannot_be_written_to_is_refused_before_the_learning(text, monkeypatch):
     monkeypatch.setattr("bert_tf.pipelines.vocabulary.learn_vocabulary", None)
     with pytest.raises((OSError, tf.errors.OpError), match="text.txt"):
-        vocab.learn([text], f"{text}/vocab.txt", input_format="google")
+        learn(text, output=f"{text}/vocab.txt", input_format="google")
 
 
 def test_unknown_words_are_counted(text, tmp_path, capsys):
     output = str(tmp_path / "vocab.txt")
-    vocab.learn(
-        [text], output, input_format="google", vocab_size=60, do_lower_case=False,
+    learn(
+        text, output=output, input_format="google", vocab_size=60, do_lower_case=False,
         min_frequency=5,
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
     # Of four times each, the letters c, g, w, x, b and M have no piece, nor so "cat" to "Mäuse".
     assert "24 unknown words (50.000%)" in lines[-4]
     assert lines[-1].endswith(" --do_lower_case=false")
-
-
-def test_existing_output_is_kept(text, tmp_path):
-    output = tmp_path / "vocab.txt"
-    output.write_text("old")
-    with pytest.raises(ValueError, match=r"vocab.txt exists, and is never overwritten: name anoth"):
-        vocab.learn([text], str(output))
-    assert output.read_text() == "old"
 
 
 def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
@@ -91,7 +87,7 @@ def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
     for number in range(8):
         (folder / f"{number}.txt").write_text(f"Here is the number {number}.\n" * 400)
     output = str(tmp_path / "vocab.txt")
-    vocab.learn([str(folder)], output, input_format="google", vocab_size=99)
+    learn(folder, output=output, input_format="google", vocab_size=99)
     digits = [piece for piece in load_vocabulary(output) if piece.isdigit()]
     assert len(digits) == 2
 
@@ -105,14 +101,5 @@ def test_unpacked_copies_are_removed(unjudged, tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    vocab.learn([str(path)], str(tmp_path / "vocab.txt"), input_format="google", vocab_size=50)
+    learn(path, output=tmp_path / "vocab.txt", input_format="google", vocab_size=50)
     assert not os.listdir(temporary)
-
-
-@pytest.mark.slow
-def test_the_command(text, tmp_path):
-    output = str(tmp_path / "vocab.txt")
-    given = [f"--input={text}", f"--output={output}", "--vocab_size=80", "--input_format=google"]
-    done = run_anew("vocab", *given)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert load_vocabulary(output) == learn_vocabulary(SENTENCES, 80)

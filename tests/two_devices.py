@@ -31,8 +31,7 @@ from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy
 from bert_tf.training.loop import TrainingLoop
 from tests.anew import run_main
-from tests.finetuning import small_runs
-from tests.finetuning.small_runs import saved, settings, write_checkpoint, write_inputs
+from tests.finetuning.small_runs import saved, settings, write_inputs
 from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,
@@ -178,21 +177,6 @@ def compare(folder: str, *names: str) -> None:
             weights |= {f"{case}:{key}": value for key, value in found.items()}
     (path / "outputs.json").write_text(json.dumps(outputs))
     np.savez(path / "weights.npz", **weights)
-
-
-def run_restarts(folder: str) -> None:
-    """Two runs of different seeds, without dropout, on one device and on two."""
-    path = pathlib.Path(folder)
-    inputs = path / "inputs"
-    inputs.mkdir()
-    write_inputs(inputs)
-    config = dataclasses.replace(
-        small_runs.TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    flags = {"init_checkpoint": write_checkpoint(inputs / "plain", config), "restarts": 2}
-    for strategy in ("one_device", "mirrored"):
-        flags |= {"strategy": strategy, "num_train_epochs": 1, "learning_rate": 1e-4}
-        run(settings(inputs, path / strategy, **flags))
 
 
 def run_commands(folder: str) -> None:
