@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from bert_tf import api, load
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.tasks.similarity_task import at_length_1
 

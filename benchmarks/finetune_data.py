@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from bert_tf.evaluation.scores import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
-from bert_tf.evaluation.squad import SquadReferences, score_predictions
+from bert_tf.evaluation.squad import score_predictions
 from bert_tf.readers.glue import GLUE_TASKS, read_glue
 from bert_tf.readers.squad import read_squad
 
@@ -57,5 +57,5 @@ def score(run: Run, items: list[Any], predictions: list[Any]) -> dict[str, float
         }
     gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
     answers = {item.id: answer for item, answer in zip(items, predictions, strict=True)}
-    scores = score_predictions(SquadReferences(gold, "1.1"), answers)
+    scores = score_predictions(gold, answers, "1.1")
     return {name: scores[name] for name in ("f1", "exact_match")}

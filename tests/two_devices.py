@@ -17,7 +17,7 @@ import numpy as np
 import bert_tf.predict
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.weights import build_model
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training

@@ -1,9 +1,8 @@
 """Probabilities that mean what they say: a temperature for the logits, and how far they are off.
 
-A network that was trained for long is too sure, one that was trained little not sure enough.
-Dividing its logits by one number, the temperature, changes no prediction of a class, and brings its
-probabilities nearer to how often they are right (Guo et al., "On Calibration of Modern Neural
-Networks", 2017).
+Dividing a network's logits by one number, the temperature, changes no prediction of a class, and
+brings its probabilities nearer to how often they are right (Guo et al., "On Calibration of Modern
+Neural Networks", 2017).
 
 Letters: N decisions, C classes.
 """
@@ -29,9 +28,8 @@ FEW = 100
 def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     """The temperature of the least loss, 0.05 to 20; logits (N, C), ids of classes (N,).
 
-    What is least is the sum of the negative log-likelihoods and half the square of the
-    temperature's logarithm: the more rows there are, the less the latter counts. By Newton's
-    method, kept within bounds by bisection.
+    The loss is the sum of the negative log-likelihoods and half the square of the temperature's
+    logarithm. By Newton's method, kept within bounds by bisection.
     """
     shifted = logits.astype(np.float64) - logits.max(1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels].sum()
@@ -104,8 +102,8 @@ class Calibration:
             "temperature": self.temperature,
             "decisions": self.count,
             **{
-                name: {"expected_calibration_error": found.error, "loss": found.loss}
-                for name, found in (("raw", self.raw), ("calibrated", self.calibrated))
+                name: {"expected_calibration_error": side.error, "loss": side.loss}
+                for name, side in (("raw", self.raw), ("calibrated", self.calibrated))
             },
         }
 

@@ -50,16 +50,6 @@ def columns_suffix(texts: Iterable[str]) -> str:
     return ".conll" if all(map(conll.is_word, texts)) else ".jsonl"
 
 
-def with_expected(record: Record, expected: Any) -> Record:
-    """A record with what was expected, behind what was predicted.
-
-    >>> with_expected({"id": "0", "prediction": "a", "probabilities": {"a": 1.0}}, "b")
-    {'id': '0', 'prediction': 'a', 'expected': 'b', 'probabilities': {'a': 1.0}}
-    """
-    begin = {name: record[name] for name in ("id", "prediction")}
-    return {**begin, "expected": expected, **record}
-
-
 def with_columns(row: Row | None, record: Record) -> Record:
     """A record behind the columns of its row, which identify it in place of ``id``.
 

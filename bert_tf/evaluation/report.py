@@ -3,7 +3,6 @@
 import html
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from .evaluation import Evaluation, Mistake
 from .prediction_files import write_file
 from .scores import CLASS_METRICS, ClassScore, score_text
 
-ERRORS_PAGE = "worst_errors.html"
-ERRORS_TABLE = "worst_errors.tsv"
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # A matrix has a cell for every pair of classes; so few have shares in their cells.
 _MOST_IN_MATRIX, _FEW = 150, 10
@@ -83,34 +80,34 @@ header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
 def write_report(
     folder: str, evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None
 ) -> list[str]:
-    """Writes what shows where a model errs: a page without other files, and its errors as a table.
+    """Writes a page without other files that shows where a model errs, and its errors as a table.
 
     ``collapsed`` says why its run counts as collapsed.
     """
-    paths = [os.path.join(folder, name) for name in (ERRORS_PAGE, ERRORS_TABLE)]
-    with replace_whole(paths[0]) as file:
+    page, table = (os.path.join(folder, f"worst_errors.{form}") for form in ("html", "tsv"))
+    with replace_whole(page) as file:
         file.write(_page(evaluation, labels, title, collapsed).encode())
-    rows = ({name: getattr(m, name) for name in _TABLE_COLUMNS} for m in evaluation.mistakes)
-    write_file(paths[1], rows)
-    return paths
+    write_file(
+        table, ({name: getattr(m, name) for name in _TABLE_COLUMNS} for m in evaluation.mistakes)
+    )
+    return [page, table]
 
 
 def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None) -> str:
-    shown, scores = html.escape(one_line(title)), evaluation.scores
+    title, scores = html.escape(one_line(title)), evaluation.scores
     parts = [
         "<!DOCTYPE html>",
-        f"<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>",
+        f"<html lang='en'><head><meta charset='utf-8'><title>{title}</title>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<style>{_STYLE}</style></head><body><main>",
-        f"<h1>{shown}</h1>",
+        f"<h1>{title}</h1>",
     ]
     if reason := collapsed or (evaluation.constant_means if evaluation.constant else None):
         parts.append(
             f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
             "a lower learning rate, or more steps.</p>"
         )
-    figures = {name: score_text(name, value, scores) for name, value in scores.items()}
-    parts.append(_figures(figures))
+    parts.append(_figures({name: score_text(name, scores[name], scores) for name in scores}))
     if sentences := " ".join(_sentences(evaluation, labels)):
         parts.append(f"<p class='note'>{html.escape(sentences)}</p>")
     thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}
@@ -120,25 +117,25 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
         parts.append(_matrix(np.asarray(evaluation.confusion), [*map(one_line, labels)]))
     if evaluation.calibrate:
         parts.append(_calibration(evaluation.calibrate()))
-    if evaluation.comparison and evaluation.comparison.classes:
+    if evaluation.comparison.classes:
         parts.append(_classes(evaluation.comparison.classes))
     count = len(evaluation.mistakes)
-    many = "The one error" if count == 1 else f"{count} errors"
-    said = f"{many}, the greatest loss first." if count else "None: everything is right."
-    parts.append(f"<h2>Worst errors</h2><p class='note'>{said}</p>")
+    errors = "The one error" if count == 1 else f"{count} errors"
+    note = f"{errors}, the greatest loss first." if count else "None: everything is right."
+    parts.append(f"<h2>Worst errors</h2><p class='note'>{note}</p>")
     parts += [_error(rank, each) for rank, each in enumerate(evaluation.mistakes, start=1)]
     return "\n".join([*parts, "</main></body></html>\n"])
 
 
 def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
     """Sentences above the scores: the number of rows, the accuracy of a constant answer."""
-    if evaluation.comparison:
+    if evaluation.comparison.count:
         yield f"{evaluation.comparison.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.sum():
         counts = evaluation.confusion.sum(1)
         most, total = counts.argmax(), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
-        of = "" if evaluation.comparison and evaluation.comparison.count == total else " tags"
+        of = "" if evaluation.comparison.count == total else " tags"
         yield (
             f"To beat: always saying “{one_line(labels[most])}”, the most frequent, is right in "
             f"{counts[most] / total:.1%} ({counts[most]:,} of {total:,}{of})."
@@ -159,8 +156,8 @@ def _table(title: str, note: str, kind: str, head: str, rows: Sequence[str], foo
 
 
 def _name(text: str, scope: str = "row", kind: str = "") -> str:
-    shown = html.escape(text)
-    return f"<th scope='{scope}' class='{kind}' title='{shown}'>{shown}</th>"
+    text = html.escape(text)
+    return f"<th scope='{scope}' class='{kind}' title='{text}'>{text}</th>"
 
 
 # === Tables ===
@@ -214,9 +211,9 @@ def _percent(part: int, whole: int, digits: int = 0) -> str:
     return f"{part / whole:.{digits}%}" if whole else "–"
 
 
-def _calibration(found: Calibration) -> str:
-    sides = {"raw": found.raw, "calibrated": found.calibrated}
-    figures = {"temperature": f"{found.temperature:.3g}"}
+def _calibration(calibration: Calibration) -> str:
+    sides = {"raw": calibration.raw, "calibrated": calibration.calibrated}
+    figures = {"temperature": f"{calibration.temperature:.3g}"}
     for name, side in sides.items():
         figures[f"calibration error, {name}"] = f"{side.error:.3f}"
         figures[f"loss, {name}"] = f"{side.loss:.4g}"
@@ -228,23 +225,23 @@ def _calibration(found: Calibration) -> str:
         if any(tenth in bins for bins in by_tenth)
     ]
     note = (
-        f"{_figures(figures)}<p class='note'>{found.count:,} decisions, grouped by probability. A "
-        "bar is the share that is so, the line what the probabilities say: a model whose lines "
-        "are to the right of its bars is too sure.</p>"
+        f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "
+        "probability. A bar is the share that is so, the line what the probabilities say: a model "
+        "whose lines are to the right of its bars is too sure.</p>"
     )
     head = "<td></td><th>raw: decisions</th><th>share that is so</th>"
     head += "<th>calibrated: decisions</th><th>share that is so</th>"
     return _table("Probabilities", note, "list", head, rows)
 
 
-def _bin(found: Bin | None) -> str:
-    if found is None:
+def _bin(one: Bin | None) -> str:
+    if one is None:
         return "<td></td><td></td>"
-    style = f"--share:{found.share:.3f};--said:{found.confidence:.3f}"
-    said = f"{found.confidence:.3f} said, {found.share:.3f} so"
+    style = f"--share:{one.share:.3f};--said:{one.confidence:.3f}"
+    title = f"{one.confidence:.3f} said, {one.share:.3f} so"
     return (
-        f"<td>{found.decisions:,}</td>"
-        f"<td class='said' style='{style}' title='{said}'>{found.share:.3f}</td>"
+        f"<td>{one.decisions:,}</td>"
+        f"<td class='said' style='{style}' title='{title}'>{one.share:.3f}</td>"
     )
 
 
@@ -252,12 +249,12 @@ def _classes(classes: Mapping[str, ClassScore]) -> str:
     """The worst F1 first."""
     rows = []
     for name in sorted(classes, key=lambda name: classes[name].f1)[:_MOST_CLASSES]:
-        found: Mapping[str, Any] = classes[name].to_dict()
+        values = classes[name].to_dict()
         cells = [
-            f"<td class='share' style='--share:{found[column]:.3f}'>{found[column]:.3f}</td>"
+            f"<td class='share' style='--share:{values[column]:.3f}'>{values[column]:.3f}</td>"
             for column in CLASS_METRICS
         ]
-        cells += [f"<td>{found[column]:,}</td>" for column in ("true", "predicted")]
+        cells += [f"<td>{values[column]:,}</td>" for column in ("true", "predicted")]
         rows.append(f"<tr>{_name(one_line(name))}{''.join(cells)}</tr>")
     rest = len(classes) - len(rows)
     note = f"<p class='note'>The worst; {rest:,} more are in results.json.</p>" if rest else ""
@@ -278,14 +275,14 @@ def _error(rank: int, mistake: Mistake) -> str:
             ("expected", "predicted"), (mistake.expected, mistake.predicted), shares, strict=True
         )
     )
-    shown = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
+    loss = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
     texts = "".join(
         f"<p class='text'><span class='small'>{html.escape(name)}</span>{html.escape(text)}</p>"
         for name, text in mistake.texts.items()
     )
     return (
         f"<article><header><span class='small'>{rank}</span>{expected}{predicted}"
-        f"<span class='small loss'>{shown}</span></header>{texts}</article>"
+        f"<span class='small loss'>{loss}</span></header>{texts}</article>"
     )
 
 

@@ -62,7 +62,7 @@ def without_own(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.i
 # === Scores ===
 
 
-def _gain_at_10(gains: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gain_at_10(gains: NDArray[Any]) -> NDArray[np.float64]:
     first = np.maximum(gains[:, :10], 0)
     return (first / np.log2(np.arange(2, first.shape[1] + 2))).sum(1)
 
@@ -73,24 +73,19 @@ def _average_precision(gains: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.
     return (precisions * is_hit).sum(1) / counts
 
 
-def _reciprocal_rank_at_10(gains: NDArray[Any]) -> NDArray[np.float64]:
-    is_hit = gains[:, :10] > 0
-    return (is_hit / np.arange(1, is_hit.shape[1] + 1)).max(1, initial=0.0)
-
-
-def _recall(gains: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:
-    return (gains > 0).sum(1) / counts
+def _reciprocal_rank(gains: NDArray[Any]) -> NDArray[np.float64]:
+    return ((gains > 0) / np.arange(1, gains.shape[1] + 1)).max(1, initial=0.0)
 
 
 # Each score, (Q,), is of the relevances of the ranked documents, (Q, K), of the ten greatest
 # relevances, (Q, 10), and of how many documents are relevant, (Q,).
 RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]] = {
     "ndcg@10": lambda gains, ideal, counts: _gain_at_10(gains) / _gain_at_10(ideal),
-    "mrr@10": lambda gains, ideal, counts: _reciprocal_rank_at_10(gains),
+    "mrr@10": lambda gains, ideal, counts: _reciprocal_rank(gains[:, :10]),
     "map": lambda gains, ideal, counts: _average_precision(gains, counts),
     "accuracy": lambda gains, ideal, counts: gains[:, 0] > 0,
-    "recall@10": lambda gains, ideal, counts: _recall(gains[:, :10], counts),
-    "recall@100": lambda gains, ideal, counts: _recall(gains[:, :100], counts),
+    "recall@10": lambda gains, ideal, counts: (gains[:, :10] > 0).sum(1) / counts,
+    "recall@100": lambda gains, ideal, counts: (gains[:, :100] > 0).sum(1) / counts,
 }
 
 

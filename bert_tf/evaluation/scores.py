@@ -243,16 +243,21 @@ def compare_several(
 def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Pearson's correlation coefficient, -1.0 to 1.0.
 
-    0.0 where all labels or all predictions are equal, and so for a single example (scipy: NaN). A
-    ``ValueError`` names a number that is not finite.
+    0.0 where all labels or all predictions are equal, and so for a single example (scipy: NaN).
     """
-    return _correlation(*_finite(labels, predictions))
+    x, y = _numbers(labels, predictions)
+    # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    cosine = (x / np.linalg.norm(x)) @ (y / np.linalg.norm(y))
+    return float(np.clip(cosine, -1.0, 1.0))
 
 
 def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Spearman's rank correlation, -1.0 to 1.0: Pearson's of the ranks, which equals share."""
-    true, predicted = _finite(labels, predictions)
-    return _correlation(ranks(true), ranks(predicted))
+    true, predicted = _numbers(labels, predictions)
+    return pearson_correlation(ranks(true), ranks(predicted))
 
 
 def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -261,7 +266,7 @@ def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
     Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. 0.0 where
     all labels are equal.
     """
-    true, predicted = _finite(labels, predictions)
+    true, predicted = _numbers(labels, predictions)
     if np.ptp(true) == 0:
         return 0.0
     return float(1 - ((true - predicted) ** 2).sum() / ((true - true.mean()) ** 2).sum())
@@ -275,25 +280,8 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return means[places]
 
 
-def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return 0.0
-    x, y = x - x.mean(), y - y.mean()
-    cosine = (x / np.linalg.norm(x)) @ (y / np.linalg.norm(y))
-    return float(np.clip(cosine, -1.0, 1.0))
-
-
-def _finite(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.float64]]:
-    columns = [np.asarray(values, np.float64) for values in (labels, predictions)]
-    for name, values in zip(("labels", "predictions"), columns, strict=True):
-        wrong: NDArray[Any] = np.flatnonzero(~np.isfinite(values))
-        if wrong.size:
-            raise ValueError(
-                f"{name} are finite numbers, got {values[wrong[0]]} at {wrong[0]} and "
-                f"{wrong.size} such in all."
-            )
-    return columns
+def _numbers(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.float64]]:
+    return [np.asarray(values, np.float64) for values in (labels, predictions)]
 
 
 # In the numbers' own units.
@@ -349,10 +337,12 @@ def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None
     """Tags that are none of entities, as ``compare_entities``; a sentence's must all be right."""
     names = sorted({tag for tags in (*true, *predicted) for tag in tags})
     ids = {name: number for number, name in enumerate(names)}
-    flat = [np.array([ids[tag] for tags in rows for tag in tags]) for rows in (true, predicted)]
-    classes = compare_classes(*flat, names).classes
+    gold, found = (
+        np.array([ids[tag] for tags in rows for tag in tags]) for rows in (true, predicted)
+    )
+    classes = compare_classes(gold, found, names).classes
     scores = {**_of_words(true, predicted, losses), "macro_f1": _mean_f1(classes.values())}
-    right = [list(gold) == list(found) for gold, found in zip(true, predicted, strict=True)]
+    right = [list(row) == list(other) for row, other in zip(true, predicted, strict=True)]
     return Comparison(len(true), scores, classes, np.array(right))
 
 

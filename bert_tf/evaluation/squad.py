@@ -145,15 +145,9 @@ def _entries(spans: list[_Span]) -> list[dict[str, Any]]:
 # === Scores ===
 
 
-class SquadReferences(NamedTuple):
-    """The gold answers of a set, whose version is "1.1" or "2.0".
-
-    ``answers`` are, by question id, the texts that count as right: () where the paragraph does not
-    answer the question, which version 2.0 allows and 1.1 does not.
-    """
-
-    answers: Mapping[str, tuple[str, ...]]
-    version: str
+# By question id, the texts that count as right: () where the paragraph does not answer the
+# question, which version 2.0 allows and 1.1 does not.
+Gold = Mapping[str, tuple[str, ...]]
 
 
 def normalize_answer(text: str) -> str:
@@ -191,8 +185,9 @@ def score_answer(
 
 
 def score_predictions(
-    references: SquadReferences,
+    gold: Gold,
     predictions: Mapping[str, str],
+    version: str,
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = math.inf,
 ) -> dict[str, float]:
@@ -207,21 +202,16 @@ def score_predictions(
     are taken as they are, where the official evaluation takes 1.0, as for probabilities.
     """
     answers = answers_by(predictions, null_odds, null_threshold)
-    by_name = {
-        name: score_answer(answers[name], gold, references.version)
-        for name, gold in references.answers.items()
-    }
-    if references.version == "1.1":
+    by_name = {name: score_answer(answers[name], texts, version) for name, texts in gold.items()}
+    if version == "1.1":
         return _means([*by_name.values()], exact="exact_match")
     scores = _means([*by_name.values()])
     for prefix, answerable in (("HasAns_", True), ("NoAns_", False)):
-        part = [
-            by_name[name] for name, gold in references.answers.items() if bool(gold) == answerable
-        ]
+        part = [by_name[name] for name, texts in gold.items() if bool(texts) == answerable]
         if part:
             scores |= {f"{prefix}{name}": value for name, value in _means(part).items()}
     if null_odds is not None:
-        scores |= tune_null_threshold(references, predictions, null_odds)
+        scores |= tune_null_threshold(gold, predictions, null_odds)
     return scores
 
 
@@ -231,7 +221,7 @@ def _means(scores: Sequence[tuple[float, float]], exact: str = "exact") -> dict[
 
 
 def tune_null_threshold(
-    references: SquadReferences, predictions: Mapping[str, str], null_odds: Mapping[str, float]
+    gold: Gold, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
     """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
 
@@ -243,14 +233,12 @@ def tune_null_threshold(
     lowest less 1.0. ``predictions`` are the best texts, also where "no answer" is likelier; a
     question without one scores 0 whatever the threshold.
     """
-    names = sorted(
-        (name for name in references.answers if name in predictions), key=null_odds.__getitem__
-    )
+    names = sorted((name for name in gold if name in predictions), key=null_odds.__getitem__)
     if not names:
         return dict.fromkeys(("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"), 0.0)
     odds = np.array([null_odds[name] for name in names], np.float64)
     answered, silent = (
-        np.array([score_answer(texts[name], references.answers[name], "2.0") for name in names])
+        np.array([score_answer(texts[name], gold[name], "2.0") for name in names])
         for texts in (predictions, dict.fromkeys(names, ""))
     )
     # Row k: the sum of scores when the first k questions keep their answers.
@@ -265,6 +253,6 @@ def tune_null_threshold(
     for column, name in enumerate(("best_exact", "best_f1")):
         # Rounded, or of two equal sums the one added up in another order may look higher.
         place = sums[:, column].round(9).argmax()
-        best[name] = float(100 * sums[place, column] / len(references.answers))
+        best[name] = float(100 * sums[place, column] / len(gold))
         best[f"{name}_thresh"] = float(thresholds[place])
     return best

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.evaluation.inference import outputs_of
+from bert_tf.evaluation.evaluation import outputs_of
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share

@@ -9,8 +9,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.evaluation.evaluation import Evaluation
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.report import write_report
 from bert_tf.files import replace_whole
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
@@ -128,7 +127,7 @@ def train(
         "classes": {
             name: {label: score.to_dict() for label, score in e.comparison.classes.items()}
             for name, e in evaluations.items()
-            if e.comparison and e.comparison.classes
+            if e.comparison.classes
         },
         "rows": task.set_sizes(),
         "thresholds": thresholds,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf import features
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.scores import rank
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task

@@ -7,11 +7,12 @@
 | multiple_choice                         | tables; of a task of SWAG's, its form                |
 | squad                                   | tables; else SQuAD's JSON                            |
 
-Tables are those of ``tasks.tables``.
+Tables are those of ``readers.tables``.
 """
 
 import collections
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from bert_tf.readers.own_data import text_example
 from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
 from bert_tf.untrusted import listed
 
@@ -33,12 +35,13 @@ class Inputs:
     """A file's examples: their number, and a sentence for each bad row.
 
     ``chunks`` gives the examples and bad rows in order. Texts are read anew with each call, so that
-    the memory does not grow with the file.
+    the memory does not grow with the file. ``has_columns``: its columns have names.
     """
 
     count: int
     skipped: list[str]
     chunks: Callable[[], Iterator[list[Any]]]
+    has_columns: bool = True
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> "Inputs":
@@ -49,6 +52,19 @@ class Inputs:
         """Every example that is no bad row."""
         for items in self.chunks():
             yield from (item for item in items if not isinstance(item, BadRow))
+
+    def check_keeps_columns(self, path: str, suffix: str = ".jsonl") -> None:
+        """Checks that ``--keep_columns`` finds columns, and may write them."""
+        if not self.has_columns:
+            raise ValueError(
+                f"--keep_columns is for tables with names of columns, and {path} is none: leave it "
+                f"out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
+            )
+        if suffix not in TABLES:
+            raise ValueError(
+                f"--keep_columns writes tables, and {suffix} holds none: name an --output that "
+                f"ends in {' or '.join(TABLES)}."
+            )
 
 
 def read_inputs(
@@ -65,11 +81,13 @@ def read_inputs(
     """
     kind, table = KINDS[task.kind], TableFile.of(source)
     path = table.path
-    form = own_form(task, table, text_columns)
+    new_bad_rows = functools.partial(BadRows, path, skip_bad_rows, answers_all=True)
+    form = _own_form(task, table, text_columns)
     if form is not None:
-        bad = BadRows(path, skip_bad_rows, answers_all=True)
+        bad = new_bad_rows()
         options = {"encoding": table.encoding, "skip_bad_rows": bad}
-        return _kept(form.read(path, labels=None, labelled=False, **options), bad, task)
+        examples = form.read(path, labels=None, labelled=False, **options)
+        return _in_memory(examples, bad, task, has_columns=form.is_table)
     if not (table.suffix or is_table(path)):
         raise ValueError(
             f"{path} has no table's ending ({', '.join(SUFFIXES)}): give --input_format, such as "
@@ -78,48 +96,30 @@ def read_inputs(
     if table.suffix == LINES:
         text_columns = text_columns or [LINES_COLUMN]
     columns = _columns(task, path, text_columns)
-    columns["id_column"] = id_column = id_column or _id_column(task, table)
-
-    def new_bad_rows() -> BadRows:
-        return BadRows(path, skip_bad_rows, answers_all=True, id_column=id_column)
-
+    columns["id_column"] = id_column or _id_column(task, table)
+    new_bad_rows = functools.partial(new_bad_rows, id_column=columns["id_column"])
     if "text_columns" in columns:
         return _texts(table, new_bad_rows, **columns)
     bad = new_bad_rows()
-    found = kind.task_class.read_table(table, skip_bad_rows=bad, **columns, **{kind.label: None})
-    return _kept(found, bad, task)
+    read = kind.task_class.read_table
+    return _in_memory(read(table, skip_bad_rows=bad, **columns, **{kind.label: None}), bad, task)
 
 
-def own_form(
-    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None = None
-) -> Any | None:
+def _own_form(
+    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None
+) -> FormReader | None:
     """The reader of a file that is not read as a table; ``None`` of one that is."""
     kind = KINDS[task.kind]
-    form = kind.task_class.own_form(task.name, task.columns)
+    form: FormReader | None = kind.task_class.own_form(task.name, task.columns)
     if form is None or table.suffix is not None or is_given(table.path):
         return None
     is_own = not kind.is_table(table.path) or (form.is_table and text_columns is None)
     return form if is_own else None
 
 
-def check_has_columns(
-    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None, suffix: str = ""
-) -> None:
-    """Checks that ``--keep_columns`` finds columns, and may write them."""
-    form = own_form(task, table, text_columns)
-    if form is not None and not form.is_table:
-        raise ValueError(
-            f"--keep_columns is for tables with names of columns, and {table.path} is none: leave "
-            f"it out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
-        )
-    if suffix not in ("", *TABLES):
-        raise ValueError(
-            f"--keep_columns writes tables, and {suffix} holds none: name an --output that ends "
-            f"in {' or '.join(TABLES)}."
-        )
-
-
-def _kept(examples: ExampleSet[Any], bad: BadRows, task: TaskFile) -> Inputs:
+def _in_memory(
+    examples: ExampleSet[Any], bad: BadRows, task: TaskFile, *, has_columns: bool = True
+) -> Inputs:
     items: list[Any] = []
     rows = collections.deque(bad.rows)
     for number, item in enumerate(examples.items):
@@ -134,7 +134,7 @@ def _kept(examples: ExampleSet[Any], bad: BadRows, task: TaskFile) -> Inputs:
         for begin in range(0, len(items), size):
             yield items[begin : begin + size]
 
-    return Inputs(len(examples.items), bad.skipped, chunks)
+    return Inputs(len(examples.items), bad.skipped, chunks, has_columns)
 
 
 # === Tables ===
@@ -152,7 +152,7 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
             )
         return {name: task.columns[name] for name in kind.texts} | how
     least, most = kind.num_texts
-    if len(names) < least or (len(names) > most and "text_columns" not in kind.texts):
+    if not least <= len(names) <= most:
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )
@@ -173,11 +173,11 @@ def _id_column(task: TaskFile, table: TableFile) -> str | None:
         return None
     try:
         # A bad row does not say that there are no ids.
-        found = next(read_columns(table, [name], BadRows(table.path, skip=True)), None)
+        row = next(read_columns(table, [name], BadRows(table.path, skip=True)), None)
     except ValueError:
         return None
     # A table without a good row has the column all the same; rows of values have none to say it.
-    return name if found or not table.holds_values else None
+    return name if row or not table.holds_values else None
 
 
 def _texts(
@@ -187,8 +187,6 @@ def _texts(
     text_columns: Sequence[str],
     id_column: str | None,
 ) -> Inputs:
-    if len(text_columns) not in (1, 2):
-        raise ValueError(f"--text_columns={','.join(text_columns)}: expected one or two columns.")
     bad = new_bad_rows()
     count = sum(1 for _ in _read_texts(table, text_columns, id_column, bad)) - len(bad.rows)
 

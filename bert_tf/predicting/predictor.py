@@ -8,7 +8,7 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
 from bert_tf.checkpoints.weights import checkpoint_of
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
@@ -20,7 +20,7 @@ from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
-from .inputs import Inputs, check_has_columns, read_inputs
+from .inputs import Inputs, read_inputs
 from .settings import settings_of_call
 
 #: What rows in memory are called, where the path of a table is expected.
@@ -168,7 +168,7 @@ class Predictor:
         inputs = read_inputs(self.task, table, text_columns, id_column, skip_bad_rows)
         records = self.records(inputs)
         if keep_columns:
-            check_has_columns(self.task, table, text_columns)
+            inputs.check_keeps_columns(table.path)
             records = map(with_columns, read_rows(table), records)
         return [dict(record) for record in records]
 

@@ -16,7 +16,7 @@ from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .inputs import check_has_columns, read_inputs
+from .inputs import read_inputs
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
@@ -80,7 +80,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
         )
         rows = None
         if settings.keep_columns:
-            check_has_columns(predictor.task, table, settings.text_columns, suffix)
+            inputs.check_keeps_columns(table.path, suffix)
             rows = functools.partial(read_rows, table)
         where = f"--output={output}" if output else "The tab-separated output"
         words_to_write = predictor.task_class.words_to_write

@@ -10,12 +10,12 @@ from bert_tf import decoding
 from bert_tf.evaluation.calibration import of_classes
 from bert_tf.evaluation.evaluation import (
     Evaluation,
+    Inference,
     Thresholds,
     is_constant,
     temperature_of,
     worst_mistakes,
 )
-from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.prediction_files import Record
 from bert_tf.evaluation.scores import CHOICE_SCORES, compare
 from bert_tf.modeling import BertMultipleChoice

@@ -10,13 +10,11 @@ import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds, worst_mistakes
 from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.evaluation.squad import (
     SquadPredictions,
-    SquadReferences,
     score_answer,
     score_predictions,
     squad_predictions,
@@ -201,10 +199,9 @@ class QuestionTask(Task):
         version = "2.0" if self._with_null else "1.1"
         outputs, window_losses = outputs
         gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
-        references = SquadReferences(gold, version)
 
         scores_by = functools.partial(
-            score_predictions, references, outputs.texts, outputs.null_odds
+            score_predictions, gold, outputs.texts, version, outputs.null_odds
         )
         threshold = self._threshold_of(thresholds or {})
         scores = scores_by(threshold)

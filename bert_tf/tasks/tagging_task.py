@@ -15,12 +15,12 @@ from bert_tf.decoding import likeliest, log_probabilities
 from bert_tf.evaluation.calibration import of_classes
 from bert_tf.evaluation.evaluation import (
     Evaluation,
+    Inference,
     Thresholds,
     is_constant,
     temperature_of,
     worst_mistakes,
 )
-from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.prediction_files import ENTITIES, TABLES, Record, columns_suffix, write_file
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,

@@ -19,9 +19,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import keras
 import tensorflow as tf
 
-from bert_tf.evaluation.evaluation import Evaluation, Thresholds, joined
-from bert_tf.evaluation.inference import Inference
-from bert_tf.evaluation.prediction_files import TABLES, Record, with_expected, write_file
+from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds, joined
+from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison, class_metric_names
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
@@ -348,7 +347,9 @@ class Task(abc.ABC):
             items = self._sets[set_name].items
             records = (
                 {
-                    **with_expected(record, self._shown_label(item)),
+                    **{name: record[name] for name in ("id", "prediction")},
+                    "expected": self._shown_label(item),
+                    **record,
                     "text": joined(self._shown_texts(item)),
                 }
                 for record, item in zip(records, items, strict=True)

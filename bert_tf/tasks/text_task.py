@@ -20,13 +20,13 @@ from bert_tf.choices import LONG_TEXTS
 from bert_tf.evaluation.calibration import as_two_classes, of_classes, of_several
 from bert_tf.evaluation.evaluation import (
     Evaluation,
+    Inference,
     Mistake,
     Thresholds,
     is_constant,
     temperature_of,
     worst_mistakes,
 )
-from bert_tf.evaluation.inference import Inference
 from bert_tf.evaluation.scores import (
     AT_HALF,
     CLASS_SCORES,

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.evaluation.squad import (
-    SquadReferences,
     normalize_answer,
     score_answer,
     score_predictions,
@@ -89,7 +88,7 @@ def test_scores_of_one_answer(prediction, answers, version, exact, f1):
 
 
 def _random_task(seed, odds_step=None):
-    """References of version 2.0, predictions for them, and null odds."""
+    """Gold answers of version 2.0, predictions for them, and null odds."""
     rng = np.random.default_rng(seed)
     vocabulary = ["the", "Norman", "conquest,", "of", "A", "England", "in", "1066.", "Rollo", "..."]
 
@@ -106,20 +105,20 @@ def _random_task(seed, odds_step=None):
             predictions[name] = ""
         value = rng.normal(0.0 if answers[name] else 1.0)
         odds[name] = float(round(value / odds_step) * odds_step if odds_step else value)
-    return SquadReferences(answers, "2.0"), predictions, odds
+    return answers, predictions, odds
 
 
 @pytest.mark.parametrize("threshold", [math.inf, 0.3])
 @pytest.mark.parametrize("seed", range(3))
 def test_version_2_against_the_twin(seed, threshold):
-    references, predictions, odds = _random_task(seed)
-    scores = score_predictions(references, predictions, odds, threshold)
+    gold, predictions, odds = _random_task(seed)
+    scores = score_predictions(gold, predictions, "2.0", odds, threshold)
     judged = {name: "" if odds[name] > threshold else text for name, text in predictions.items()}
-    expected = {name: _twin(judged[name], gold, "2.0") for name, gold in references.answers.items()}
+    expected = {name: _twin(judged[name], texts, "2.0") for name, texts in gold.items()}
     for prefix, part in (
         ("", list(expected)),
-        ("HasAns_", [name for name in expected if references.answers[name]]),
-        ("NoAns_", [name for name in expected if not references.answers[name]]),
+        ("HasAns_", [name for name in expected if gold[name]]),
+        ("NoAns_", [name for name in expected if not gold[name]]),
     ):
         assert scores[f"{prefix}total"] == len(part) > 5
         for column, name in enumerate(("exact", "f1")):
@@ -131,12 +130,12 @@ def test_version_2_against_the_twin(seed, threshold):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("odds_step", [None, 0.5])  # 0.5: many questions of equal odds
 def test_thresholds_are_the_best_there_are(seed, odds_step):
-    references, predictions, odds = _random_task(seed, odds_step)
-    best = tune_null_threshold(references, predictions, odds)
+    gold, predictions, odds = _random_task(seed, odds_step)
+    best = tune_null_threshold(gold, predictions, odds)
     tried = {}
     for threshold in [min(odds.values()) - 1, *sorted(odds[name] for name in predictions)]:
         judged = {n: "" if odds[n] > threshold else text for n, text in predictions.items()}
-        tried[threshold] = score_predictions(references, judged)
+        tried[threshold] = score_predictions(gold, judged, "2.0")
     for name in ("exact", "f1"):
         score, threshold = best[f"best_{name}"], best[f"best_{name}_thresh"]
         assert score == pytest.approx(max(scores[name] for scores in tried.values()))
@@ -144,8 +143,8 @@ def test_thresholds_are_the_best_there_are(seed, odds_step):
         assert tried[threshold][name] == pytest.approx(score)
         lower = [scores[name] for other, scores in tried.items() if other < threshold]
         assert all(other < score - 1e-9 for other in lower)
-    assert score_predictions(references, predictions, odds).items() >= best.items()
-    assert best["best_exact"] > score_predictions(references, predictions)["exact"]
+    assert score_predictions(gold, predictions, "2.0", odds).items() >= best.items()
+    assert best["best_exact"] > score_predictions(gold, predictions, "2.0")["exact"]
 
 
 def test_of_two_equal_sums_the_lower_threshold():
@@ -153,18 +152,16 @@ def test_of_two_equal_sums_the_lower_threshold():
     # binary they make a little more.
     answers = {"a": ("one x y z",), "b": (), "c": ("one p q r s",), "d": ("one two t",)}
     predictions = {"a": "one", "b": "one", "c": "one k l m n", "d": "one two"}
-    best = tune_null_threshold(
-        SquadReferences(answers, "2.0"), predictions, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
-    )
+    best = tune_null_threshold(answers, predictions, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0})
     assert (best["best_f1"], best["best_f1_thresh"]) == (pytest.approx(35.0), 1.0)
 
 
 @pytest.mark.parametrize("lowest, threshold", [(0.25, 0.0), (0.0, -1.0), (-3.0, -4.0)])
 def test_every_answer_null(lowest, threshold):
-    references = SquadReferences({"a": ("Rollo",), "b": (), "c": ()}, "2.0")
+    gold = {"a": ("Rollo",), "b": (), "c": ()}
     odds = {"a": 1.0, "b": lowest, "c": lowest}
     for predictions in ({"a": "", "b": "", "c": ""}, {"a": "x", "b": "y", "c": "z"}):
-        assert score_predictions(references, predictions, odds, threshold) == {
+        assert score_predictions(gold, predictions, "2.0", odds, threshold) == {
             **{"exact": pytest.approx(200 / 3), "f1": pytest.approx(200 / 3), "total": 3},
             **{"HasAns_exact": 0.0, "HasAns_f1": 0.0, "HasAns_total": 1},
             **{"NoAns_exact": 100.0, "NoAns_f1": 100.0, "NoAns_total": 2},
@@ -174,15 +171,15 @@ def test_every_answer_null(lowest, threshold):
 
 
 def test_one_kind_of_question_alone():
-    none = SquadReferences({"a": (), "b": ()}, "2.0")
-    assert score_predictions(none, {"a": "", "b": "x"}, {"a": 0.0, "b": 1.0}) == {
+    none = {"a": (), "b": ()}
+    assert score_predictions(none, {"a": "", "b": "x"}, "2.0", {"a": 0.0, "b": 1.0}) == {
         **{"exact": 50.0, "f1": 50.0, "total": 2},
         **{"NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2},
         **{"best_exact": 100.0, "best_exact_thresh": -1.0},
         **{"best_f1": 100.0, "best_f1_thresh": -1.0},
     }
-    answered = SquadReferences({"a": ("Rollo",)}, "2.0")
-    assert score_predictions(answered, {"a": "Rollo"}, {"a": 3.0}) == {
+    answered = {"a": ("Rollo",)}
+    assert score_predictions(answered, {"a": "Rollo"}, "2.0", {"a": 3.0}) == {
         **{"exact": 100.0, "f1": 100.0, "total": 1},
         **{"HasAns_exact": 100.0, "HasAns_f1": 100.0, "HasAns_total": 1},
         **{"best_exact": 100.0, "best_exact_thresh": 3.0},
@@ -193,7 +190,7 @@ def test_one_kind_of_question_alone():
 @pytest.fixture(scope="module")
 def published_references(unpacked):
     items = read_squad(str(unpacked("squad/dev-v1.1.json.zip") / "dev-v1.1.json")).items
-    return SquadReferences({i.id: tuple(a.text for a in i.answers) for i in items}, "1.1")
+    return {i.id: tuple(a.text for a in i.answers) for i in items}
 
 
 @pytest.mark.parametrize(
@@ -202,11 +199,11 @@ def published_references(unpacked):
 def test_published_predictions_have_their_published_scores(
     data_dir, published_references, system, exact, f1
 ):
-    references = published_references
+    gold = published_references
     path = data_dir / "squad" / "predictions-v1.1" / f"{system}.json.gz"
     predictions = json.loads(gzip.decompress(path.read_bytes()))
     # "" scores 0: one of the systems left questions out.
-    scores = score_predictions(references, {**dict.fromkeys(references.answers, ""), **predictions})
+    scores = score_predictions(gold, {**dict.fromkeys(gold, ""), **predictions}, "1.1")
     scores = {name: round(value, 2) for name, value in scores.items()}
     assert scores == {"exact_match": exact, "f1": f1, "total": 10_570}
 

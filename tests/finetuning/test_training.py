@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.finetuning import objective, training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.evaluation.inference import Inference
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.readers import entities as iob
