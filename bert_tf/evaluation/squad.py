@@ -69,7 +69,10 @@ class SquadPredictions:
 
     def write(self, folder: str, null_threshold: float = 0.0) -> list[str]:
         """Writes ``predictions.json``, ``nbest_predictions.json``, in 2.0 ``null_odds.json``."""
-        files = {PREDICTIONS: self.answers(null_threshold), N_BEST_PREDICTIONS: self.n_best}
+        files: dict[str, Any] = {
+            PREDICTIONS: self.answers(null_threshold),
+            N_BEST_PREDICTIONS: self.n_best,
+        }
         if self.null_odds is not None:
             files[NULL_ODDS] = self.null_odds
         for name, content in files.items():
