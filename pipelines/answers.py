@@ -33,22 +33,19 @@ _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
 
 class Answers(NamedTuple):
-    """The best spans of each question's context, best first; no two have the same text."""
+    """The best spans of each question's context, best first; no two have the same text.
 
-    # (B, K) string, UTF-8: the span's bytes in the context, without those that are not UTF-8, and
-    # without removed characters at its end; "" where there are fewer spans.
-    texts: tf.Tensor
-    # (B, K) int64, the span's first byte in the context, and the byte behind its last; -1 where
-    # there are fewer.
-    byte_starts: tf.Tensor
-    byte_ends: tf.Tensor
-    # (B, K) float32; 0 where there are fewer.
-    start_logits: tf.Tensor
+    A text is the span's bytes in the context, without those that are not UTF-8, and without removed
+    characters at its end.
+    """
+
+    texts: tf.Tensor  # (B, K) string, UTF-8; "" where there are fewer spans
+    byte_starts: tf.Tensor  # (B, K) int64, the first byte in the context; -1 where there are fewer
+    byte_ends: tf.Tensor  # the byte behind the last
+    start_logits: tf.Tensor  # (B, K) float32; 0 where there are fewer
     end_logits: tf.Tensor
-    # (B,) int32, how many spans there are; 0 where every pair was discarded.
-    counts: tf.Tensor
-    # (B,) float32, those of [CLS], "no answer", in the window where their sum is least.
-    null_start_logits: tf.Tensor
+    counts: tf.Tensor  # (B,) int32, how many spans there are; 0 where every pair was discarded
+    null_start_logits: tf.Tensor  # (B,) float32, of [CLS] in the window where their sum is least
     null_end_logits: tf.Tensor
 
     @property
@@ -234,9 +231,6 @@ def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
 
     ``contexts`` (B,) string; ``byte_places`` (B, K) int64, 0 to a text's length, or -1, which
     stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
-
-    >>> character_places(tf.constant(["é = e"]), tf.constant([[0, 2, 5, -1]], tf.int64)).numpy()
-    array([[ 0,  1,  4, -1]])
     """
     characters = _characters_of(contexts)
     bases = tf.broadcast_to(characters.bases[:, None], tf.shape(byte_places))
@@ -248,16 +242,12 @@ def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
 
 
 class _Characters(NamedTuple):
-    """The characters of all different texts: code points (C,) int32, and first bytes.
+    """The characters of all different texts."""
 
-    ``starts`` (C,) int64 are within a character's text; ``keys`` (C,), ascending, the same if all
-    texts were in a line, and ``bases`` (B,) where each text would begin there.
-    """
-
-    codes: tf.Tensor
-    starts: tf.Tensor
-    keys: tf.Tensor
-    bases: tf.Tensor
+    codes: tf.Tensor  # (C,) int32, code points
+    starts: tf.Tensor  # (C,) int64, their first bytes in their texts
+    keys: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
+    bases: tf.Tensor  # (B,) int64, where each text would begin there
 
 
 def _characters_of(contexts: tf.Tensor) -> _Characters:

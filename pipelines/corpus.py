@@ -234,10 +234,7 @@ class Corpus:
 
     @functools.cached_property
     def bytes_per_block(self) -> np.ndarray:
-        """(num_blocks,) float64: the bytes of this corpus' text in each block.
-
-        Markup is a part of it, shared among a block's documents by their lengths.
-        """
+        """(num_blocks,) float64: the bytes of this corpus' text, and its markup, in each."""
         whole = self._sum_per_block(self.table.num_bytes)
         kept = self._sum_per_block(np.where(self.kept, self.table.num_bytes, 0))
         read = self._blocks_read
@@ -250,10 +247,7 @@ class Corpus:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hexadecimal digits that stand for the documents, their order and their blocks.
-
-        Equal for equal text in equal files, wherever these lie.
-        """
+        """Hexadecimal digits: equal for equal documents in equal blocks, wherever the files lie."""
         content = hashlib.sha256()
         of_documents = self.table.num_bytes[self.kept], self.table.fingerprints[self.kept]
         for array in (self.documents_per_block, *of_documents):
@@ -345,10 +339,7 @@ def whole_corpus(
 
 
 def join(corpora: Sequence[Corpus]) -> Corpus:
-    """Makes one corpus of several of files: their blocks, one corpus after another.
-
-    A corpus in memory, or a part of one, is a ``ValueError``.
-    """
+    """Makes one corpus of several whole ones of files: their blocks, one corpus after another."""
     if len(corpora) == 1:
         return corpora[0]
     parts = [each.blocks for each in corpora if isinstance(each.blocks, FileBlocks)]

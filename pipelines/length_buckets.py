@@ -233,8 +233,7 @@ def packed_examples(
     """Examples whose rows are made of one or two segments, ranges of ``ids``, cut where too long.
 
     The ranges are (N,), or (N, K) where an example is K rows. ``targets`` are nests of (N, ...)
-    tensors or arrays; with any a batch is a tuple, the features and then these. ``num_too_long`` is
-    by default how many examples have a row that was cut.
+    tensors or arrays; with any a batch is a tuple, the features and then these.
     """
     with tf.device("CPU:0"):
         fitted = fit_segments(segments, max_seq_length)
@@ -266,11 +265,6 @@ def row_examples(
 
     ``columns`` have by name the values of all tokens, (T, ...), row after row, and what stands
     where a row is padded.
-
-    >>> examples = row_examples(np.int32([2, 1]), {"ids": (np.int32([7, 8, 9]), 0)}, 3)
-    >>> next(iter(examples.evaluation_batches(2)))["ids"].numpy()
-    array([[7, 8, 0],
-           [9, 0, 0]], dtype=int32)
     """
     with tf.device("CPU:0"):
         counts = tf.constant(lengths, tf.int32)

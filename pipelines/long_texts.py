@@ -30,9 +30,6 @@ def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
 
     A quarter of the row is the text's first tokens, as of 510 tokens 128, and the rest its last.
     Source: Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1.
-
-    >>> head_and_tail(tf.ragged.constant([[1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8]]), 5).to_list()
-    [[1, 2, 3], [1, 5, 6, 7, 8]]
     """
     head = max(room * 128 // 510, 1)
     lengths = ids.row_lengths()
@@ -59,10 +56,6 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
     Each but the last begins three quarters of ``room`` after the one before it, so that what is at
     an end of one is within another; the last is as long as the others, and ends with the text. A
     text that fits is one window, also one without tokens.
-
-    >>> begins, sizes = cut_windows(tf.constant([0, 8, 9, 15]), 8)
-    >>> begins.to_list(), sizes.to_list()
-    ([[0], [0], [0, 1], [0, 6, 7]], [[0], [8], [8, 8], [8, 8, 8]])
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)
@@ -77,13 +70,7 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
 
 
 def mean_of_windows(outputs: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Each text's mean, (B, ...) float32, of what a model gives for its windows, in their order.
-
-    ``counts`` (B,) are the windows of each text.
-
-    >>> mean_of_windows(tf.constant([1.0, 2.0, 4.0]), tf.constant([1, 2])).numpy()
-    array([1., 3.], dtype=float32)
-    """
+    """Each text's mean, (B, ...) float32, of what a model gives for its ``counts`` (B,) windows."""
     texts = tf.repeat(tf.range(tf.size(counts)), counts)
     return tf.math.unsorted_segment_mean(tf.cast(outputs, tf.float32), texts, tf.size(counts))
 

@@ -31,8 +31,7 @@ def longest_first(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Says how much of A and B, (R,), stays when tokens are dropped from the longer, one by one.
 
-    Where both are equally long, B loses the token: ``truncate_seq_pair`` and ``_truncate_seq_pair``
-    of google-research/bert (``create_pretraining_data.py``, ``run_classifier.py``), in closed form.
+    Where both are equally long, B loses the token: Google's ``truncate_seq_pair`` in closed form.
     """
     most = tf.cast(max_tokens, a_lengths.dtype)
     kept_a = tf.minimum(a_lengths, tf.maximum((most + 1) // 2, most - b_lengths))
@@ -42,9 +41,8 @@ def longest_first(
 def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
     """Cuts pairs to ``max_tokens``, at least 2, as Google's ``truncate_seq_pair`` does.
 
-    Tokens are dropped from the longer segment, each one at its front or at its back with equal
-    chance; of n dropped tokens, then, a binomial number (n, 1/2) goes at the front. ``seed`` is the
-    pool's.
+    Each token is dropped at its segment's front or back with equal chance; of n dropped tokens,
+    then, a binomial number (n, 1/2) goes at the front. ``seed`` is the pool's.
     """
     a_lengths = segments.a_end - segments.a_start
     b_lengths = segments.b_end - segments.b_start

@@ -42,11 +42,6 @@ def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
     """Folds integers, one after the other, into a seed: int64 of shape (2,), for ``stateless_*``.
 
     ``seed`` is a scalar integer, or a seed that ``fold`` has made; ``data`` are scalars of 64 bits.
-
-    >>> bool(tf.reduce_all(fold(1, 2, 3) == fold(fold(1, 2), 3)))
-    True
-    >>> bool(tf.reduce_all(fold(1, 2, 3) == fold(1, 3, 2)))
-    False
     """
     folded = tf.cast(seed, tf.int64)
     if folded.shape.rank == 0:
@@ -84,9 +79,6 @@ def below(drawn: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
 
     The bits and the bound, below 2**31, are separate because a bound is often known only after the
     draw. The bias is at most ``bound / 2**32``.
-
-    >>> below(tf.constant([0, 2**31, 2**32 - 1], tf.int64), 6).numpy()
-    array([0, 3, 5])
     """
     return tf.bitwise.right_shift(drawn * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))
 
@@ -97,8 +89,5 @@ def permutation(size: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
     ``tf.random.experimental.index_shuffle`` would need no memory, but is far from uniform for small
     sizes (of the permutations of four things some come three times as often as others), and a
     hundred thousand numbers are sorted in eight milliseconds.
-
-    >>> sorted(permutation(5, fold(0)).numpy().tolist())
-    [0, 1, 2, 3, 4]
     """
     return tf.argsort(bits([size], seed), stable=True)

@@ -39,10 +39,9 @@ def tag_windows(
     A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
     tokens; each begins half of them after the one before, and the last ends with the sentence. A
     word is tagged in the window where the smaller of the numbers of tokens before and behind its
-    first is greatest, and of two such in the earlier. (The definition is that of
-    google-research/bert's ``run_squad.py``, ``_check_is_max_context``, for windows of one size.) So
-    it has a quarter of the room on each side, or all that the sentence has there. A window that
-    tags no word is left out.
+    first is greatest, and of two such in the earlier (google-research/bert ``run_squad.py``,
+    ``_check_is_max_context``, for windows of one size). So it has a quarter of the room on each
+    side, or all that the sentence has there. A window that tags no word is left out.
     """
     stride = max(1, room // 2)
     sizes = bounds[1:] - bounds[:-1]

@@ -119,11 +119,7 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
 
 
 def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
-    """Writes a vocabulary file, whole or not at all; missing folders are made.
-
-    Errors are those of ``validate_vocabulary``, and that a piece would not be read back as it is
-    (it holds a line end, or starts or ends with ASCII white space).
-    """
+    """Writes a vocabulary file, whole or not at all; refuses what would be read back otherwise."""
     path = str(path)
     content = encode_vocabulary(vocab, path)
     with replace_whole(path) as file:
@@ -131,7 +127,7 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
 
 
 def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
-    """A vocabulary file's content; arguments and errors as of ``save_vocabulary``."""
+    """A vocabulary file's content."""
     validate_vocabulary(vocab, path)
     for line, piece in enumerate(vocab, start=1):
         if "\n" in piece or piece != piece.strip(_ASCII_WHITESPACE):
