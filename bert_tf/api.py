@@ -27,6 +27,7 @@ from bert_tf.finetuning import resolution
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
 from bert_tf.pretraining import settings as pretraining_settings
+from bert_tf.saved_models.options import ExportOptions
 
 if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
@@ -43,12 +44,17 @@ _FLAG = re.compile(r"--(?=[a-z])")
 # === Shared by the functions ===
 
 
-def _takes_flags(settings: type, without: Sequence[str]) -> Callable[[F], F]:
+def _takes_flags(
+    settings: type, without: Sequence[str], unset: Sequence[type] = ()
+) -> Callable[[F], F]:
     """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
 
-    Those in ``without`` are the function's own arguments, by these names or by others.
+    Those in ``without`` are the function's own arguments, by these names or by others; those of the
+    dataclasses in ``unset`` have no defaults.
     """
-    fields = [field for field in dataclasses.fields(settings) if field.name not in without]
+    defaults = flag_fields.defaults(settings)
+    fields = [field for one in (settings, *unset) for field in flag_fields.flags_of(one)]
+    fields = [field for field in fields if field.name not in without]
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -69,7 +75,9 @@ def _takes_flags(settings: type, without: Sequence[str]) -> Callable[[F], F]:
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
         keywords = [
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(field.name)
+            )
             for field in fields
         ]
         call.__dict__["__signature__"] = signature.replace(parameters=[*own, *keywords])
@@ -352,7 +360,7 @@ def predict(
 # === Export ===
 
 
-@_takes_flags(export_command.ExportSettings, without=("model", "output"))
+@_takes_flags(export_command.ExportSettings, without=("model", "output"), unset=[ExportOptions])
 def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 
@@ -371,7 +379,9 @@ def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "
     parsed = flag_fields.flags_of_call(export_command.define_flags, given)
     with _as_it_was(verbose):
         settings = flag_fields.checked(export_command.ExportSettings, parsed)
-        return export_command.run(settings, None if is_path else getattr(model, "model", model))
+        options = flag_fields.given(ExportOptions, parsed)
+        in_memory = None if is_path else getattr(model, "model", model)
+        return export_command.run(settings, options, in_memory)
 
 
 # === Pre-training ===

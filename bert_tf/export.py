@@ -23,33 +23,27 @@ sample requests with their answers.
 A model of sentence embeddings also compares texts with others.
 
 Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
-embeddings and one for next sentences, tags one for words that are split already.
+embeddings and one for next sentences, tags one for words that are split already. A flag of
+``saved_models.ExportOptions`` that is not given is what the model's directory says.
 """
 
 import dataclasses
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from bert_tf import paths
-from bert_tf.choices import PRECISIONS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.saved_models.options import ExportOptions
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
     from bert_tf.modeling.base import BertModel
     from bert_tf.saved_models.exporting import Exported
-    from bert_tf.saved_models.served import ExportOptions
-
-# The flags that are fields of ``ExportOptions``.
-_OPTIONS = (
-    *("max_seq_length", "pair", "normalize", "transformers_signature", "precision"),
-    *("max_rows", "max_bytes", "allowed_batch_sizes"),
-)
 
 _NEEDED = required("export needs --model and --output")
 
@@ -72,7 +66,7 @@ def _is_name(name: str, values: Values, given: Given) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
-    """Every flag; of the signatures ``None`` is what the directory says, else the default."""
+    """The flags besides those of ``ExportOptions``."""
 
     model: str = flag_fields.string(
         None,
@@ -89,42 +83,13 @@ class ExportSettings:
         "The model's name in a server, a part of the address that clients call.",
         rules=[_is_name],
     )
-    max_seq_length: int | None = flag_fields.integer(
-        None,
-        "The most tokens of a row, [CLS] and [SEP] included; by default the training's of a "
-        "fine-tuned model, that of sentence embeddings, else all of the model's positions.",
-    )
-    pair: bool | None = flag_fields.switch(
-        None,
-        "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
-        "model was fine-tuned.",
-    )
-    transformers_signature: bool | None = flag_fields.switch(
-        None,
-        "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
-        "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients "
-        "go on, also those of int64_serving; the signature named strings then takes strings.",
-    )
-    normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
-    precision: str | None = flag_fields.choice(
-        None, PRECISIONS, "The arithmetic; float32 by default."
-    )
-    max_rows: int | None = flag_fields.integer(
-        None,
-        "Refuse requests of more rows; by default no limit, but a server that batches refuses "
-        "more than 64.",
-    )
-    max_bytes: int | None = flag_fields.integer(
-        None, "Refuse requests with more bytes of text in a row; by default no limit."
-    )
-    allowed_batch_sizes: Sequence[str] | None = flag_fields.words(
-        None, "The sizes that a server pads its batches to, as 8,16,32,64; by default none."
-    )
 
 
 def define_flags(values: flags.FlagValues | None = None) -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(ExportSettings, flags.FLAGS if values is None else values)
+    values = flags.FLAGS if values is None else values
+    flag_fields.define_flags(ExportSettings, values)
+    flag_fields.define_flags(ExportOptions, values, unset=True)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -133,11 +98,16 @@ def main(argv: Sequence[str]) -> None:
     settings = flag_fields.checked(ExportSettings, flags.FLAGS)
     paths.check_inputs(checkpoints=[settings.model])
     command.load_tensorflow()
-    run(settings)
+    run(settings, flag_fields.given(ExportOptions, flags.FLAGS))
 
 
-def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported":
-    """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
+def run(
+    settings: ExportSettings, given: Mapping[str, Any], model: "BertModel | None" = None
+) -> "Exported":
+    """Exports a checkpoint, or a ``model`` in memory; prints what is where.
+
+    ``given`` are the options of ``ExportOptions`` that a user named.
+    """
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
@@ -149,7 +119,7 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     if model is None:
         print(f"Reading {settings.model}.", flush=True)
         checkpoint = open_checkpoint(settings.model)
-        options = _options(checkpoint, settings)
+        options = options_of(checkpoint, given)
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
@@ -157,18 +127,17 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
             print(sentence)
     else:
         checkpoint = checkpoint_of(model)
-        settings = dataclasses.replace(settings, model=checkpoint.path)  # for errors
-        options = _options(checkpoint, settings)
+        options = options_of(checkpoint, given)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     exported = export(model, output, options=options, name=settings.name)
     _report(exported)
     return exported
 
 
-def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptions":
-    """The flags, else what the directory says, else the defaults."""
+def options_of(checkpoint: "Checkpoint", given: Mapping[str, Any]) -> "ExportOptions":
+    """The options that are given, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
-    from bert_tf.saved_models.signatures import MEANT_FOR
+    from bert_tf.saved_models.signatures import classes_with
     from bert_tf.tasks.task_file import task_of
 
     if checkpoint.tokenization is None:
@@ -176,27 +145,24 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
             f"{checkpoint.path} has no vocabulary ({' '.join(checkpoint.notes)}): put its "
             "vocab.txt into the directory."
         )
-    values = {name: getattr(settings, name) for name in _OPTIONS}
-    given = {name: value for name, value in values.items() if value is not None}
     for name in given:
-        meant_for = MEANT_FOR.get(name, ())
-        if meant_for and checkpoint.model.model_class not in meant_for:
+        classes = classes_with(name)
+        if classes and checkpoint.model.model_class not in classes:
             raise ValueError(
                 f"--{name} means nothing to a {checkpoint.model.class_name}, which "
                 f"{checkpoint.path} holds: leave it out (it is for "
-                f"{' and '.join(model_class.__name__ for model_class in meant_for)})."
+                f"{' and '.join(model_class.__name__ for model_class in classes)})."
             )
-    if "allowed_batch_sizes" in given:
-        sizes = given["allowed_batch_sizes"]
+    changes = dict(given)
+    if sizes := given.get("allowed_batch_sizes"):
         try:
-            given["allowed_batch_sizes"] = tuple(map(int, sizes))
+            changes["allowed_batch_sizes"] = tuple(map(int, sizes))
         except ValueError:
             raise ValueError(
                 f"--allowed_batch_sizes={','.join(map(str, sizes))}: expected whole numbers such "
                 "as 8,16,32."
             ) from None
-    options = export_options(task_of(checkpoint))
-    return dataclasses.replace(options, **given)
+    return dataclasses.replace(export_options(task_of(checkpoint)), **changes)
 
 
 def _report(exported: "Exported") -> None:

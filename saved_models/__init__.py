@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .exporting import export
-    from .served import ExportOptions
+    from .options import ExportOptions
     from .verification import verify
 
 # Resolved on first use: verifying loads no TensorFlow in its own process.
-_PUBLIC = {"ExportOptions": "served", "export": "exporting", "verify": "verification"}
+_PUBLIC = {"ExportOptions": "options", "export": "exporting", "verify": "verification"}
 
 __all__ = ["ExportOptions", "export", "verify"]
 

@@ -1,25 +1,90 @@
-"""Texts, or pairs of texts, to classes, numbers, whether one follows the other, and choices."""
+"""Texts, or pairs of texts, to classes or numbers."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import decoding, features
+from bert_tf import decoding
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
-from bert_tf.pipelines.packing import join_segments
 
-from .rows import (
-    beginnings,
-    check_equally_many,
-    fitted_rows,
-    on_rows,
-    range_rows,
-    segment_rows,
-    text_rows,
-)
+from . import samples
+from .rows import Rows, fitted_rows, on_rows, text_rows
+from .samples import Signature, Signatures
 from .served import Outputs, Served
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
+_TEXT = {"text": samples.STRINGS}
+_PAIR = {**_TEXT, "text_pair": samples.STRINGS}
+
+
+def classifier_signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertClassifier``."""
+    answer = "the classes that hold" if served.model.multi_label else "the class"
+    tokens = samples.id_signature(served)
+    examples = _example_signature(served, classify_examples, "Classify", answer)
+    texts = _text_signatures(served, classify, answer)
+    return {**texts, "tokens": tokens, "classify": examples}
+
+
+def regressor_signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertRegressor``."""
+    tokens = samples.id_signature(
+        served, function=functools.partial(samples.model_outputs, name="value")
+    )
+    examples = _example_signature(served, regress_examples, "Regress", "the number")
+    texts = _text_signatures(served, regress, "the number")
+    return {**texts, "tokens": tokens, "regress": examples}
+
+
+def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
+    return {"logits": samples.model_outputs(served, "value", **inputs)["value"][:, None]}
+
+
+def _text_signatures(served: Served, function: Callable[..., Outputs], answer: str) -> Signatures:
+    texts = samples.requests_of_texts(served)
+    text = Signature(function, _TEXT, texts, f"Finds {answer} of a text.")
+    pairs = samples.requests_of_texts(served, second="text_pair")
+    pair = Signature(function, _PAIR, pairs, f"Finds {answer} of a pair of texts.")
+    default = pair if served.options.pair else text
+    return {"serving_default": default, "text": text, "pair": pair}
+
+
+def _example_signature(
+    served: Served, function: Callable[..., Outputs], api: str, answer: str
+) -> Signature:
+    """Signature for an interface of TensorFlow Serving besides Predict."""
+    names = _example_features(served)
+    requests = samples.requests_of_texts(served, *names)
+    return Signature(
+        function,
+        {"inputs": samples.STRINGS},
+        [{"inputs": _serialized(columns)} for columns in requests],
+        f"For TensorFlow Serving's {api}: finds {answer} of serialized tf.Examples with the "
+        f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
+        reports_invalid_bytes=False,
+    )
+
+
+def _example_features(served: Served) -> list[str]:
+    """The features of a ``tf.Example`` that a model reads."""
+    return ["text", "text_pair"] if served.options.pair else ["text"]
+
+
+def _serialized(columns: Mapping[str, list[Any]]) -> list[Any]:
+    """A request of texts as serialized ``tf.Example``s."""
+    examples = []
+    for row in zip(*columns.values(), strict=True):
+        example = tf.train.Example()
+        for name, text in zip(columns, row, strict=True):
+            value = text if isinstance(text, bytes) else text.encode()
+            example.features.feature[name].bytes_list.value.append(value)
+        examples.append(example.SerializeToString(deterministic=True))
+    return examples
 
 
 def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
@@ -31,7 +96,7 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
     """
     # (B, C)
     logits, truncated = _outputs(served, text, text_pair)
-    names = tf.constant(label_names(served))
+    names = tf.constant(served.labels)
     outputs = (_classes if served.model.multi_label else _class)(served, logits, names)
     return {
         **outputs,
@@ -48,85 +113,19 @@ def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None)
 
 def classify_examples(served: Served, inputs: tf.Tensor) -> Outputs:
     """Answers TensorFlow Serving's Classify: (B,) serialized ``tf.Example`` -> (B, C) each."""
-    outputs = classify(served, *_of_examples(served, inputs))
+    outputs = classify(served, *_parsed(served, inputs))
     return {"classes": outputs["labels"], "scores": outputs["probabilities"]}
 
 
 def regress_examples(served: Served, inputs: tf.Tensor) -> Outputs:
     """Answers TensorFlow Serving's Regress: (B,) serialized ``tf.Example`` -> (B,)."""
-    return {"outputs": regress(served, *_of_examples(served, inputs))["value"]}
+    return {"outputs": regress(served, *_parsed(served, inputs))["value"]}
 
 
-def text_features(served: Served) -> list[str]:
-    """The features of a ``tf.Example`` that a model reads."""
-    return ["text", "text_pair"] if served.options.pair else ["text"]
-
-
-def _of_examples(served: Served, inputs: tf.Tensor) -> list[tf.Tensor]:
-    names = text_features(served)
+def _parsed(served: Served, inputs: tf.Tensor) -> list[tf.Tensor]:
+    names = _example_features(served)
     parsed = tf.io.parse_example(inputs, {n: tf.io.FixedLenFeature([], tf.string) for n in names})
     return [parsed[name] for name in names]
-
-
-def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
-    """Judges whether the second text follows the first: ``probability``, ``truncated`` (B,)."""
-    rows, truncated = text_rows(served, first, second)
-
-    def head(inputs: Outputs) -> tf.Tensor:
-        # This head reads the pooled output alone; the masked-LM head gets nothing to do.
-        positions = tf.zeros([tf.shape(inputs[features.INPUT_MASK])[0], 0], tf.int32)
-        outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
-        return outputs[features.NEXT_SENTENCE_LOGITS]
-
-    logits = tf.cast(on_rows(rows, head), tf.float32)
-    return {"probability": tf.nn.softmax(logits)[:, 0], "truncated": truncated}
-
-
-def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
-    """Finds the choice, of (B, K) string, that fits each context, (B,) string; "" is no choice.
-
-    Returns ``choice`` (B,), its place from 0 or -1, ``probabilities`` (B, K) and ``truncated``
-    (B,). Source: Devlin et al. 2019, section 4.4.
-    """
-    context, choices = check_equally_many(context, choices)
-    shape = tf.shape(choices)
-    segments = [
-        served.tokenizer.tokenize(beginnings(served, texts, served.max_seq_length))
-        for texts in (context, tf.reshape(choices, [-1]))
-    ]
-    ids, (contexts, choice_ranges) = join_segments(segments)
-    # The rows of a context share its tokens.
-    repeated = (tf.repeat(contexts[0], shape[1]), tf.repeat(contexts[1], shape[1]))
-    rows, truncated = fitted_rows(served, ids, [repeated, choice_ranges])
-
-    def head(inputs: Outputs) -> tf.Tensor:
-        # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.
-        return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
-
-    # (B * K,) -> (B, K)
-    logits, is_choice = tf.reshape(on_rows(rows, head), shape), tf.not_equal(choices, "")
-    best, probabilities = decoding.choose(logits, is_choice, served.temperature)
-    return {
-        "choice": best,
-        "probabilities": tf.cast(probabilities, tf.float32),
-        "truncated": tf.reduce_any(tf.reshape(truncated, shape) & is_choice, 1),
-    }
-
-
-def label_names(served: Served) -> list[str]:
-    """The classes' names in the order of their ids: "0", "1" and so on where they have none."""
-    labels = served.model.labels
-    if not labels:
-        return [str(number) for number in range(served.model.num_classes)]
-    for number, label in enumerate(labels):
-        try:
-            label.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"The name of class {number} is {label!r}, which cannot be written as UTF-8: "
-                "rename it in model.labels."
-            ) from error
-    return list(labels)
 
 
 def _outputs(
@@ -137,19 +136,17 @@ def _outputs(
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
-        return on_rows(rows, served.call), truncated
+        return on_rows(served, rows, served.call), truncated
     room = served.max_seq_length - _SPECIAL_TOKENS
     ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
-        rows, _ = segment_rows(served, [head_and_tail(ids, room)])
-        return on_rows(rows, served.call), ids.row_lengths() > room
+        rows, _ = fitted_rows(served, head_and_tail(ids, room))
+        return on_rows(served, rows, served.call), ids.row_lengths() > room
     begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
-    segments = [(starts, sizes.values)]
-    rows = range_rows(served, ids.values, segments, sizes.values + _SPECIAL_TOKENS)
-    outputs = mean_of_windows(on_rows(rows, served.call), counts)
-    return outputs, ids.row_lengths() > most_tokens(room)
+    windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), served.call)
+    return mean_of_windows(windows, counts), ids.row_lengths() > most_tokens(room)
 
 
 def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:

@@ -2,17 +2,10 @@
 
 Next to the signatures, which are flat and for servers, a loaded export has functions as attributes
 that take and return what a Hub encoder does
-(https://www.tensorflow.org/hub/common_saved_model_apis/text):
-
-    loaded = tf.saved_model.load(path)  # keep it: it holds the variables
-    states = loaded.encoder(dict(input_word_ids=..., input_mask=..., input_type_ids=...))
-
-``keras.layers.TFSMLayer(path, call_endpoint="encoder", call_training_endpoint="encoder_training")``
-is a layer that can be trained further; ``text_encoder`` and ``text_encoder_training`` take strings.
-Keras names its variables with a colon, which no name in a graph may have: an optimizer with slots
-of its own (Adam) is built before ``fit`` traces, by ``optimizer.build(model.trainable_variables)``.
+(https://www.tensorflow.org/hub/common_saved_model_apis/text).
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,16 +14,78 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import normalize, pool
-from bert_tf.pipelines.packing import pack_from_table
+from bert_tf.pipelines.packing import pack
 
+from . import samples
 from .rows import on_rows, text_rows
+from .samples import Signature, Signatures
 from .served import Outputs, Served
 
-ENCODER = "encoder"
-TEXT_ENCODER = "text_encoder"
-TRAINING = "_training"  # behind an endpoint's name
+_HUB_NAMES = (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT, features.ENCODER_OUTPUTS)
 # Purposes of a text, which are the prefixes of ``SentenceEmbedding``.
 QUERY, DOCUMENT = "query_prefix", "document_prefix"
+
+
+def signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertEncoder``; those of comparisons if it has a sentence embedding."""
+    embedding = embedding_signature(served)
+    by_name = {"serving_default": embedding, "tokens": state_signature(served)}
+    prefixes = served.model.sentence_embedding
+    if prefixes is None:
+        return by_name
+    by_name |= {"embed": embedding, "similarity": _similarity_signature(served)}
+    if prefixes.query_prefix != prefixes.document_prefix:
+        by_name["embed_documents"] = Signature(
+            functools.partial(embed, role=DOCUMENT),
+            {"text": samples.STRINGS},
+            samples.requests_of_texts(served),
+            "Embeds texts that are to be found, behind the prefix of documents; `embed` is for "
+            "queries.",
+        )
+    return by_name
+
+
+def embedding_signature(served: Served) -> Signature:
+    """Signature of any encoder's embeddings."""
+    return Signature(
+        embed,
+        {"text": samples.STRINGS},
+        samples.requests_of_texts(served),
+        "Embeds texts, one vector each.",
+    )
+
+
+def state_signature(served: Served) -> Signature:
+    """Signature of any encoder's outputs."""
+    return samples.id_signature(
+        served, function=encode_tokens, returned="the encoder's hidden states."
+    )
+
+
+def _similarity_signature(served: Served) -> Signature:
+    texts, odd = samples.TEXTS, samples.odd_texts(served)
+    return Signature(
+        compare,
+        {"text": samples.STRINGS, "others": samples.ROWS_OF_STRINGS},
+        (
+            {"text": texts, "others": [[text, texts[0]] for text in samples.SECOND_TEXTS]},
+            {"text": odd, "others": [[text, texts[1]] for text in odd[::-1]]},
+        ),
+        "Compares texts with others, by cosines: a row of others for each text, or one row for "
+        "all.",
+    )
+
+
+def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Outputs of an encoder on ids, (B, S) int32, by transformers' names."""
+    outputs = served.encode(inputs)
+    names = {
+        features.SEQUENCE_OUTPUT: "last_hidden_state",
+        features.POOLED_OUTPUT: "pooler_output",
+    }
+    return {
+        name: tf.cast(outputs[key], tf.float32) for key, name in names.items() if key in outputs
+    }
 
 
 # === Texts ===
@@ -44,26 +99,25 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
     model, whose [CLS] sees no other token, has ``last`` in place of ``cls``.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
-    vectors = on_rows(rows, lambda inputs: _vectors(served, served.encode(inputs), inputs))
+    vectors = on_rows(served, rows, lambda inputs: _vectors(served, inputs))
     return {**vectors, "truncated": truncated}
 
 
-def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Outputs:
-    """The vectors of some rows, from the encoder's outputs.
+def _vectors(served: Served, inputs: Outputs) -> Outputs:
+    """The vectors of some rows.
 
     ``normalize`` leaves ``pooled_output`` as it is, which a head was trained to read, and
     ``sentence_embedding``, which is scaled as it was in training.
     """
-
-    def pooled(states: tf.Tensor, pooling: str) -> tf.Tensor:
-        vectors = pool(tf.cast(states, tf.float32), inputs[features.INPUT_MASK], pooling)
-        return normalize(vectors) if served.options.normalize else vectors
-
+    outputs, mask = served.encode(inputs), inputs[features.INPUT_MASK]
     last = outputs[features.SEQUENCE_OUTPUT]
-    poolings = ("mean", served.model.config.summary_token)
-    answers = {f"{pooling}_output": pooled(last, pooling) for pooling in poolings}
+    answers = {}
+    for token in ("mean", served.model.config.summary_token):
+        vectors = pool(tf.cast(last, tf.float32), mask, token)
+        scaled = normalize(vectors) if served.options.normalize else vectors
+        answers[f"{token}_output"] = scaled
     if served.vectors is not None:
-        answers["sentence_embedding"] = served.vectors(last, inputs[features.INPUT_MASK])
+        answers["sentence_embedding"] = served.vectors(last, mask)
     if features.POOLED_OUTPUT in outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
     return answers
@@ -101,7 +155,7 @@ def sentence_vectors(
         states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
         return normalize(served.vectors(states, inputs[features.INPUT_MASK]))
 
-    return on_rows(rows, vectors), truncated
+    return on_rows(served, rows, vectors), truncated
 
 
 def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
@@ -113,62 +167,36 @@ def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
 # === Ids, for clients with a tokenizer of their own ===
 
 
-def encode_tokens(
-    served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
-) -> Outputs:
-    """Runs the encoder on ids, (B, S) int32; ``flat_outputs`` has what it gives."""
-    outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
-    return flat_outputs(outputs, input_mask, served.model.config)
+def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Runs the encoder on ids, (B, S) int32: ``hub_outputs`` in TensorFlow Hub's flat form.
 
-
-def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:
-    """The outputs of a ``BertEncoder`` in float32 by the names of TensorFlow Hub's flat signatures.
-
-    ``sequence_output`` (B, S, H); ``pooled_output`` (B, H); ``default`` (B, H), the pooled output
-    or what a pooler would read; ``encoder_outputs_0`` (B, S, H) and so on, the lowest block first.
+    There the blocks are ``encoder_outputs_0`` and so on, the lowest first.
     """
-    states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
-    flat = {"default": pool(states, mask, config.summary_token), "sequence_output": states}
-    if features.POOLED_OUTPUT in outputs:
-        pooled = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
-        flat |= {"default": pooled, "pooled_output": pooled}
-    for number, block in enumerate(outputs[features.ENCODER_OUTPUTS]):
-        flat[block_name(number)] = tf.cast(block, tf.float32)
+    flat = hub_outputs(served.encode(inputs), inputs, served.model.config)
+    for number, block in enumerate(flat.pop(features.ENCODER_OUTPUTS)):
+        flat[f"{features.ENCODER_OUTPUTS}_{number}"] = block
     return flat
 
 
-def block_name(number: int) -> str:
-    """The name of a block's states, the lowest number 0."""
-    return f"{features.ENCODER_OUTPUTS}_{number}"
+def hub_outputs(
+    outputs: Mapping[str, Any], inputs: Mapping[str, tf.Tensor], config: BertConfig
+) -> dict[str, Any]:
+    """The outputs of a ``BertEncoder`` in float32, by the names of TensorFlow Hub.
 
-
-def call_on_tokens(served: Served, name: str, **inputs: tf.Tensor) -> Outputs:
-    """Runs a task's model on its features, (B, S) or (B, K, S) int32: its outputs in float32."""
-    outputs = served.call(inputs)
-    by_name = outputs if isinstance(outputs, Mapping) else {name: outputs}
-    return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
-
-
-def _by_key(*ids: tf.Tensor) -> Outputs:
-    return dict(zip(features.ENCODER_FEATURES, ids, strict=True))
+    ``sequence_output`` (B, S, H); ``pooled_output`` (B, H); ``default`` (B, H), the pooled output
+    or what a pooler would read; ``encoder_outputs``, the blocks' (B, S, H) each.
+    """
+    named = {
+        key: tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), outputs[key])
+        for key in _HUB_NAMES
+        if key in outputs
+    }
+    states = named[features.SEQUENCE_OUTPUT]
+    default = pool(states, inputs[features.INPUT_MASK], config.summary_token)
+    return {"default": named.get(features.POOLED_OUTPUT, default), **named}
 
 
 # === TensorFlow Hub's endpoints ===
-
-
-def endpoints(served: Served) -> dict[str, Any]:
-    """The functions that a loaded export has as attributes: ids or texts to ``flat_outputs``.
-
-    There the blocks are a list, ``encoder_outputs``, and ``text_encoder`` adds ``input_mask``. The
-    endpoints for training have dropout. All read the variables, so that each sees what another has
-    trained; signatures that compute in bfloat16 read a copy, made when the export is loaded.
-    """
-    encoder = served.model.encoder
-    inference: _Encode = served.encode
-    if served.options.precision != "float32":
-        inference = _traced(lambda inputs: encoder(inputs, training=False))
-    training = _traced(lambda inputs: encoder(inputs, training=True))
-    return {**_endpoints(served, inference), **_endpoints(served, training, TRAINING)}
 
 
 _Encode = Callable[[Mapping[str, tf.Tensor]], Any]
@@ -178,30 +206,38 @@ _IDS = {
 }
 
 
+def endpoints(served: Served) -> dict[str, Any]:
+    """The functions that a loaded export has as attributes: ids or texts to ``hub_outputs``.
+
+    ``text_encoder`` adds ``input_mask``. The endpoints for training have dropout. All read the
+    variables, so that each sees what another has trained; signatures that compute in bfloat16 read
+    a copy, made when the export is loaded.
+    """
+    encoder = served.model.encoder
+    inference: _Encode = served.encode
+    if served.model.compute_dtype != "float32":
+        inference = _traced(lambda inputs: encoder(inputs, training=False))
+    training = _traced(lambda inputs: encoder(inputs, training=True))
+    return {**_endpoints(served, inference), **_endpoints(served, training, "_training")}
+
+
 def _traced(encode: _Encode) -> _Encode:
     return tf.function(encode, input_signature=[_IDS], autograph=False)
 
 
 def _endpoints(served: Served, encode: _Encode, suffix: str = "") -> dict[str, Any]:
-    config = served.model.config
-
     def on_ids(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-        outputs = encode(inputs)
-        found: dict[str, Any] = flat_outputs(outputs, inputs[features.INPUT_MASK], config)
-        blocks = range(len(outputs[features.ENCODER_OUTPUTS]))
-        found[features.ENCODER_OUTPUTS] = [found.pop(block_name(number)) for number in blocks]
-        return found
+        return hub_outputs(encode(inputs), inputs, served.model.config)
 
     def on_texts(text: tf.Tensor) -> dict[str, Any]:
         rows, _ = text_rows(served, text)
         # The maximum over no rows is the least integer.
-        inputs = pack_from_table(
-            rows.table, rows.segments, tf.maximum(tf.reduce_max(rows.lengths), 2)
-        )
+        width = tf.maximum(tf.reduce_max(rows.lengths), 2)
+        inputs = pack(rows.ids, rows.segments, width, served.tokenizer)
         return {**on_ids(inputs), features.INPUT_MASK: inputs[features.INPUT_MASK]}
 
     strings = tf.TensorSpec([None], tf.string, name="text")
     return {
-        ENCODER + suffix: tf.function(on_ids, input_signature=[_IDS], autograph=False),
-        TEXT_ENCODER + suffix: tf.function(on_texts, input_signature=[strings], autograph=False),
+        f"encoder{suffix}": _traced(on_ids),
+        f"text_encoder{suffix}": tf.function(on_texts, input_signature=[strings], autograph=False),
     }

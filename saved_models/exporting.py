@@ -36,10 +36,11 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import check_model_name, one_line
 
-from . import limits, precision, serving_files
+from . import serving_files
 from .embeddings import endpoints
-from .samples import Sample, run_samples
-from .served import ExportOptions, Signature
+from .options import ExportOptions
+from .samples import Sample, Signature, run_samples
+from .served import serve
 from .signatures import model_signatures
 from .verification import write_hashes
 
@@ -56,21 +57,13 @@ _BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """An export that was made.
+    """An export that was made."""
 
-    Attributes:
-        path: the version's directory.
-        name: what a server is to call the model.
-        signatures: by name.
-        outputs: by signature, the outputs' names.
-        samples: what was asked of the signatures, and what they answered.
-    """
-
-    path: str
-    name: str
+    path: str  # the version's directory
+    name: str  # the model's in a server
     signatures: Mapping[str, Signature]
-    outputs: Mapping[str, tuple[str, ...]]
-    samples: tuple[Sample, ...]
+    outputs: Mapping[str, tuple[str, ...]]  # by signature, the outputs' names
+    samples: tuple[Sample, ...]  # requests to the signatures, and their answers
 
 
 def export(
@@ -107,8 +100,14 @@ def export(
             "export was called inside strategy.scope(), where variables belong to the strategy: "
             "call it outside."
         )
-    tokenizer = tokenizer or _own_tokenizer(model)
-    served = precision.serve(model, tokenizer, options)
+    if tokenizer is None and model.preprocessor is None:
+        raise ValueError(
+            f"{model.name} has no preprocessor, and so no vocabulary: pass the tokenizer that it "
+            "was trained with."
+        )
+    tokenizer = tokenizer or model.preprocessor.tokenizer
+    served = serve(model, tokenizer, options)
+    copied = served.model
     signatures = model_signatures(served)
     traced = trace(signatures)
     attributes = endpoints(served)
@@ -121,22 +120,21 @@ def export(
         ]
         extra = os.path.join(folder, "assets.extra")
         tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
-        described = dataclasses.replace(checkpoint_of(served.model), tokenization=tokenization)
+        described = dataclasses.replace(checkpoint_of(copied), tokenization=tokenization)
         write_description(described, extra)
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
-        serving_files.write_warm_up(
-            os.path.join(folder, serving_files.WARM_UP), samples, name, options.largest_batch
-        )
+        warm_up = os.path.join(extra, "tf_serving_warmup_requests")
+        serving_files.write_warm_up(warm_up, samples, name, options.largest_batch)
         texts = {
-            serving_files.BATCHING: serving_files.batching_parameters(signatures, options),
-            serving_files.MODEL_CONFIG: serving_files.model_config(name),
+            "batching_params.pbtxt": serving_files.batching_parameters(signatures, options),
+            "assets.extra/model.config": serving_files.MODEL_CONFIG.format(name=name),
             "assets.extra/README.md": model_card.export_card(
                 described,
                 name,
                 [
-                    f"{served.model.count_params():,} parameters; computes in {options.precision}.",
+                    f"{copied.count_params():,} parameters; computes in {copied.compute_dtype}.",
                     f"Rows have at most {served.max_seq_length} tokens, with [CLS] and [SEP].",
-                    limits.sentence(options),
+                    serving_files.limits(options),
                     "Runs in TensorFlow Serving 2.14 and later.",
                 ],
                 signatures,
@@ -145,7 +143,8 @@ def export(
             ),
         }
         for path, text in texts.items():
-            serving_files.write_text(os.path.join(folder, path), text)
+            with tf.io.gfile.GFile(os.path.join(folder, path), "w") as file:
+                file.write(text)
         write_hashes(folder)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
     return Exported(output_dir, name, signatures, outputs, tuple(samples))
@@ -159,16 +158,6 @@ def remove_export(path: str) -> None:
             f"{path} is where the export is to be, and there is {one_line(left[0])}, which no "
             "export wrote: move it away and start again."
         )
-
-
-def _own_tokenizer(model: BertModel) -> BertTokenizer:
-    if model.preprocessor is None:
-        raise ValueError(
-            f"{model.name} has no preprocessor, and so no vocabulary: pass the tokenizer that it "
-            "was trained with."
-        )
-    tokenizer: BertTokenizer = model.preprocessor.tokenizer
-    return tokenizer
 
 
 def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Guesses for each literal ``[MASK]`` of a text."""
+"""Heads of pre-training: guesses for each literal ``[MASK]`` of a text, and what follows it."""
 
 from typing import Any
 
@@ -9,7 +9,10 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from .rows import beginnings, on_rows, segment_rows
+from . import samples
+from .embeddings import embedding_signature, state_signature
+from .rows import beginnings, fitted_rows, on_rows, text_rows
+from .samples import Signature, Signatures
 from .served import Outputs, Served
 
 _GUESSES = 5  # for each [MASK]
@@ -17,6 +20,61 @@ _GUESSES = 5  # for each [MASK]
 _TOKENS_OF_MASK = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
 _LOGITS_AT_ONCE = 1 << 23
+
+
+def signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertPretrainer``.
+
+    One without the masked-LM head, or a causal one, whose head fills no masks, answers embeddings
+    by default.
+    """
+    by_name = {"serving_default": embedding_signature(served)}
+    if fills_masks(served.model):
+        filling = Signature(
+            fill_masks,
+            {"text": samples.STRINGS},
+            _requests(served),
+            "Guesses what each literal [MASK] in a text stands for; no other signature gives "
+            "[MASK] a meaning.",
+        )
+        by_name = {"serving_default": filling, "embed": by_name["serving_default"]}
+    by_name["tokens"] = state_signature(served)
+    if served.model.nsp:
+        by_name["next_sentence"] = Signature(
+            next_sentence,
+            {"first": samples.STRINGS, "second": samples.STRINGS},
+            samples.requests_of_texts(served, "first", "second"),
+            "Judges whether the second text follows the first in some document.",
+        )
+    return by_name
+
+
+def _requests(served: Served) -> samples.Requests:
+    ordinary = [
+        f"The harbour was {MASK_TOKEN} when the last boat came in.",
+        f"She {MASK_TOKEN} the letter and put it in her {MASK_TOKEN}.",
+        "There is nothing to guess here.",
+    ]
+    odd: list[Any] = ["", f"Señor {MASK_TOKEN} zahlt in Zürich", b"caf\xe9 \xff [MASK]\xc3 ."]
+    odd.append(f"{MASK_TOKEN} {samples.long_text(served)} {MASK_TOKEN}")
+    return {"text": ordinary}, {"text": odd}
+
+
+def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Outputs on ids, (B, S) int32, of every position, by transformers' names."""
+    ids = inputs[features.INPUT_WORD_IDS]
+    if served.model.mlm:
+        places = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+        inputs[features.MASKED_LM_POSITIONS] = places
+    names = {
+        features.MASKED_LM_LOGITS: "prediction_logits",
+        features.NEXT_SENTENCE_LOGITS: "seq_relationship_logits",
+    }
+    outputs = served.call(inputs)
+    return {
+        names[key] if len(outputs) > 1 else "logits": tf.cast(value, tf.float32)
+        for key, value in outputs.items()
+    }
 
 
 def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
@@ -40,14 +98,14 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     )
     ids = parts.with_values(tf.concat([mask_before, part_ids], 1)).merge_dims(1, 2)
 
-    rows, truncated = segment_rows(served, [ids])
+    rows, truncated = fitted_rows(served, ids)
     # Only a literal mask has this id: tokenising text never gives it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
     most = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
-    scores, token_ids = on_rows(rows, lambda inputs: _guesses(served, inputs, most))
+    scores, token_ids = on_rows(served, rows, lambda inputs: _guesses(served, inputs, most))
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
     answered = tf.sequence_mask(counts, most)[:, :, None]
 
@@ -74,12 +132,6 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 def fills_masks(model: BertModel) -> bool:
     """True if a model has a masked-LM head that fills masks; a causal one's has the next token."""
     return model.masked_lm is not None and not model.config.is_decoder
-
-
-def masked_lm_logits(head: Any, states: tf.Tensor) -> tf.Tensor:
-    """The masked-LM head's logits for states by themselves: (P, H) to (P, V)."""
-    positions = tf.range(tf.shape(states)[0])
-    return head(states[None], positions[None], training=False)[0]
 
 
 def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -110,3 +162,17 @@ def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
     scores, ids = in_blocks(tf.shape(states)[0], step)
     return scores, ids
+
+
+def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
+    """Judges whether the second text follows the first: ``probability``, ``truncated`` (B,)."""
+    rows, truncated = text_rows(served, first, second)
+
+    def head(inputs: Outputs) -> tf.Tensor:
+        # This head reads the pooled output alone; the masked-LM head gets nothing to do.
+        positions = tf.zeros([tf.shape(inputs[features.INPUT_MASK])[0], 0], tf.int32)
+        outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
+        return outputs[features.NEXT_SENTENCE_LOGITS]
+
+    logits = tf.cast(on_rows(served, rows, head), tf.float32)
+    return {"probability": tf.nn.softmax(logits)[:, 0], "truncated": truncated}

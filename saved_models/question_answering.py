@@ -1,5 +1,7 @@
 """Answers to questions from contexts of any length."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from bert_tf import features
@@ -15,15 +17,55 @@ from bert_tf.pipelines.answers import (
 from bert_tf.pipelines.long_texts import (
     Windows,
     context_windows,
-    row_lengths,
     row_segments,
     tokenize_questions,
 )
 
-from .rows import beginnings, check_equally_many, on_rows, range_rows
+from . import samples
+from .rows import Rows, beginnings, check_equally_many, on_rows
+from .samples import Signature, Signatures
 from .served import Outputs, Served
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+_CONTEXT = (
+    "The city library of Oslo opened in 1931. Its architect, Ada Brandt, had come from Lisbon two "
+    "years before, and the reading room that she drew has 240 seats."
+)
+_QUESTIONS = [
+    "Who drew the reading room?",
+    "When did the library open?",
+    "How many seats are there?",
+]
+
+
+def signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertSpanPredictor``."""
+    answers = Signature(
+        answer,
+        {"question": samples.STRINGS, "context": samples.STRINGS},
+        _requests(served),
+        "Answers a question by a span of its context, which may be of any length: bytes "
+        "`byte_start` to `byte_end` of it, characters `start` to `end` as Python counts them (code "
+        "points), the first one's place from 0 and the place after the last.",
+    )
+    tokens = samples.id_signature(served)
+    return {"serving_default": answers, "tokens": tokens}
+
+
+def _requests(served: Served) -> samples.Requests:
+    odd: list[tuple[Any, Any]] = [
+        ("", _CONTEXT),
+        ("Wer zahlt in Zürich?", samples.BEYOND_ASCII),
+        (b"What is \xff open?", samples.NOT_UTF8),
+        (_QUESTIONS[0], f"{samples.long_text(served)} {_CONTEXT}"),
+        (_QUESTIONS[0], ""),
+        (samples.long_text(served), _CONTEXT),
+    ]
+    questions, contexts = map(list, zip(*odd, strict=True))
+    return (
+        {"question": _QUESTIONS, "context": [_CONTEXT] * len(_QUESTIONS)},
+        {"question": questions, "context": contexts},
+    )
 
 
 def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
@@ -86,7 +128,7 @@ def question_length(served: Served) -> int:
 
 def _best_columns(served: Served, windows: Windows) -> BestColumns:
     """Runs the model on the windows."""
-    rows = range_rows(served, windows.tokens.ids, row_segments(windows), row_lengths(windows))
+    rows = Rows(windows.tokens.ids, row_segments(windows))
 
     def head(inputs: Outputs) -> BestColumns:
         outputs = served.call(inputs)
@@ -97,7 +139,7 @@ def _best_columns(served: Served, windows: Windows) -> BestColumns:
             served.options.n_best,
         )
 
-    return on_rows(rows, head)
+    return on_rows(served, rows, head)
 
 
 def _probabilities(found: Answers, with_null: bool) -> tf.Tensor:

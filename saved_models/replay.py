@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-SAVED_MODEL = "saved_model.pb"
-SAMPLES = os.path.join("assets.extra", "samples")
 DEFAULT_TOLERANCE = 1e-4
 # Modules that an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
@@ -59,9 +57,9 @@ def load(directory: str) -> Any:
     """Loads an export as ``tf.saved_model.load`` does; an error says what is wrong with it."""
     if not tf.io.gfile.isdir(directory):
         raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
-    if not tf.io.gfile.exists(os.path.join(directory, SAVED_MODEL)):
+    if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
         raise ReplayError(
-            f"{directory} has no {SAVED_MODEL}: expected an export, the directory of a version, "
+            f"{directory} has no saved_model.pb: expected an export, the directory of a version, "
             "such as exports/1."
         )
     try:
@@ -75,9 +73,8 @@ def load(directory: str) -> Any:
 
 def read_samples(directory: str) -> list[Sample]:
     """Reads the recorded questions and answers of an export, at least one, by the files' names."""
-    pattern = os.path.join(directory, SAMPLES, "*.json")
     samples = []
-    for path in sorted(tf.io.gfile.glob(pattern)):
+    for path in sorted(tf.io.gfile.glob(os.path.join(directory, "assets.extra/samples/*.json"))):
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
                 sample = json.loads(file.read().decode("utf-8"))
@@ -105,13 +102,15 @@ def read_samples(directory: str) -> list[Sample]:
 def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
     """Asks a loaded signature what a ``Sample`` does: the outputs by name."""
     specs = function.structured_input_signature[1]
-    tensors = {}
-    for name, spec in specs.items():
-        value = np.array(_decoded(inputs[name]), spec.dtype.as_numpy_dtype)
-        # An empty list tells nothing of the dimensions within.
-        shape = value.shape + (0,) * (len(spec.shape) - value.ndim)
-        tensors[name] = tf.constant(value.reshape(shape), spec.dtype)
+    tensors = {name: tf.constant(to_array(inputs[name], spec)) for name, spec in specs.items()}
     return {name: value.numpy() for name, value in function(**tensors).items()}
+
+
+def to_array(values: list[Any], spec: tf.TensorSpec) -> np.ndarray:
+    """A request's values, texts and bytes alike, as an input takes them."""
+    array = np.array(_decoded(values), spec.dtype.as_numpy_dtype)
+    # An empty list tells nothing of the dimensions within.
+    return array.reshape(array.shape + (0,) * (len(spec.shape) - array.ndim))
 
 
 def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> Any:
@@ -133,7 +132,7 @@ def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> 
 
 
 def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tuple[float, str]:
-    """The largest difference of floats, and what differs first, in words."""
+    """The largest difference of floats, and in words the first value that differs, or ""."""
     expected = np.array(recorded, object)
     # Before it is a list, which takes many times the space.
     if output.size and output.shape != expected.shape:
@@ -154,18 +153,18 @@ def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tupl
         wrong = np.argwhere(differences > tolerance)
         difference = float(np.max(differences, initial=0.0))
     else:
-        answer = np.array(_as_text(answer.tolist()), object)
+        answer = np.array(as_text(answer.tolist()), object)
         wrong = np.argwhere(np.array(answer != expected))
     if not len(wrong):
         return difference, ""
-    place = tuple(wrong[0])
-    at = [int(index) for index in place]
-    return difference, f"{answer[place]!r} at {at}, and {expected[place]!r}"
+    place = tuple(wrong[0].tolist())
+    return difference, f"{answer[place]!r} at {list(place)}, and {expected[place]!r}"
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
+    """Values as REST has them: bytes as text, or as base64 where they are not UTF-8."""
     if isinstance(value, list):
-        return [_as_text(item) for item in value]
+        return [as_text(item) for item in value]
     if not isinstance(value, bytes):
         return value
     try:
@@ -194,11 +193,14 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
     """Asks an export every recorded question: a row for each signature, sorted."""
     model = load(directory)
     rows: dict[str, dict[str, Any]] = {}
+
+    def row_of(name: str) -> dict[str, Any]:
+        new = {"name": name, "samples": 0, "largest_difference": 0.0, "problems": []}
+        return rows.setdefault(name, new)
+
     for sample in read_samples(directory):
         name = sample.signature
-        row = rows.setdefault(
-            name, {"name": name, "samples": 0, "largest_difference": 0.0, "problems": []}
-        )
+        row = row_of(name)
         row["samples"] += 1
         if name not in model.signatures:
             row["problems"].append(f"{sample.file}: the model has no signature {name}")
@@ -211,9 +213,8 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
         difference, problems = compare(sample.outputs, answer, tolerance)
         row["largest_difference"] = max(row["largest_difference"], difference)
         row["problems"] += [f"{sample.file}: {problem}" for problem in problems]
-    for name in model.signatures:
-        unasked = {"name": name, "samples": 0, "largest_difference": 0.0}
-        rows.setdefault(name, {**unasked, "problems": ["no sample asks it"]})
+    for name in set(model.signatures) - set(rows):
+        row_of(name)["problems"].append("no sample asks it")
     return [rows[name] for name in sorted(rows)]
 
 
@@ -224,20 +225,16 @@ def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, An
     were loaded meanwhile.
     """
     before = set(sys.modules)
-    found: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}
+    answers: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}
     try:
         load_text_operations()
-        found["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
-        found["signatures"] = replay(directory, tolerance)
+        answers["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
+        answers["signatures"] = replay(directory, tolerance)
     except ReplayError as error:
-        found["error"] = str(error)
+        answers["error"] = str(error)
     loaded = {module.split(".")[0] for module in set(sys.modules) - before}
-    found["foreign"] = sorted(loaded.intersection(FOREIGN))
-    return found
+    return {**answers, "foreign": sorted(loaded.intersection(FOREIGN))}
 
 
 if __name__ == "__main__":
-    found = report(sys.argv[1], *map(float, sys.argv[2:]))
-    print(json.dumps(found), flush=True)
-    problems = [problem for row in found["signatures"] for problem in row["problems"]]
-    sys.exit(1 if found["error"] or found["foreign"] or problems else 0)
+    print(json.dumps(report(sys.argv[1], *map(float, sys.argv[2:]))), flush=True)

@@ -39,24 +39,26 @@ _FREE_PADDING = 256
 class Rows(NamedTuple):
     """Rows that are yet to be packed: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
 
-    table: tf.Tensor  # packing.token_table of all their tokens
-    segments: Sequence[Range]  # of A, and of B where there is one, (R,) int32 each
-    lengths: tf.Tensor  # (R,) int32, with [CLS] and [SEP]
+    ids: tf.Tensor  # all tokens, int32
+    segments: Sequence[Range]  # ranges of A, and of B where there is one, (R,) int32 each
+
+    @property
+    def lengths(self) -> tf.Tensor:
+        """The rows' tokens, with [CLS] and [SEP], (R,) int32."""
+        return tf.add_n([lengths for _, lengths in self.segments]) + 1 + len(self.segments)
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
-    """``segment_rows`` of texts, or pairs of texts, (B,) string each, cut to ``beginnings``."""
+    """Rows of texts, or pairs of texts, (B,) string each; which were ``truncated``, (B,)."""
     if len(texts) == 2:
         texts = check_equally_many(*texts)
     cut = [beginnings(served, strings, served.max_seq_length) for strings in texts]
-    return segment_rows(served, [served.tokenizer.tokenize(strings) for strings in cut])
+    return fitted_rows(served, *(served.tokenizer.tokenize(strings) for strings in cut))
 
 
 def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Cuts long texts, (B,) string, after a blank with more than the ``most`` tokens before it.
-
-    A blank ends a word whatever follows, so the tokens before it are those of the whole text.
-    """
+    """Cuts long texts, (B,) string, after a blank with more than the ``most`` tokens before it."""
+    # A blank ends a word whatever follows, so the tokens before it are those of the whole text.
     size = most * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size
 
@@ -72,27 +74,15 @@ def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
     return tf.cond(tf.reduce_any(is_long), cut, lambda: texts)
 
 
-def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Rows, tf.Tensor]:
-    """Fits one or two segments of ids, each [B, (tokens)] int32, into rows; ``truncated`` (B,)."""
-    return fitted_rows(served, *join_segments(segments))
-
-
-def fitted_rows(
-    served: Served, ids: tf.Tensor, segments: Sequence[Range]
-) -> tuple[Rows, tf.Tensor]:
-    """Fits segments, ranges of ``ids`` that may share tokens, into rows; ``truncated`` (R,)."""
-    fitted = fit_segments(segments, served.max_seq_length)
-    return range_rows(served, ids, fitted.ranges, fitted.lengths), fitted.truncated
-
-
-def range_rows(
-    served: Served, ids: tf.Tensor, segments: Sequence[Range], lengths: tf.Tensor
-) -> Rows:
-    """Rows whose segments fit; the arguments are those of ``Rows``, but for the tokens."""
-    return Rows(token_table(ids, served.tokenizer), segments, lengths)
+def fitted_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tensor]:
+    """Rows of one or two segments of ids, [B, (tokens)] int32 each; which were ``truncated``."""
+    ids, ranges = join_segments(segments)
+    fitted = fit_segments(ranges, served.max_seq_length)
+    return Rows(ids, fitted.ranges), fitted.truncated
 
 
 def on_rows(
+    served: Served,
     rows: Rows,
     head: Callable[[Outputs], Any],
     beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
@@ -103,9 +93,11 @@ def on_rows(
     head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of ``beside``,
     (R, longest S); it returns a nest of tensors (N, ...) whose other sizes do not depend on S.
     """
-    size = tf.size(rows.lengths)
-    order = tf.argsort(rows.lengths, direction="DESCENDING")
-    lengths = tf.gather(rows.lengths, order)
+    table = token_table(rows.ids, served.tokenizer)
+    lengths = rows.lengths
+    size = tf.size(lengths)
+    order = tf.argsort(lengths, direction="DESCENDING")
+    lengths = tf.gather(lengths, order)
     # (R + 1,)
     tokens_before = tf.concat([[0], tf.cumsum(lengths)], 0)
 
@@ -118,21 +110,19 @@ def on_rows(
         real = tokens_before[begin + 1 : begin + 1 + most] - tokens_before[begin]
         fits = (2 * real >= places) | (places - real <= _FREE_PADDING)
         end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
-        chosen = order[begin:end]
-        segments = [tuple(tf.gather(part, chosen) for part in segment) for segment in rows.segments]
-        given = {key: tf.gather(values, chosen)[:, :width] for key, values in beside.items()}
-        return end, head({**pack_from_table(rows.table, segments, width), **given})
+        block = order[begin:end]
+        segments = [tuple(tf.gather(part, block) for part in segment) for segment in rows.segments]
+        others = {key: tf.gather(values, block)[:, :width] for key, values in beside.items()}
+        return end, head({**pack_from_table(table, segments, width), **others})
 
-    found = in_blocks(size, step)
+    outputs = in_blocks(size, step)
     back = tf.argsort(order)
-    return tf.nest.map_structure(lambda values: tf.gather(values, back), found)
+    return tf.nest.map_structure(lambda values: tf.gather(values, back), outputs)
 
 
 def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two columns of a request, (B, ...) each, once it is checked that B is the same.
-
-    A column of one row would be repeated for every row of the other, and nobody would know.
-    """
+    """Two columns of a request, (B, ...) each, once it is checked that B is the same."""
+    # A column of one row would be repeated for every row of the other, and nobody would know.
     check = tf.debugging.assert_equal(
         tf.shape(first)[0],
         tf.shape(second)[0],

@@ -1,130 +1,56 @@
-"""Types that the stages of an export pass on: options, the served model, signatures."""
+"""The model as all signatures of an export share it: a copy, each of whose graphs is traced once.
 
+The tokenizer, the encoder and the whole model are traced once each, and the model calls the
+encoder's trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
+"""
+
+import contextlib
+import copy
 import dataclasses
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from bert_tf.choices import LONG_TEXTS, PRECISIONS
-from bert_tf.modeling.base import TEMPERATURE, BertModel
+from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
+from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
+from .arithmetic import Read, Weights, reading
+from .options import ExportOptions
+
 Outputs = dict[str, tf.Tensor]
-LARGEST_BATCH = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """Options of serving a model.
-
-    Attributes:
-        max_seq_length: the most tokens of a row, [CLS] and [SEP] included; by default those of the
-            model's sentence embedding, else all of its positions.
-        pair: of a classifier or a regressor: whether ``serving_default`` takes ``text`` and
-            ``text_pair``, not ``text`` alone.
-        long_text: of a classifier or a regressor: what is read of single texts of more tokens than
-            a row, one of ``LONG_TEXTS``.
-        normalize: whether embeddings are scaled to the Euclidean length 1.
-        doc_stride: of questions: how many tokens after a window of the context the next begins.
-        max_query_length: the most tokens of a question.
-        n_best: the answers to a question.
-        max_answer_length: the most tokens of an answer.
-        transformers_signature: whether ``serving_default`` has the inputs and outputs that
-            SavedModels of transformers' TFBert classes had; what it has else is ``strings`` then.
-        precision: of the arithmetic, one of ``PRECISIONS``.
-        max_rows: the most rows of a request, and of a server's batch; ``None``: any number, and 64
-            of a batch.
-        max_bytes: the most bytes of a row's strings, of each input; ``None``: any number.
-        allowed_batch_sizes: the sizes that a server pads its batches to, ascending; (): none is
-            padded.
-
-    Raises:
-        ValueError: a value is out of its range.
-
-    >>> ExportOptions(n_best=0)
-    Traceback (most recent call last):
-    ...
-    ValueError: n_best is 0: expected 1 or more.
-    """
-
-    max_seq_length: int | None = None
-    pair: bool = False
-    long_text: str = LONG_TEXTS[0]
-    normalize: bool = False
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best: int = 20
-    max_answer_length: int = 30
-    transformers_signature: bool = False
-    precision: str = "float32"
-    max_rows: int | None = None
-    max_bytes: int | None = None
-    allowed_batch_sizes: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        # The ordinary samples have to fit, and are shorter than this.
-        for name, least in (("max_rows", 1), ("max_bytes", 256)):
-            limit = getattr(self, name)
-            if limit is not None and limit < least:
-                raise ValueError(f"{name} is {limit}: expected {least} or more.")
-        sizes = self.allowed_batch_sizes
-        if sizes and (sizes[0] < 1 or any(a >= b for a, b in itertools.pairwise(sizes))):
-            raise ValueError(
-                f"allowed_batch_sizes is {','.join(map(str, sizes))}: expected whole numbers of 1 "
-                "or more, ascending."
-            )
-        if sizes and self.max_rows is not None and sizes[-1] > self.max_rows:
-            raise ValueError(
-                f"allowed_batch_sizes has {sizes[-1]}, and max_rows is {self.max_rows}: expected "
-                "no batch of more rows than a request may have."
-            )
-        for name in ("doc_stride", "max_query_length", "n_best", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 or more.")
-        choices = {"precision": PRECISIONS, "long_text": LONG_TEXTS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}."
-                )
-
-    @property
-    def largest_batch(self) -> int:
-        """The most rows of a batch that a server makes of requests."""
-        if self.allowed_batch_sizes:
-            return self.allowed_batch_sizes[-1]
-        return min(LARGEST_BATCH, self.max_rows or LARGEST_BATCH)
+# [CLS] A [SEP] B [SEP], with a token in each segment.
+_SHORTEST_SEQUENCE = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A model as all signatures of one export share it; each function is traced once.
+    """A model as all signatures of one export share it.
 
     Attributes:
-        model: the copy that is exported.
         call: features to the model's outputs, at inference.
         encode: features to the encoder's outputs, at inference.
         guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        weights: the variables, by the paths by which ``checkpoints.exports`` finds them.
-        resources: what the traces read besides variables; to be saved with the signatures.
         vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
+        weights: the variables, by the paths by which ``checkpoints.exports`` finds them.
+        resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
             computed and are 0, and in bfloat16 the matrices of a small encoder are constants.
             ``None`` in ``quick`` itself.
     """
 
     model: BertModel
-    call: Callable[[Mapping[str, tf.Tensor]], Any]
-    encode: Callable[[Mapping[str, tf.Tensor]], Any]
     tokenizer: BertTokenizer
     max_seq_length: int
     options: ExportOptions
-    weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
-    resources: tuple[Any, ...] = ()
+    call: Callable[[Mapping[str, tf.Tensor]], Any]
+    encode: Callable[[Mapping[str, tf.Tensor]], Any]
     guess: Any = None
     vectors: Any = None
+    weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
+    resources: tuple[Any, ...] = ()
     quick: "Served | None" = None
 
     @property
@@ -132,16 +58,161 @@ class Served:
         """Divisor of the logits."""
         return self.model.thresholds.get(TEMPERATURE, 1.0)
 
+    @property
+    def labels(self) -> list[str]:
+        """The classes' names in the order of their ids: "0", "1" and so on if they have none."""
+        labels = self.model.labels
+        if not labels:
+            return [str(number) for number in range(self.model.num_classes)]
+        for number, label in enumerate(labels):
+            try:
+                label.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"The name of class {number} is {label!r}, which cannot be written as UTF-8: "
+                    "rename it in model.labels."
+                ) from error
+        return list(labels)
 
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """Signature of a server: ``summary`` says in a sentence what it answers.
 
-    The function's outputs are dense, the request's batch first; ``samples`` are requests, columns
-    by input.
-    """
+def untraced(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
+    """A model served by calls of itself, without copy or graphs."""
+    return Served(
+        model,
+        tokenizer,
+        max_seq_length(model, options),
+        options,
+        call=lambda inputs: model(inputs, training=False),
+        encode=lambda inputs: model.encoder(inputs, training=False),
+        guess=lambda states: _masked_lm_logits(model, states),
+    )
 
-    function: Callable[..., Outputs]
-    inputs: Mapping[str, tf.TensorSpec]
-    samples: tuple[Mapping[str, list[Any]], ...]
-    summary: str
+
+def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
+    """Copies a model and traces its graphs; ``serving_default`` has its own, ``Served.quick``."""
+    check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
+    length = max_seq_length(model, options)
+    copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
+    weights = Weights(copied)
+    shared = (copied, traced_once(tokenizer), length, options)
+    exact = Served(*shared, **_graphs(copied, weights, weights.read))
+    copied.encoder.infers_without_padding = True
+    quick = Served(*shared, **_graphs(copied, weights, weights.read_quickly))
+    copied.encoder.infers_without_padding = False
+    return dataclasses.replace(
+        exact,
+        quick=quick,
+        weights={variable.path: variable.value for variable in copied.weights},
+        resources=tuple(weights.copies.values()),
+    )
+
+
+def copy_model(model: BertModel, dtype: str) -> BertModel:
+    """The same model with another dtype policy, in variables of its own, under no strategy."""
+    copied = type(model).from_config({**model.get_config(), "dtype": dtype})
+    copied.set_weights(model.get_weights())
+    _leave_cudnn(copied)
+    for name in LOADED:
+        setattr(copied, name, getattr(model, name))
+    return copied
+
+
+def _leave_cudnn(model: keras.Model) -> None:
+    """Makes LSTMs compute by ordinary operations: what is traced on a GPU has to run on a CPU."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            _leave_cudnn(layer)
+        elif isinstance(layer, keras.layers.Bidirectional):
+            layer.forward_layer.use_cudnn = layer.backward_layer.use_cudnn = False
+
+
+def max_seq_length(model: BertModel, options: ExportOptions) -> int:
+    """The option's, else that of the model's sentence embedding, else all positions."""
+    positions = model.config.max_position_embeddings
+    chosen = options.max_seq_length
+    if chosen is None:
+        chosen = most_tokens(model.sentence_embedding, positions)
+    if not _SHORTEST_SEQUENCE <= chosen <= positions:
+        raise ValueError(
+            f"max_seq_length is {chosen}: expected {_SHORTEST_SEQUENCE} to {positions}, the "
+            "model's max_position_embeddings."
+        )
+    return chosen
+
+
+# === Graphs ===
+
+
+def _graphs(model: BertModel, weights: Weights, read: Read) -> dict[str, Any]:
+    """The graphs of a ``Served``, by their names there."""
+    encoder, table = model.encoder, weights.table
+    encode = call = _trace_model(encoder, read, weights.matrices)
+    if model is not encoder:
+        call = _trace_model(model, read, table, {encoder: encode})
+    graphs = {"encode": encode, "call": call}
+    states = tf.TensorSpec([None, None, model.config.hidden_size], encoder.compute_dtype)
+    if model.masked_lm is not None:
+
+        def guess(states: tf.Tensor) -> tf.Tensor:
+            with reading(read, table):
+                return _masked_lm_logits(model, states)
+
+        graphs["guess"] = _traced(guess, tf.TensorSpec(states.shape[1:], model.compute_dtype))
+    if model.sentence_embedding is not None:
+        mask = tf.TensorSpec([None, None], tf.int32)
+        graphs["vectors"] = _traced(model.embed_states, states, mask)
+    return graphs
+
+
+def _trace_model(
+    model: BertModel,
+    read: Read,
+    variables: Sequence[keras.Variable],
+    traced: Mapping[BertModel, Callable[..., Any]] | None = None,
+) -> Callable[[Mapping[str, tf.Tensor]], Any]:
+    """A model as one graph; ``traced`` has, by models within it, what is called in their place."""
+    specification = {
+        key: tf.TensorSpec(tensor.shape, tensor.dtype, name=key)
+        for key, tensor in model.input.items()
+    }
+
+    def run(inputs: Mapping[str, tf.Tensor]) -> Any:
+        with reading(read, variables), _called_in_place(traced or {}):
+            return model(inputs, training=False)
+
+    function = _traced(run, specification)
+    return lambda inputs: function({key: inputs[key] for key in specification})
+
+
+def _masked_lm_logits(model: BertModel, states: tf.Tensor) -> tf.Tensor:
+    """The masked-LM head's logits for states by themselves: (P, H) to (P, V)."""
+    positions = tf.range(tf.shape(states)[0])
+    return model.masked_lm(states[None], positions[None], training=False)[0]
+
+
+def _traced(run: Callable[..., Any], *specification: Any) -> Callable[..., Any]:
+    function = tf.function(run, input_signature=specification, autograph=False)
+    function.get_concrete_function()
+    return function
+
+
+@contextlib.contextmanager
+def _called_in_place(traced: Mapping[BertModel, Callable[..., Any]]) -> Iterator[None]:
+    """Makes models call functions in place of their layers; their own ``call`` comes back."""
+    for model, function in traced.items():
+        model.call = lambda inputs, function=function, **_: function(inputs)
+    try:
+        yield
+    finally:
+        for model in traced:
+            del model.call
+
+
+def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
+    """A tokenizer whose graphs are traced, and written, once for all signatures that call it."""
+    traced = copy.copy(tokenizer)
+    strings = tf.TensorSpec([None], tf.string)
+    for name in ("tokenize", "tokenize_with_offsets"):
+        function = tf.function(getattr(tokenizer, name), [strings], autograph=False)
+        traced.__dict__[name] = function
+    return traced

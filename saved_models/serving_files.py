@@ -1,4 +1,15 @@
-"""The files of an export next to the SavedModel: the server's own, samples, their messages."""
+"""The files of an export next to the SavedModel: samples, and what a server reads.
+
+Samples show a client's author what to send, the server asks itself some before it takes a version
+into service, and ``verification`` asks them again elsewhere. Each is three files, SIGNATURE.N
+counted from 0:
+
+| name                       | what                                                            |
+|----------------------------|-----------------------------------------------------------------|
+| SIGNATURE.N.json           | ``signature_name``; ``request`` and ``response``, REST's bodies |
+| SIGNATURE.N.request.pb     | a ``PredictRequest``                                            |
+| SIGNATURE.N.response.pb    | a ``PredictResponse``                                           |
+"""
 
 import json
 import os
@@ -6,17 +17,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import named_tensor_pb2
 
-from .samples import Sample
-from .served import ExportOptions, Signature
+from .options import ExportOptions
+from .samples import Sample, Signature
 
-# Where the server looks for them, in a version's directory.
-WARM_UP = "assets.extra/tf_serving_warmup_requests"
-BATCHING = "batching_params.pbtxt"
-# Directory that a person passes to the server, from that of a version.
-MODEL_CONFIG = "assets.extra/model.config"
-
-_LENGTH_DELIMITED = 2  # the wire type of strings and messages
 _BATCHING = """\
 # How TensorFlow Serving joins requests that arrive together into one batch. It reads this file
 # when it is started with
@@ -53,7 +58,8 @@ _INPUTS_OF_SEVERAL_SIZES = """\
 # their clients pad to one size. Inputs of one string a row share batches with any.
 """
 
-_MODEL_CONFIG = """\
+# A ``ModelServerConfig`` of one model, by its name.
+MODEL_CONFIG = """\
 # For tensorflow_model_server --model_config_file=FILE. base_path is the directory above the
 # versions' numbered ones, as the server sees it: in a container, where it was mounted.
 model_config_list {{
@@ -64,22 +70,6 @@ model_config_list {{
   }}
 }}
 """
-
-
-def write_warm_up(
-    path: str, samples: Iterable[Sample], model_name: str, largest_batch: int
-) -> None:
-    """Writes the requests that the server asks itself before it takes a version into service.
-
-    They are TFRecords of ``PredictionLog``: each signature's first sample, of a few short rows, as
-    long ones would delay every start. A server that batches refuses a version over a sample
-    without rows, or of more than a batch has: these are left out.
-    """
-    with tf.io.TFRecordWriter(path) as writer:
-        for sample in samples:
-            if sample.number == 0 and 0 < sample.batch_size <= largest_batch:
-                request = predict_request(model_name, sample.signature, sample.inputs)
-                writer.write(prediction_log(request))
 
 
 def batching_parameters(signatures: Mapping[str, Signature], options: ExportOptions) -> str:
@@ -101,40 +91,59 @@ def batching_parameters(signatures: Mapping[str, Signature], options: ExportOpti
     )
 
 
-def model_config(name: str) -> str:
-    """The text of a ``ModelServerConfig`` for one model, commented."""
-    return _MODEL_CONFIG.format(name=name)
+def limits(options: ExportOptions) -> str:
+    """The limits of requests, for the model card; "" where there are none."""
+    most = {
+        "rows in a request": options.max_rows,
+        "bytes in a row's strings": options.max_bytes,
+    }
+    stated = [f"{limit:,} {unit}" for unit, limit in most.items() if limit is not None]
+    if not stated:
+        return ""
+    return (
+        f"Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). A request beyond "
+        "a limit fails all requests that the server has joined with it into a batch."
+    )
+
+
+# === Samples ===
 
 
 def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:
     """Writes samples into a new directory."""
     tf.io.gfile.makedirs(folder)
     for sample in samples:
-        path = os.path.join(folder, f"{sample.signature}.{sample.number}")
         content = {
             "signature_name": sample.signature,
             "request": sample.rest_request(),
             "response": sample.rest_response(),
         }
-        write_text(path + ".json", json.dumps(content, ensure_ascii=False) + "\n")
-        asked = predict_request(model_name, sample.signature, sample.inputs)
-        write_bytes(path + ".request.pb", asked)
-        answered = predict_response(model_name, sample.signature, sample.outputs)
-        write_bytes(path + ".response.pb", answered)
+        names = (model_name, sample.signature)
+        files = {
+            "json": f"{json.dumps(content, ensure_ascii=False)}\n".encode(),
+            "request.pb": predict_request(*names, sample.inputs),
+            "response.pb": predict_response(*names, sample.outputs),
+        }
+        for suffix, written in files.items():
+            path = os.path.join(folder, f"{sample.signature}.{sample.number}.{suffix}")
+            with tf.io.gfile.GFile(path, "wb") as file:
+                file.write(written)
 
 
-def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file into an export that is not whole yet."""
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(content)
+def write_warm_up(
+    path: str, samples: Iterable[Sample], model_name: str, largest_batch: int
+) -> None:
+    """Writes the requests that the server asks itself, TFRecords of ``PredictionLog``.
 
-
-def write_text(path: str, content: str) -> None:
-    """Writes a file in UTF-8."""
-    write_bytes(path, content.encode())
-
-
-# === Messages ===
+    They are each signature's first sample, of a few short rows, as long ones would delay every
+    start. A server that batches refuses a version over a sample without rows, or of more than a
+    batch has: these are left out.
+    """
+    with tf.io.TFRecordWriter(path) as writer:
+        for sample in samples:
+            if sample.number == 0 and 0 < sample.batch_size <= largest_batch:
+                request = predict_request(model_name, sample.signature, sample.inputs)
+                writer.write(prediction_log(request))
 
 
 def predict_request(
@@ -161,21 +170,17 @@ def _model_spec(model_name: str, signature_name: str) -> bytes:
 
 
 def _tensors(number: int, tensors: Mapping[str, np.ndarray]) -> bytes:
-    """A field of type ``map<string, TensorProto>``: an entry is a message of key and value."""
-    return b"".join(
-        _field(number, _field(1, name.encode()) + _field(2, _tensor(tensors[name])))
-        for name in sorted(tensors)
-    )
-
-
-def _tensor(array: np.ndarray) -> bytes:
-    dtype = tf.dtypes.as_dtype(array.dtype)
-    serialized: bytes = tf.make_tensor_proto(array, dtype, array.shape).SerializeToString()
-    return serialized
+    """A field of type ``map<string, TensorProto>``, as entries, whose form this message has."""
+    entries = []
+    for name, array in sorted(tensors.items()):
+        proto = tf.make_tensor_proto(array, tf.dtypes.as_dtype(array.dtype), array.shape)
+        entries.append(named_tensor_pb2.NamedTensorProto(name=name, tensor=proto))
+    return b"".join(_field(number, entry.SerializeToString()) for entry in entries)
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+    """A field of strings or messages, whose wire type is 2."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:

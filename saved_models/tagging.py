@@ -1,4 +1,6 @@
-"""The entities in texts, and a tag for each word; `heads.entities` says what labels mean."""
+"""The entities in texts, and a tag for each word; ``decoding`` says what labels mean."""
+
+from typing import Any
 
 import tensorflow as tf
 
@@ -9,9 +11,40 @@ from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.tagging import tag_windows
 
-from .classification import label_names
-from .rows import Rows, dense, on_rows, range_rows
+from . import samples
+from .rows import Rows, dense, on_rows
+from .samples import Signature, Signatures
 from .served import Outputs, Served
+
+
+def signatures(served: Served) -> Signatures:
+    """Signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
+    entities = Signature(
+        find_entities,
+        {"text": samples.STRINGS},
+        samples.requests_of_texts(served),
+        "Finds the entities in a text.",
+    )
+    words = Signature(
+        tag_words,
+        {"words": samples.ROWS_OF_STRINGS},
+        _requests_of_words(served),
+        'Tags each word of a text that is already split; "" is no word.',
+    )
+    has_features = isinstance(served.model, BertFeatureTagger)
+    contract = features.TAGGING_FEATURES if has_features else features.ENCODER_FEATURES
+    tokens = samples.id_signature(served, contract)
+    return {"serving_default": entities, "words": words, "tokens": tokens}
+
+
+def _requests_of_words(served: Served) -> samples.Requests:
+    ordinary = [
+        ["Ada", "Brandt", "moved", "from", "Lisbon", "to", "Oslo", "."],
+        ["The", "U.N.", "met", "in", "Geneva", "", "", ""],
+    ]
+    odd: list[list[Any]] = [text.split() for text in samples.odd_texts(served)]
+    width = max(map(len, odd))
+    return {"words": ordinary}, {"words": [[*row, *[""] * (width - len(row))] for row in odd]}
 
 
 def find_entities(served: Served, text: tf.Tensor) -> Outputs:
@@ -21,7 +54,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     ``byte_starts`` and ``byte_ends`` in the request's text, and ``scores`` (B, E), the mean
     probability of the words' labels; ``counts`` and ``truncated`` (B,), which is false.
     """
-    names = label_names(served)
+    names = served.labels
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
 
     # === Words: (W,) vectors ===
@@ -77,7 +110,7 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     places = tf.where(is_word)
     first = tf.boolean_mask(pieces.row_starts(), tf.reshape(is_word, [-1]))
     label, probability = _likeliest(served, ids, first, places[:, 0])
-    names = tf.gather(tf.constant(label_names(served)), label)
+    names = tf.gather(tf.constant(served.labels), label)
     return {
         "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, names),
         "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, probability),
@@ -95,8 +128,7 @@ def _likeliest(
     """
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
-    segment = windows.starts, windows.lengths
-    rows = range_rows(served, ids.values, [segment], windows.lengths + 2)
+    rows = Rows(ids.values, [(windows.starts, windows.lengths)])
     place = first - tf.gather(windows.starts, windows.rows) + 1
     columns = tf.stack([windows.rows, place], 1)
     labels, probabilities = _on_tokens(served, rows, columns)
@@ -120,4 +152,4 @@ def _on_tokens(served: Served, rows: Rows, words: tf.Tensor) -> tuple[tf.Tensor,
         missing = [[0, 0], [0, width - tf.shape(labels)[1]]]
         return tf.pad(labels, missing), tf.pad(tf.cast(probabilities, tf.float32), missing)
 
-    return on_rows(rows, head, beside)
+    return on_rows(served, rows, head, beside)

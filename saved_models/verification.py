@@ -1,8 +1,4 @@
-"""Verifies an export outside this library: a process with TensorFlow alone gives its answers again.
-
-The process runs ``replay.py``, imports neither this library nor Keras, and may be of another
-environment with another TensorFlow. Before that, the export's files are compared with their hashes.
-"""
+"""Verifies an export outside this library: another process, of TensorFlow alone, asks it."""
 
 import dataclasses
 import json
@@ -23,48 +19,31 @@ HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
 _LONGEST_S = 1800
 _LONGEST_PROBLEM = 500
-# By its path: it is run there, of its own.
-_REPLAY = os.path.abspath(replay.__file__)
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifiedSignature:
-    """Result for the recorded samples of one signature.
-
-    Attributes:
-        name: the signature's.
-        samples: how many were asked.
-        largest_difference: of a float from the recorded one, absolute.
-        problems: sentences on what differs; none where every answer is as recorded.
-    """
+    """Result for the recorded samples of one signature."""
 
     name: str
     samples: int
-    largest_difference: float
-    problems: tuple[str, ...]
+    largest_difference: float  # of a float from the recorded one, absolute
+    problems: tuple[str, ...]  # sentences on what differs
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """Result for an export's recorded samples.
-
-    Attributes:
-        directory: the export's.
-        tensorflow: the version that answered.
-        tensorflow_text: the version whose operations it used.
-        signatures: by name.
-        has_hashes: whether the files were compared with hashes, which may have been deleted.
-    """
+    """Result for an export's recorded samples."""
 
     directory: str
-    tensorflow: str
-    tensorflow_text: str
+    tensorflow: str  # the version that answered
+    tensorflow_text: str  # the version whose operations it used
     signatures: tuple[VerifiedSignature, ...]
-    has_hashes: bool = True
+    has_hashes: bool = True  # whether there were any to compare the files with
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All signatures' problems, each with its signature's name before it."""
+        """Problems of all signatures, behind the signatures' names."""
         return tuple(f"{row.name}: {text}" for row in self.signatures for text in row.problems)
 
     def table(self) -> str:
@@ -90,6 +69,9 @@ def verify(
 ) -> Verification:
     """Has a fresh process ask an export its recorded samples.
 
+    The process runs ``replay.py``, and imports neither this library nor Keras. Before that, the
+    export's files are compared with their hashes.
+
     Args:
         directory: the version's directory, on any TensorFlow file system.
         python: the interpreter, by default this one. Its environment needs ``tensorflow`` and
@@ -110,7 +92,7 @@ def verify(
     # Both keep the script's own folder from the modules it finds. This interpreter may have its
     # TensorFlow from PYTHONPATH; -P, which heeds that, is unknown to Python 3.10.
     isolated = "-P" if python is None else "-I"
-    command = [python or sys.executable, isolated, _REPLAY, directory]
+    command = [python or sys.executable, isolated, os.path.abspath(replay.__file__), directory]
     if tolerance is not None:
         command.append(repr(tolerance))
     try:
@@ -159,17 +141,17 @@ def verify(
 
 def write_hashes(folder: str) -> None:
     """Writes the hashes of all files of an export."""
-    files = {name: fingerprint(os.path.join(folder, name)) for name in sorted(_names(folder))}
+    paths = [
+        os.path.join(place, name) for place, _, names in tf.io.gfile.walk(folder) for name in names
+    ]
+    files = {os.path.relpath(path, folder): fingerprint(path) for path in sorted(paths)}
     write_json(os.path.join(folder, HASHES), {"format_version": _FORMAT_VERSION, "files": files})
 
 
 def check_hashes(folder: str) -> bool:
-    """Checks an export's files against their hashes; tells whether there are any.
-
-    A user who changes an export deletes them.
-    """
+    """Checks an export's files against their hashes; returns whether there are any."""
     path = os.path.join(folder, HASHES)
-    if not tf.io.gfile.exists(path):
+    if not tf.io.gfile.exists(path):  # as a user who changed the export was told
         return False
     for name, expected in _read(path).items():
         file = os.path.join(folder, name)
@@ -202,11 +184,3 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}.") from error
     return files
-
-
-def _names(folder: str) -> list[str]:
-    return [
-        os.path.relpath(os.path.join(place, name), folder)
-        for place, _, names in tf.io.gfile.walk(folder)
-        for name in names
-    ]

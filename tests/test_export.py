@@ -9,7 +9,7 @@ import pytest
 from bert_tf import export as command
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
-from bert_tf.saved_models.served import Signature
+from bert_tf.saved_models.samples import Signature
 from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew, run_main
 from tests.finetuning import small_runs

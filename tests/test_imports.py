@@ -31,8 +31,8 @@ ALLOWED = {
     "training": {*("choices", "config", "features", "files", "modeling", "paths", "untrusted")},
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "decoding", "checkpoints", "modeling", "paths"),
-        *("pipelines", "untrusted"),
+        *("choices", "cli", "config", "features", "files", "decoding", "checkpoints", "modeling"),
+        *("paths", "pipelines", "untrusted"),
     },
     "checkpoints": {
         *("choices", "config", "features", "files", "formats", "modeling", "paths", "pipelines"),

@@ -31,7 +31,6 @@ SPELLERS = [
             "bert_tf/checkpoints/model_garden.py": {"classification"},
             # A signature and its output.
             "saved_models/embeddings.py": {"similarity"},
-            "saved_models/signatures.py": {"similarity"},
         },
     ),
 ]

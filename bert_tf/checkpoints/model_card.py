@@ -301,7 +301,7 @@ def export_card(
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
-    ``signatures`` are ``saved_models.served.Signature``, ``traced`` their concrete functions, for
+    ``signatures`` are ``saved_models.samples.Signature``, ``traced`` their concrete functions, for
     the outputs' shapes; ``example`` is a sample.
     """
     request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)

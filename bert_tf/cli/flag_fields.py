@@ -132,13 +132,23 @@ def encoding(of: str, *, rules: Rules = ()) -> Any:
     return string("utf-8", f"The encoding of {of}.", rules=rules)
 
 
+def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
+    """The fields that are flags: a dataclass may have others."""
+    return [field for field in dataclasses.fields(settings) if "define" in field.metadata]
+
+
 def define_flags(
-    settings: type, values: flags.FlagValues, aliases: Mapping[str, str] = _NONE
+    settings: type,
+    values: flags.FlagValues,
+    aliases: Mapping[str, str] = _NONE,
+    *,
+    unset: bool = False,
 ) -> None:
-    """Defines a flag for each field, and its aliases."""
-    for field in dataclasses.fields(settings):
+    """Defines a flag for each field that is one, and its aliases; ``unset``: without defaults."""
+    for field in flags_of(settings):
         define, help = field.metadata["define"], field.metadata["help"]
-        define(name=field.name, default=field.default, help=help, flag_values=values)
+        default = None if unset else field.default
+        define(name=field.name, default=default, help=help, flag_values=values)
         if other_name := field.metadata["other_name"]:
             flags.DEFINE_alias(other_name, field.name, flag_values=values)
             values[other_name].help = ""
@@ -197,6 +207,12 @@ def checked(settings: type[T], values: flags.FlagValues) -> T:
     found = {name: values[name].value for name in defaults(settings)}
     check(settings, found, {name for name in found if values[name].present})
     return settings(**found)
+
+
+def given(settings: type, values: flags.FlagValues) -> dict[str, Any]:
+    """Values of the flags, of those defined ``unset``, that a user named."""
+    found = {field.name: values[field.name].value for field in flags_of(settings)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # === --help ===

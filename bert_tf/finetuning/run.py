@@ -13,7 +13,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.served import ExportOptions
+from bert_tf.saved_models.options import ExportOptions
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.task import TEST
 from bert_tf.tasks.task_file import TaskFile, task_of

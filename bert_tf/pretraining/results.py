@@ -11,9 +11,10 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.fill_mask import best_pieces, masked_lm_logits
+from bert_tf.saved_models.fill_mask import best_pieces
 from bert_tf.saved_models.fill_mask import fill_masks as fill
-from bert_tf.saved_models.served import ExportOptions, Served
+from bert_tf.saved_models.options import ExportOptions
+from bert_tf.saved_models.served import Served, untraced
 from bert_tf.training.run_directory import RunDirectory
 
 from .settings import Phase
@@ -69,15 +70,7 @@ def fill_masks(
     ``guessed`` says for how many of the sentence's ``hidden`` words the first guess was right. A
     causal model guesses a word from those before it, which are the text then.
     """
-    served = Served(
-        model=model,
-        call=lambda inputs: model(inputs, training=False),
-        encode=lambda inputs: model.encoder(inputs, training=False),
-        tokenizer=tokenizer,
-        max_seq_length=model.config.max_position_embeddings,
-        options=ExportOptions(),
-        guess=lambda states: masked_lm_logits(model.masked_lm, states),
-    )
+    served = untraced(model, tokenizer, ExportOptions())
     guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden
     surest = []
     for sentence in sentences:

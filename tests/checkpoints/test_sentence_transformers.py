@@ -16,7 +16,8 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.formats import WRITTEN
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
-from bert_tf.saved_models import ExportOptions, precision
+from bert_tf.saved_models import ExportOptions
+from bert_tf.saved_models.served import serve
 from bert_tf.saved_models.signatures import model_signatures
 from tests.checkpoints.small_checkpoints import (
     MODELS,
@@ -217,7 +218,7 @@ def test_prompts_are_prefixes(tmp_path):
 
 def test_an_export_has_the_layer_and_the_prefixes():
     model = bert_tf.load(whole_checkpoint())
-    served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
+    served = serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert served.max_seq_length == 10
     signatures = model_signatures(served)
     for name, prefix in (("serving_default", "cat "), ("embed_documents", "sat. ")):
@@ -231,7 +232,7 @@ def test_an_export_has_the_layer_and_the_prefixes():
     model.sentence_embedding = dataclasses.replace(
         model.sentence_embedding, query_prefix="", document_prefix=""
     )
-    served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
+    served = serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert "embed_documents" not in model_signatures(served)
 
 

@@ -16,7 +16,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
-from bert_tf.saved_models.precision import serve
+from bert_tf.saved_models.served import serve
 from bert_tf.saved_models.signatures import model_signatures
 
 from .small_runs import WORDS, settings, write_model

@@ -1,6 +1,5 @@
 """Of every kind: files, calls and functions predict what the loaded model says in a plain loop."""
 
-import functools
 import json
 
 import numpy as np
@@ -10,8 +9,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import api, export
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.saved_models import precision
-from bert_tf.saved_models.served import Served
+from bert_tf.saved_models.served import untraced
 from bert_tf.saved_models.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
 
@@ -138,12 +136,9 @@ def as_exported(folder, tmp_path):
 
 def by_its_signatures(folder, tmp_path):
     """What the command would export, without tracing it."""
-    options = export._options(open_checkpoint(str(folder)), export.ExportSettings(folder, "1"))
+    options = export.options_of(open_checkpoint(str(folder)), {})
     model = loaded(folder)
-    served = Served(
-        model, functools.partial(model, training=False), None, model.preprocessor.tokenizer,
-        precision.max_seq_length(model, options), options,
-    )  # fmt: skip
+    served = untraced(model, model.preprocessor.tokenizer, options)
     return {name: one.function for name, one in model_signatures(served).items()}
 
 

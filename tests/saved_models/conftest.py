@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import precision
-from bert_tf.saved_models.served import ExportOptions, Served
+from bert_tf.saved_models import ExportOptions, served
+from bert_tf.saved_models.served import untraced
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "un", "##able", "##s", ".", "!", "[", "]"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "mask", "cls"]
@@ -59,26 +59,14 @@ def traced_tokenizer():
 
 def serve(model, max_seq_length=16, *, call=None, **options):
     """A served model, or what stands in for its outputs."""
-    encoder = model.encoder
-
-    def guess(states):
-        positions = tf.range(tf.shape(states)[0])
-        return model.masked_lm(states[None], positions[None], training=False)[0]
-
-    return Served(
-        model=model,
-        call=call or (lambda inputs: model(inputs, training=False)),
-        encode=lambda inputs: encoder(inputs, training=False),
-        tokenizer=traced_tokenizer(),
-        max_seq_length=max_seq_length,
-        options=ExportOptions(**options),
-        guess=guess if getattr(model, "mlm", False) else None,
-    )
+    whole = untraced(model, traced_tokenizer(), ExportOptions(**options))
+    call = call or whole.call
+    return dataclasses.replace(whole, max_seq_length=max_seq_length, call=call)
 
 
 def copied(model, **options):
     """A model served as ``export`` does it."""
-    return precision.serve(model, traced_tokenizer(), ExportOptions(**options))
+    return served.serve(model, traced_tokenizer(), ExportOptions(**options))
 
 
 def trace(function, inputs):

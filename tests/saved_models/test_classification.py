@@ -7,14 +7,13 @@ import tensorflow as tf
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertRegressor
 from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.saved_models.classification import (
-    choose,
     classify,
     classify_examples,
-    label_names,
-    next_sentence,
     regress,
     regress_examples,
 )
+from bert_tf.saved_models.fill_mask import next_sentence
+from bert_tf.saved_models.multiple_choice import choose
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 
@@ -121,10 +120,10 @@ def test_thresholds_beyond_float32s_digits(classifier):
 
 def test_names_of_classes(classifier):
     classifier.labels = ()
-    assert label_names(serve(classifier)) == ["0", "1", "2"]
+    assert serve(classifier).labels == ["0", "1", "2"]
     classifier.labels = ("a", "\ud800", "b")
     with pytest.raises(ValueError, match=r"name of class 1 is '\\ud800', which cannot be written"):
-        label_names(serve(classifier))
+        print(serve(classifier).labels)
 
 
 def test_numbers():

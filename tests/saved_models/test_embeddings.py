@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder, BertMultipleChoice, BertPretrainer, BertSpanPredictor
-from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens, endpoints
+from bert_tf.saved_models.embeddings import embed, encode_tokens, endpoints
+from bert_tf.saved_models.samples import model_outputs
 from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import CONFIG, SMALL, ask, assert_same, copied, features_of, make, serve
@@ -126,9 +127,9 @@ def test_the_encoders_outputs_by_the_hubs_names(pooler):
 
 def test_a_tasks_outputs():
     spans, choices = make(BertSpanPredictor), make(BertMultipleChoice)
-    assert_same(call_on_tokens(serve(spans), "", **INPUTS), spans(INPUTS))
+    assert_same(model_outputs(serve(spans), **INPUTS), spans(INPUTS))
     pairs = {key: tf.stack([ids, ids[::-1]], 1) for key, ids in INPUTS.items()}
-    outputs = call_on_tokens(serve(choices), "logits", **pairs)
+    outputs = model_outputs(serve(choices), **pairs)
     assert_same(outputs, {"logits": choices(pairs)})
 
 

@@ -14,9 +14,9 @@ import bert_tf.saved_models
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.saved_models import ExportOptions, exporting, precision
+from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import export
-from bert_tf.saved_models.served import Signature
+from bert_tf.saved_models.samples import Signature
 
 from .conftest import SMALL, VOCAB, assert_same, serve, traced_tokenizer
 
@@ -162,7 +162,7 @@ def small(model, tokenizer, monkeypatch):
     strings = tf.TensorSpec([None], tf.string)
     signature = Signature(count, {"text": strings}, ({"text": ["a"]},), "It counts.")
     served = serve(model)
-    monkeypatch.setattr(precision, "serve", lambda *arguments: served)
+    monkeypatch.setattr(exporting, "serve", lambda *arguments: served)
     monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
     monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     return lambda folder: export(model, str(folder), tokenizer=tokenizer)

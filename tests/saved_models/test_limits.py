@@ -4,9 +4,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertPretrainer
-from bert_tf.saved_models import limits
+from bert_tf.saved_models import ExportOptions, serving_files, signatures
 from bert_tf.saved_models.samples import run_samples
-from bert_tf.saved_models.served import ExportOptions
 from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import assert_same, make, serve
@@ -59,14 +58,14 @@ def test_every_signature_takes_its_samples():
 def test_without_limits_nothing_changes(classifier):
     """No operation more, and every sample as it was written."""
     for signature in model_signatures(serve(classifier)).values():
-        assert getattr(signature.function, "func", None) is not limits.within
+        assert getattr(signature.function, "func", None) is not signatures._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
-    assert limits.fitting(ExportOptions(), requests) == requests
+    assert signatures.fitting(ExportOptions(), requests) == requests
 
 
 def test_the_cards_sentence():
-    assert limits.sentence(ExportOptions()) == ""
-    sentence = limits.sentence(ExportOptions(max_rows=32, max_bytes=20_000))
+    assert serving_files.limits(ExportOptions()) == ""
+    sentence = serving_files.limits(ExportOptions(max_rows=32, max_bytes=20_000))
     assert sentence.startswith(
         "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, and refuses more "
         "(INVALID_ARGUMENT)."
@@ -78,11 +77,17 @@ def test_the_cards_sentence():
     [
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
-        ({"allowed_batch_sizes": (8, 8)}, "allowed_batch_sizes is 8,8: expected whole numbers of"),
-        ({"allowed_batch_sizes": (0, 8)}, "allowed_batch_sizes is 0,8: expected whole numbers of"),
+        (
+            {"allowed_batch_sizes": (8, 8)},
+            r"allowed_batch_sizes is \(8, 8\): expected whole numbers of",
+        ),
+        (
+            {"allowed_batch_sizes": (0, 8)},
+            r"allowed_batch_sizes is \(0, 8\): expected whole numbers of",
+        ),
         (
             {"allowed_batch_sizes": (8, 64), "max_rows": 32},
-            "allowed_batch_sizes has 64, and max_rows is 32: expected no batch of more rows",
+            r"allowed_batch_sizes is \(8, 64\), and max_rows is 32: expected no batch of more rows",
         ),
     ],
 )

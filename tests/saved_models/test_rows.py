@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import rows as rows_module
-from bert_tf.saved_models.rows import dense, on_rows, segment_rows, text_rows
+from bert_tf.saved_models.rows import dense, fitted_rows, on_rows, text_rows
 
 from .conftest import VOCAB, make, serve
 
@@ -28,12 +28,12 @@ def packed(rows, width):
             key: tf.pad(value, [[0, 0], [0, width - sizes[-1][1]]]) for key, value in inputs.items()
         }
 
-    return on_rows(rows, head), sizes
+    return on_rows(serve(make(BertEncoder)), rows, head), sizes
 
 
 def test_rows_of_one_segment(encoder):
     ids = tf.ragged.constant([[CAT, SAT], [], [THE, CAT, SAT, ON, THE, MAT]], dtype=tf.int32)
-    rows, truncated = segment_rows(serve(encoder, 7), [ids])
+    rows, truncated = fitted_rows(serve(encoder, 7), ids)
     rows, sizes = packed(rows, 7)
     assert sizes == [(3, 7)]
     assert rows["input_word_ids"].numpy().tolist() == [
@@ -45,7 +45,7 @@ def test_rows_of_one_segment(encoder):
     assert not rows["input_type_ids"].numpy().any()
     assert truncated.numpy().tolist() == [False, False, True]
     # As wide as the longest needs, and no wider.
-    assert packed(segment_rows(serve(encoder, 24), [ids])[0], 24)[1] == [(3, 8)]
+    assert packed(fitted_rows(serve(encoder, 24), ids)[0], 24)[1] == [(3, 8)]
 
 
 def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
@@ -71,7 +71,7 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
     monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)
     lengths = [2, 8, 0, 1, 8, 3, 1, 2, 8, 2, 7]
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths)) % 10 + 5, lengths)
-    rows, _ = segment_rows(serve(encoder, 12), [ids])
+    rows, _ = fitted_rows(serve(encoder, 12), ids)
     rows, sizes = packed(rows, 12)
     # Three rows of ten tokens are as many as there may be; the one of nine would be padded too
     # much with more than two others.

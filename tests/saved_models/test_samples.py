@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.saved_models import replay, samples
-from bert_tf.saved_models.served import Signature
+from bert_tf.saved_models.samples import Signature
 from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
 
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.saved_models import serving_files
-from bert_tf.saved_models.samples import Sample
-from bert_tf.saved_models.served import ExportOptions, Signature
+from bert_tf.saved_models.options import ExportOptions
+from bert_tf.saved_models.samples import Sample, Signature
 from bert_tf.untrusted import check_model_name
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
@@ -75,7 +75,7 @@ def test_batches_have_no_more_rows_than_requests_may():
 
 
 def test_a_servers_config_names_the_model():
-    assert settings(serving_files.model_config("mine")) == [
+    assert settings(serving_files.MODEL_CONFIG.format(name="mine")) == [
         "model_config_list {",
         "  config {",
         '    name: "mine"',
@@ -99,7 +99,9 @@ def test_tensorflow_serving_reads_its_config():
     config = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
     from google.protobuf import text_format
 
-    read = text_format.Parse(serving_files.model_config("mine"), config.ModelServerConfig())
+    read = text_format.Parse(
+        serving_files.MODEL_CONFIG.format(name="mine"), config.ModelServerConfig()
+    )
     (model,) = read.model_config_list.config
     assert (model.name, model.base_path, model.model_platform) == (
         "mine", "/models/mine", "tensorflow",

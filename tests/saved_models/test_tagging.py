@@ -17,7 +17,7 @@ from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks.tagging_task import TaggingTask
 
-from .conftest import VOCAB, ask, features_of, make, serve, softmax, texts_of
+from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, softmax, texts_of
 
 IOB = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 PLAIN = ("noun", "verb", "O", "stop")
@@ -34,6 +34,13 @@ def tagger():
     logits = model(features_of([list(range(5, 21))]))
     model.token_classifier.bias.assign(-tf.reduce_mean(logits, [0, 1]))
     return model
+
+
+def labelled(labels):
+    """A stand-in for a model, with labels and no outputs."""
+    return types.SimpleNamespace(
+        thresholds={}, labels=labels, encoder=None, config=CONFIG, sentence_embedding=None
+    )
 
 
 def by_word(model, tags, max_seq_length=16):
@@ -126,7 +133,7 @@ def test_tags_of_schemes_that_say_the_end(labels):
     for _ in range(3):
         tags = dict(zip(words, rng.choice(labels, len(words)).tolist(), strict=True))
         texts = [rng.choice(words, 12).tolist() for _ in range(6)]
-        model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
+        model = labelled(labels)
         outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text) for text in texts])
         for row, text in enumerate(texts):
             (expected,) = iob.find_all([[tags[word] for word in text]])
@@ -165,7 +172,7 @@ def test_tags_of_schemes_that_say_the_end(labels):
     ],
 )
 def test_schemes_golden(labels, tags, expected):
-    model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
+    model = labelled(labels)
     outputs = ask(find_entities, by_word(model, tags), text=["The cat dog sat on the cat."])
     assert texts_of(outputs["entities"]) == [[text for _, text in expected] or [""]]
     assert texts_of(outputs["types"]) == [[kind for kind, _ in expected] or [""]]

@@ -16,7 +16,7 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.signatures import MEANT_FOR, model_signatures
+from bert_tf.saved_models.signatures import classes_with, model_signatures
 
 from .conftest import SMALL, make, serve
 
@@ -86,4 +86,4 @@ def test_a_distilbert_has_no_types():
     found = signature.function(input_ids=tf.constant(IDS), attention_mask=tf.constant(MASK))
     rows = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
     np.testing.assert_allclose(found["logits"].numpy(), model(rows).numpy(), rtol=0, atol=3e-5)
-    assert BertFeatureTagger not in MEANT_FOR["transformers_signature"]
+    assert BertFeatureTagger not in classes_with("transformers_signature")

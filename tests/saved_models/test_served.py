@@ -19,9 +19,9 @@ import bert_tf
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import embeddings, exporting, precision, signatures
-from bert_tf.saved_models.precision import Copies
-from bert_tf.saved_models.served import ExportOptions
+from bert_tf.saved_models import ExportOptions, arithmetic, embeddings, exporting, signatures
+from bert_tf.saved_models.arithmetic import Weights
+from bert_tf.saved_models.served import copy_model, max_seq_length, serve
 
 from .conftest import SMALL, VOCAB, make, trace
 from .conftest import copied as served
@@ -141,10 +141,12 @@ def test_matrices_of_bfloat16_are_constants(case):
 
 def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monkeypatch):
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
-    encoder, copies = served_once("bfloat16").model, Copies("bfloat16")
+    weights = Weights(served_once("bfloat16").model)
     for most, are_constant in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", most)
-        assert (precision._read_quickly(encoder, copies) != copies.read) == are_constant
+        monkeypatch.setattr(arithmetic, "_MOST_CONSTANT_BYTES", most)
+        read = tf.function(lambda: weights.read_quickly(weights.matrices[0]), autograph=False)
+        operations = {node.op for node in read.get_concrete_function().graph.as_graph_def().node}
+        assert ("ReadVariableOp" not in operations) == are_constant
 
 
 def test_serving_default_alone_is_quick_and_each_graph_is_written_once(served_once, tmp_path):
@@ -231,7 +233,7 @@ def test_the_copy_is_under_no_strategy_and_of_the_precision():
     model.labels, model.multi_label = ("a", "b", "c"), True
     model.thresholds = {"probability": 0.3}
     for policy, dtype in (("float32", "float32"), ("mixed_bfloat16", "bfloat16")):
-        copied = precision.copy_model(model, policy)
+        copied = copy_model(model, policy)
         assert copied.compute_dtype == dtype and copied.variable_dtype == "float32"
         assert copied.labels == ("a", "b", "c") and copied.multi_label
         assert copied.thresholds == {"probability": 0.3}
@@ -257,7 +259,7 @@ def test_the_rows_length():
     # The preprocessor's own is how ``load`` pads, and no limit of the model.
     model.preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
     for given, expected in ((None, 24), (8, 8)):
-        found = precision.max_seq_length(model, ExportOptions(max_seq_length=given))
+        found = max_seq_length(model, ExportOptions(max_seq_length=given))
         assert found == expected
     for length in (4, 25):
         with pytest.raises(
@@ -267,7 +269,7 @@ def test_the_rows_length():
     # Nor is a vocabulary larger than the model's.
     tokenizer = BertTokenizer([*VOCAB, *"bcdef"])
     with pytest.raises(ValueError, match="of the tokenizer has 26 pieces, but .* vocab_size is 25"):
-        precision.serve(model, tokenizer, ExportOptions())
+        serve(model, tokenizer, ExportOptions())
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +288,7 @@ def real_model():
     [({}, 1e-4), ({"precision": "bfloat16"}, 4e-3)],
 )
 def test_a_real_models_published_vector(real_model, options, tolerance):
-    copied = precision.serve(
+    copied = serve(
         real_model, real_model.preprocessor.tokenizer, ExportOptions(normalize=True, **options)
     )
     texts = ["hello world", "A sentence of more tokens than the other one has."]
@@ -295,18 +297,3 @@ def test_a_real_models_published_vector(real_model, options, tolerance):
     np.testing.assert_allclose(
         vectors[0, :5], [-0.0345, 0.0310, 0.0067, 0.0261, -0.0394], atol=tolerance
     )
-
-
-def test_what_is_read_as_it_is_stored_is_the_models_own():
-    model = make(BertPretrainer)
-    copies = Copies("float32")
-    model.weights[0].assign(tf.zeros_like(model.weights[0].value))
-    assert not copies.read(model.weights[0]).numpy().any() and copies.made() == ()
-    copies = Copies("bfloat16")
-    # A second reading makes no second copy.
-    for _ in range(2):
-        read = copies.read(model.weights[1])
-    expected = tf.cast(model.weights[1].value, tf.bfloat16)
-    np.testing.assert_array_equal(tf.cast(read, tf.float32), tf.cast(expected, tf.float32))
-    (copy,) = copies.made()
-    assert copy.read().dtype == tf.bfloat16
