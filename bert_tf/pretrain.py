@@ -17,15 +17,14 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
-from bert_tf.pretraining.settings import settings_from_flags
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings, sentences = settings_from_flags()
-    for sentence in sentences:
-        print(sentence)
+    settings, notes = pretraining_settings.settings_from_flags()
+    for note in notes:
+        print(note)
     reads_text = settings.input_format != "tfrecord"
     paths.check_inputs(
         texts=[*settings.input, *settings.eval_input] if reads_text else [],

@@ -15,7 +15,8 @@ from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
 from .model import build_loop, open_start, sized_config
-from .settings import Phase, PretrainingSettings, phases_of
+from .recipes import Phase, phases_of
+from .settings import PretrainingSettings
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16

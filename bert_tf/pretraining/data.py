@@ -21,7 +21,8 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import MakeBatches
-from .settings import Phase, PretrainingSettings
+from .recipes import Phase
+from .settings import PretrainingSettings
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 
@@ -17,8 +16,8 @@ from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import PretrainingLoop
-from .recipes import EQUAL_TOKENS, RECIPES
-from .settings import PretrainingSettings, phases_of
+from .recipes import EQUAL_TOKENS, RECIPES, phases_of
+from .settings import PretrainingSettings
 
 
 def open_start(
@@ -94,8 +93,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
             "predicts from the left alone, and --objective=mlm from both sides: give "
             "--objective=ltr."
         )
-    overrides = _overrides(settings.config_overrides)
-    config = dataclasses.replace(config, is_decoder=causal, **overrides)
+    config = dataclasses.replace(config, is_decoder=causal, **settings.overrides)
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             more = ", or set this one among --config_overrides" * (not settings.init_checkpoint)
@@ -105,23 +103,6 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
                 f"--max_seq_length or the lengths of --phases{more}."
             )
     return config
-
-
-def _overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """The fields of a config that ``NAME=VALUE`` name, of the fields' types."""
-    types = {name: type(value) for name, value in BertConfig().to_dict().items()}
-    del types["vocab_size"]  # the vocabulary's
-    found = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            found[name] = types[name](value)
-        except (KeyError, ValueError):
-            raise ValueError(
-                f"--config_overrides={','.join(texts)}: expected NAME=VALUE, such as "
-                f"hidden_dropout_prob=0, with a name out of {', '.join(types)}, got {text!r}."
-            ) from None
-    return found
 
 
 def fit_vocabulary(

@@ -44,10 +44,10 @@ from .model import (
     read_config,
 )
 from .objective import PretrainingLoop, training_result
-from .recipes import as_flags
+from .recipes import Phase, as_flags, phases_of
 from .results import export_model, fill_masks, show
 from .saving import Position, Saving
-from .settings import MAY_DIFFER, PATHS, SCHEDULE, Phase, PretrainingSettings, phases_of
+from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings
 
 _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20

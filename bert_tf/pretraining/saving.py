@@ -18,7 +18,8 @@ from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.saved_states import BackgroundSaving
 
 from .objective import PretrainingLoop
-from .settings import Phase, PretrainingSettings
+from .recipes import Phase
+from .settings import PretrainingSettings
 
 # A checkpoint is saved after ten minutes, whatever the steps.
 SAVE_SECONDS = 600.0

@@ -11,79 +11,19 @@ from absl import flags
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
-from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
+from bert_tf.cli.flag_rules import (
+    Given,
+    Values,
+    check,
+    divided_by,
+    one_of,
+    refuses,
+    within,
+    without,
+)
+from bert_tf.config import PRESETS, BertConfig
 
-from . import rules
-from .recipes import EQUAL_TOKENS, RECIPES, from_recipe
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
-
-    A step has so many ``rows``, over all replicas; a row the most ``predictions`` that ``--phases``
-    names, ``None`` where it names none.
-    """
-
-    max_seq_length: int
-    first_step: int
-    last_step: int
-    rows: int
-    predictions: int | None = None
-
-
-def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
-    """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
-
-    The phases have no gaps; those left without a step are left out.
-    """
-    lengths: list[int] = []
-    shares: list[float] = []
-    predictions: list[int | None] = []
-    for part in text.split(","):
-        length, *rest = part.split(":")
-        try:
-            share, *most = rest or ["1"]
-            lengths.append(int(length))
-            shares.append(float(share))
-            predictions.append(int(":".join(most)) if most else None)
-        except ValueError:
-            raise ValueError(
-                f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or "
-                f"LENGTH:SHARE:PREDICTIONS, got {part!r}."
-            ) from None
-        if lengths[-1] < 1 or not 0.0 <= shares[-1] <= 1.0:
-            raise ValueError(
-                f"--phases={text}: expected a positive length and a share between 0 and 1, "
-                f"got {part!r}."
-            )
-        if most and int(most[0]) < 1:
-            raise ValueError(f"--phases={text}: expected predictions of 1 or more, got {part!r}.")
-    total = math.fsum(shares)
-    if not math.isclose(total, 1.0, abs_tol=1e-6):
-        raise ValueError(f"--phases={text}: the shares add up to {total:g}, expected 1.")
-    phases = []
-    first, passed = 0, 0.0
-    for max_seq_length, phase_share, predicted in zip(lengths, shares, predictions, strict=True):
-        passed += phase_share
-        last = round(passed * num_steps)
-        if last > first:
-            phases.append(Phase(max_seq_length, first, last, rows, predicted))
-        first = last
-    return phases
-
-
-def phases_of(settings: "PretrainingSettings") -> list[Phase]:
-    """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
-    phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
-    if settings.recipe not in EQUAL_TOKENS:
-        return phases
-    longest = max(phase.max_seq_length for phase in phases)
-    return [
-        dataclasses.replace(phase, rows=phase.rows * (longest // phase.max_seq_length))
-        for phase in phases
-    ]
-
+from .recipes import RECIPES, from_recipe, phases_of
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
 # here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.
@@ -111,6 +51,71 @@ _ALIASES = {
     "tpu_name": "tpu",
     "random_seed": "seed",
 }
+_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
+# Flags that TFRecords were made with, and tell themselves.
+_OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
+
+
+def _holds_records(values: Values) -> bool:
+    return bool(values["input_format"] == "tfrecord")
+
+
+def _contradicts_one_direction(name: str, values: Values, given: Given) -> str:
+    """From one side nothing is masked, and nothing follows."""
+    if (objective := values[name]) == "mlm":
+        return ""
+    if values["nsp"] and "nsp" in given:
+        return (
+            f"--objective={objective} goes without next-sentence prediction, as in the paper "
+            "(section 5.1, LTR & No NSP): leave --nsp out."
+        )
+    masks = " and ".join(f"--{flag}" for flag in _OF_MASKS if flag in given)
+    return masks and (
+        f"--objective={objective} masks nothing, every token predicts the one beside it: leave "
+        f"{masks} out."
+    )
+
+
+def _predicts_without_pairs(name: str, values: Values, given: Given) -> str:
+    if values[name] or not (values["nsp"] and "nsp" in given):
+        return ""
+    return "--pairs=false leaves no next sentences to predict: leave --nsp out."
+
+
+_IS_TEXT = refuses(
+    lambda name, values: name is not None and _holds_records(values),
+    "--{flag}={value} is text, and --input_format=tfrecord holds rows: leave one of them out, or "
+    "give --input the text that the rows were made of.",
+)
+_HAS_PAIRS = refuses(
+    lambda pairs, values: not pairs and _holds_records(values),
+    "--pairs=false makes rows of text, and --input_format=tfrecord holds rows: give --input the "
+    "text that they were made of, or leave the flag out.",
+)
+_HAS_ONE_DIRECTION = refuses(
+    lambda objective, values: objective != "mlm" and _holds_records(values),
+    "--{flag}={value} reads text, and --input_format=tfrecord holds masked rows: give --input the "
+    "text that they were made of.",
+)
+_HAS_LENGTHS = refuses(
+    lambda phases, values: (
+        _holds_records(values)
+        and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
+    ),
+    "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
+    "by --max_seq_length, and train on records of each length in a run of their own.",
+)
+_IS_WITHIN_STEPS = refuses(
+    lambda steps, values: steps is not None and steps > values["num_train_steps"],
+    "--{flag}={value} is more than --num_train_steps={num_train_steps}.",
+)
+_IS_PRESET = refuses(
+    lambda config, values: (
+        not (values["init_checkpoint"] or config in PRESETS or config.endswith(".json"))
+    ),
+    "--{flag}={value} is neither a preset (bert-tiny, bert-base, bert-L4-H256 ...) nor a .json "
+    "file.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +144,7 @@ class PretrainingSettings:
     tfds: str | None = string(
         None,
         "A text dataset of TensorFlow Datasets, alone or next to --input.",
-        rules=[rules.IS_TEXT],
+        rules=[_IS_TEXT],
     )
     eval_input: Sequence[str] = words(
         (), "Files to evaluate on, instead of documents held out of the input."
@@ -200,7 +205,7 @@ class PretrainingSettings:
         "Rows of two texts, the second one random in about half; --pairs=false: rows of one text, "
         "without next-sentence prediction. The embedding of segment B then stays untrained, "
         "though MRPC, QNLI and SQuAD use it.",
-        rules=[rules.pairs],
+        rules=[_HAS_PAIRS, _predicts_without_pairs],
     )
     objective: Objective = choice(  # noqa: RUF009
         "mlm",
@@ -208,7 +213,7 @@ class PretrainingSettings:
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
         "paper).",
-        rules=[rules.one_direction],
+        rules=[_HAS_ONE_DIRECTION, _contradicts_one_direction],
     )
 
     recipe: str = choice(
@@ -225,13 +230,12 @@ class PretrainingSettings:
         "bert-tiny",
         "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
         "bert-L4-H256 for example), or a bert_config.json.",
-        rules=[rules.IS_PRESET],
+        rules=[_IS_PRESET],
     )
     config_overrides: Sequence[str] = words(
         (),
         "Values of the config that differ from the preset's, for example "
         "hidden_dropout_prob=0,num_attention_heads=8.",
-        rules=[rules.has_sizes],
     )
     init_checkpoint: str | None = string(
         None,
@@ -257,7 +261,7 @@ class PretrainingSettings:
         None,
         "Steps until the rate is highest; by default a tenth of all.",
         least=0,
-        rules=[rules.WITHIN_STEPS],
+        rules=[_IS_WITHIN_STEPS],
     )
     train_batch_size: int = integer(
         16,
@@ -287,7 +291,7 @@ class PretrainingSettings:
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule; "
         "128:0.9:20,512:0.1:76 says the most predictions of a row, too.",
-        rules=[one_of("set the length", "max_seq_length"), rules.HAS_LENGTHS],
+        rules=[one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
     )
     seed: int = integer(12345, "The seed of everything random.", least=0, most=2**32 - 1)
 
@@ -352,6 +356,29 @@ class PretrainingSettings:
             )
         return mask / 100, random / 100
 
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The fields of the config that ``config_overrides`` names, of the fields' types."""
+        types = {name: type(value) for name, value in BertConfig().to_dict().items()}
+        del types["vocab_size"]  # the vocabulary's
+        values = {}
+        for text in self.config_overrides:
+            name, _, value = text.partition("=")
+            try:
+                values[name] = types[name](value)
+            except (KeyError, ValueError):
+                raise ValueError(
+                    f"--config_overrides={','.join(self.config_overrides)}: expected NAME=VALUE, "
+                    f"such as hidden_dropout_prob=0, with a name out of {', '.join(types)}, got "
+                    f"{text!r}."
+                ) from None
+            if self.init_checkpoint and types[name] is int:
+                raise ValueError(
+                    f"--config_overrides={','.join(self.config_overrides)}: --init_checkpoint says "
+                    f"its own {name}, which its weights have: leave it out."
+                )
+        return values
+
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
@@ -370,33 +397,28 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     flag_fields.HEADINGS["max_seq_length"] = "Short for --phases"
 
 
-_CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
-
-
 def settings_from_flags(
     parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and what to say of unusual flags."""
-    values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
-    if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
+    """The settings that the parsed flags ask for, and sentences on flags that are unusual."""
+    defaults = flag_fields.defaults(PretrainingSettings)
+    values = {name: parsed[name].value for name in defaults}
+    given = {name for name in defaults if parsed[name].present}
+    length = parsed["max_seq_length"]
+    has_source = values["input"] or values["tfds"] or values["init_checkpoint"]
+    if not (has_source or parsed["recipe"].present):
         values["recipe"] = "five_minutes"
-    given = _given_flags(parsed)
-    values |= from_recipe(values["recipe"], given)
+    values |= from_recipe(values["recipe"], given | {"phases"} if length.present else given)
     names = [os.path.basename(path) for path in values["input"]]
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
         values["input_format"] = "tfrecord"
-    length = {"max_seq_length": parsed["max_seq_length"].value}
-    check(
-        PretrainingSettings,
-        values | length,
-        given | {name for name in length if parsed[name].present},
-    )
+    named = given | {"max_seq_length"} if length.present else given
+    check(PretrainingSettings, {**values, "max_seq_length": length.value}, named)
     if values["phases"] is None:
-        values["phases"] = f"{length['max_seq_length']}:1"
+        values["phases"] = f"{length.value}:1"
     values["nsp"] &= values["pairs"]
     if values["objective"] != "mlm":
-        defaults = flag_fields.defaults(PretrainingSettings)
-        values |= {name: defaults[name] for name in rules.OF_MASKS} | {"nsp": False}
+        values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
     if values["init_checkpoint"]:
@@ -404,25 +426,19 @@ def settings_from_flags(
     elif values["do_lower_case"] is None:
         values["do_lower_case"] = True
     settings = PretrainingSettings(**values)
-    _ = settings.replacement  # refuses a wrong split
-    said = []
+    _ = settings.replacement, settings.overrides, phases_of(settings)  # refuse what is no value
+    notes = []
     if settings.input_format == "tfrecord":
-        said += [
+        notes += [
             f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
-            for name in rules.OF_ROWS
+            for name in _OF_ROWS
             # Without a number of predictions the share says how many a row of the records has.
             if name in given and (name != "masked_lm_prob" or settings.max_predictions_per_seq)
         ]
-    rate = flag_fields.defaults(PretrainingSettings)["learning_rate"]
+    rate = defaults["learning_rate"]
     if settings.init_checkpoint and settings.learning_rate == rate:
-        said.append(
+        notes.append(
             f"--learning_rate={rate:g}, the default, is for weights that begin at random: trained "
             "weights mostly want less, such as 5e-5."
         )
-    return settings, said
-
-
-def _given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
-    """The settings that the command line names."""
-    given = {name for name in flag_fields.defaults(PretrainingSettings) if parsed[name].present}
-    return given | ({"phases"} if parsed["max_seq_length"].present else set())
+    return settings, notes

@@ -7,7 +7,7 @@ from absl import flags
 
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
-from bert_tf.pretraining.settings import Phase, phases_of
+from bert_tf.pretraining.recipes import Phase, phases_of
 
 from .commands import parse
 
@@ -105,10 +105,9 @@ def test_overrides_of_the_config():
 
 @pytest.mark.parametrize("wrong", ["size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9"])
 def test_overrides_that_no_config_has(wrong):
-    settings = parse("--input=a", f"--config_overrides=initializer_range=0.1,{wrong}")[0]
     sentence = f"expected NAME=VALUE, such as hidden_dropout_prob=0, .* got '{wrong}'"
     with pytest.raises(ValueError, match=sentence):
-        read_config(settings)
+        parse("--input=a", f"--config_overrides=initializer_range=0.1,{wrong}")
 
 
 def test_a_checkpoint_has_sizes_of_its_own():
