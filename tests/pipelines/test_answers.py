@@ -7,7 +7,7 @@ from bert_tf.pipelines.long_texts import row_lengths
 from bert_tf.pipelines.normalization import code_points
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
-from tests.pipelines.test_context_windows import (
+from tests.pipelines.test_long_texts import (
     CONTEXTS,
     LENGTHS,
     QUESTIONS,
@@ -123,51 +123,12 @@ def test_golden():
         assert values[0].numpy().tolist() == wanted, (values[0].numpy().tolist(), wanted)
 
 
-def test_where_no_span_counts_there_is_none():
-    # The question's tokens and [SEP] take all places.
-    starts, ends = tf.constant([[1.0, 9, 9, 0, 0, 0]]), tf.constant([[2.0, 9, 9, 0, 0, 0]])
-    windows = make_windows(TOKENIZER, ["a"], ["b c"])
-    answers = extract_answers(starts, ends, windows, tf.constant(["b c"]), n_best=2)
-    assert answers.counts.numpy().tolist() == [0]
-    assert answers.texts.numpy().tolist() == [[b"", b""]]
-    assert answers.null_scores.numpy().tolist() == [3.0]
-
-
 def test_logits_that_are_no_numbers():
     windows, starts, _ = _random_logits(5)
     nothing = np.full_like(starts, np.nan)
     answers = extract_answers(nothing, nothing, windows, tf.constant(CONTEXTS), **LIMITS)
     assert answers.texts.shape == (len(CONTEXTS), 6)
     assert np.isnan(answers.null_scores).all()
-
-
-def _texts_of(tokenizer, context):
-    """What each of the context's tokens is as an answer, and its bytes."""
-    windows = make_windows(tokenizer, ["?"], [context])
-    size = int(row_lengths(windows)[0])
-    found = []
-    for column in range(3, size - 1):
-        logits = tf.one_hot([column], size)
-        answers = extract_answers(logits, logits, windows, tf.constant([context]), n_best=1)
-        found.append((answers.texts[0, 0].numpy(), *(int(values[0, 0]) for values in answers[1:3])))
-    return found
-
-
-def test_texts_keep_accents_and_lose_what_is_removed_at_their_end():
-    assert _texts_of(TOKENIZER, "É e\u0301\u200b\x00 f\ufffd\ufffd.") == [
-        ("É".encode(), 0, 2),
-        ("e\u0301".encode(), 3, 6),
-        (b"f", 11, 12),
-        (b".", 18, 19),
-    ]
-
-
-def test_texts_are_utf8_whatever_the_context():
-    context = b"\xffa\xff\xfe \xc3(b\xe2\x82 c\xed\xa0\x80"
-    found = _texts_of(TOKENIZER, context)
-    assert [found[0][0], found[-1][0]] == [b"a", b"c"]
-    for text, start, end in found:
-        assert text == context[start:end].decode("utf-8", "ignore").encode()
 
 
 def test_what_tokenising_removes_ends_no_answer():

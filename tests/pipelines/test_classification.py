@@ -3,7 +3,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.classification import classification_examples
+from bert_tf.pipelines.classification import (
+    classification_examples,
+    multiple_choice_examples,
+    similarity_examples,
+)
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 from .small_vocabulary import TOKENIZER, VOCAB
@@ -60,16 +64,92 @@ def test_labels_and_weights_of_every_form():
     assert with_weights == [(tf.int32, [0, 1, 2]), (tf.float32, weights)]
 
 
+CONTEXTS = ["a b c d e f", "", "g", "a b", "c d e", "f f"]
+CHOICES = [
+    ["a", "b c d e f g", "c"],
+    ["a", "a b", ""],
+    ["d", "e", "a b c d"],
+    ["c", "d", "e"],
+    ["", "", "f"],
+    ["g g g g", "a", "b"],
+]
+
+
+def test_rows_of_choices():
+    examples = multiple_choice_examples(
+        TOKENIZER, ["a", "b b b"], [["c", "d"], ["ab", "d d d"]], labels=[1, 0], max_seq_length=8
+    )
+    assert (len(examples), examples.num_too_long) == (2, 1)
+    assert examples.lengths.tolist() == [5, 8]
+    ((batch, labels),) = examples.evaluation_batches(2, longest_first=True)
+    features.check_batch(batch, features.CHOICE_FEATURES)
+    assert batch["input_word_ids"].numpy().tolist() == [
+        [[CLS, B, B, B, SEP, A, SUB_B, SEP], [CLS, B, B, B, SEP, D, D, SEP]],
+        [[CLS, A, SEP, C, SEP, PAD, PAD, PAD], [CLS, A, SEP, D, SEP, PAD, PAD, PAD]],
+    ]
+    assert batch["input_type_ids"].numpy()[1].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]] * 2
+    assert batch["input_mask"].numpy().sum(2).tolist() == [[8, 8], [5, 5]]
+    assert batch["example_index"].numpy().tolist() == [1, 0]
+    assert (labels.dtype, labels.numpy().tolist()) == (tf.int32, [0, 1])
+
+
+def test_another_number_of_choices_in_each_row():
+    choices = [["c"], ["ab", "d d d", "a"]]
+    examples = multiple_choice_examples(TOKENIZER, ["a", "b b b"], choices, labels=[0, 2])
+    batch, labels = examples.make_batch(tf.range(2), 9)
+    none = [CLS, SEP, SEP, *[PAD] * 6]
+    assert batch["input_word_ids"].numpy().tolist() == [
+        [[CLS, A, SEP, C, SEP, *[PAD] * 4], none, none],
+        [[CLS, B, B, B, SEP, A, SUB_B, SEP, PAD], [CLS, B, B, B, SEP, D, D, D, SEP],
+         [CLS, B, B, B, SEP, A, SEP, PAD, PAD]],
+    ]  # fmt: skip
+    assert batch["input_mask"].numpy()[0].sum(1).tolist() == [5, 3, 3]
+    assert labels.numpy().tolist() == [[0, 1], [2, 3]]
+
+
+def test_full_rows_of_choices_are_the_preprocessors():
+    preprocessor = BertPreprocessor(VOCAB, max_seq_length=9)
+    for form in (list, np.array, tf.constant):
+        examples = multiple_choice_examples(
+            TOKENIZER, form(CONTEXTS), form(CHOICES), max_seq_length=9
+        )
+        batch = examples.make_batch(tf.range(6), 9)
+        for column in range(3):
+            pairs = CONTEXTS, [choices[column] for choices in CHOICES]
+            for key, value in preprocessor(pairs).items():
+                np.testing.assert_array_equal(batch[key][:, column], value)
+    # "a b c d e f" with any of its choices is 10 tokens or more.
+    assert examples.num_too_long == 1
+
+
+TEXT = classification_examples, {"texts": TEXTS}
+CHOICE = multiple_choice_examples, {"contexts": CONTEXTS, "choices": CHOICES}
+SIMILAR = similarity_examples, {"columns": [TEXTS, SECONDS]}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("given", "arguments", "message"),
     [
-        ({"second_texts": SECONDS[:5]}, "second_texts: expected one row for each of the 6"),
-        ({"labels": [0] * 5}, "labels: expected one row for each of the 6 .* got 5"),
-        ({"sample_weights": [1.0] * 6}, "sample_weights: expected labels beside them"),
-        ({"texts": []}, "texts is empty"),
-        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+        (TEXT, {"second_texts": SECONDS[:5]}, "second_texts: expected one row for each of the 6"),
+        (TEXT, {"labels": [0] * 5}, "labels: expected one row for each of the 6 .* got 5"),
+        (TEXT, {"sample_weights": [1.0] * 6}, "sample_weights: expected labels beside them"),
+        (TEXT, {"texts": []}, "texts is empty"),
+        (TEXT, {"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+        (TEXT, {"long_text": "tail"}, "long_text is 'tail': expected one of head, head_tail, wind"),
+        (TEXT, {"long_text": "windows", "second_texts": SECONDS}, "'windows': expected .* pairs h"),
+        (CHOICE, {"choices": [*CHOICES[:5], ["a", "b"]], "labels": [2] * 6},
+         r"labels\[5\] is 2: expected 0 to 1"),
+        (CHOICE, {"choices": [[]] * 6}, r"choices\[0\] has 0 choices: expected some"),
+        (CHOICE, {"choices": ["abc"] * 6}, r"choices\[0\] is 'abc': expected a list of strings"),
+        (CHOICE, {"choices": CHOICES[:5]}, "choices: expected one row for each of the 6 examples"),
+        (CHOICE, {"labels": [3] * 6}, r"labels\[0\] is 3: expected 0 to 2"),
+        (CHOICE, {"contexts": [], "choices": []}, "contexts is empty"),
+        (CHOICE, {"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+        (SIMILAR, {"columns": [TEXTS, TEXTS[:5]]}, "columns: expected one row for each of the 6"),
+        (SIMILAR, {"labels": [0.5]}, "labels: expected one row for each of the 6 .* got 1"),
     ],
-)
-def test_refuses_bad_arguments(arguments, message):
+)  # fmt: skip
+def test_refuses_bad_arguments(given, arguments, message):
+    make, columns = given
     with pytest.raises(ValueError, match=message):
-        classification_examples(TOKENIZER, **{"texts": TEXTS, **arguments})
+        make(TOKENIZER, **{**columns, **arguments})

@@ -13,14 +13,6 @@ def numbered(n):
     return [[f"Document {i}.", "The end."][: 1 + i % 2] for i in range(n)]
 
 
-def test_counts_and_describes():
-    corpus = sources.from_documents([["One.", "Two."], ["Three."], ["Four."]], block_bytes=9)
-    assert corpus.num_blocks == 2
-    assert corpus.documents_per_block.tolist() == [2, 1]
-    assert corpus.num_documents == 3
-    assert corpus.describe() == "in memory, 3 documents, 0.0 MB, 2 blocks"
-
-
 def test_fingerprint_is_of_text_order_and_blocks():
     base = sources.from_documents(numbered(20), block_bytes=30)
     assert base.fingerprint == sources.from_documents(numbered(20), block_bytes=30).fingerprint

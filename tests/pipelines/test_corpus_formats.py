@@ -1,5 +1,4 @@
 import functools
-import gzip
 import io
 import re
 
@@ -240,17 +239,6 @@ def test_splits_where_a_reader_would_at_once_and_in_a_graph():
     assert [line.strip() for line in block.splitlines() if line] == [
         line for case in cases for line in case
     ]
-
-
-def test_real_text_loses_nothing_but_white_space(data_dir):
-    with gzip.open(data_dir / "corpora/enwiki/wiki_00.gz", "rt", encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    split = split_sentences(tf.constant(lines))
-    joined = tf.strings.reduce_join(split, axis=-1, separator=" ").numpy()
-    assert [line.decode().split() for line in joined] == [line.split() for line in lines]
-    lengths = tf.strings.length(split.values, "UTF8_CHAR").numpy()
-    assert 100 < lengths.mean() < 140
-    assert (lengths > 600).mean() < 0.002
 
 
 # What decides where documents and sentences end, and what only looks like it.

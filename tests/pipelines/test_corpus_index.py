@@ -196,14 +196,6 @@ def index(tmp_path):
     return open_index(path, reading=corpus_index.Reading("google", "text", 20))
 
 
-def test_counts_what_is_read(index):
-    assert index.table.block_splits.tolist() == [0, 2, 3, 4]
-    assert index.table.num_bytes.tolist() == [9, 6, 9, 9]
-    first, second, third, fourth = index.table.fingerprints.tolist()
-    assert first == third
-    assert len({first, second, fourth}) == 3
-
-
 def test_fingerprints_stay_the_same_for_ever():
     expected = [935866395755577359, 4312544572758382873]
     assert corpus.fingerprint_texts(["One.\nZwei.", "Größe."]).numpy().tolist() == expected
@@ -246,16 +238,3 @@ def test_the_key_depends_on_everything(monkeypatch):
     assert path != corpus_index.index_path("c", "parts", 2)
     monkeypatch.setattr(corpus_index.corpus_formats, "PATTERNS", ("other",))
     assert path != corpus_index.index_path("c", "parts", 1)
-
-
-@pytest.mark.slow  # a process of several cores
-def test_cores_that_count_together_make_tensorflow_warn_of_nothing(monkeypatch):
-    corpus._counting.cache_clear()
-    warned = []
-    monkeypatch.setattr(tf.get_logger(), "warning", lambda *words: warned.append(words))
-    with concurrent.futures.ThreadPoolExecutor(16) as cores:
-        counted = list(
-            cores.map(lambda _: corpus.count_text(b"A.\n\nB.\n", "google")[0], range(16))
-        )
-    np.testing.assert_array_equal(counted, [[2, 2]] * 16)
-    assert warned == []

@@ -1,19 +1,31 @@
 """What is read of texts that are longer than a row, beside plain loops."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.long_texts import (
     MOST_WINDOWS,
+    QuestionTokens,
+    context_windows,
     cut_windows,
+    has_most_context,
     head_and_tail,
+    is_context,
     mean_of_windows,
     most_tokens,
+    row_lengths,
+    row_segments,
+    tokenize_questions,
 )
-
-from .small_vocabulary import TOKENIZER
+from bert_tf.pipelines.packing import pack
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from tests.pipelines import question_answering_twin as twin
 
 CLS, SEP, PAD = 2, 3, 0
 
@@ -49,11 +61,6 @@ def test_ends_and_windows_equal_plain_loops(room):
             found = [text[a : a + n] for a, n in zip(starts, counts, strict=True)]
             assert found == windows_of(text, room)
             assert (len(text) > last) == (starts[-1] + counts[-1] < len(text))
-
-
-def test_of_510_tokens_128_are_the_beginning():
-    ids = tf.ragged.range([1000])
-    assert head_and_tail(ids, 510).to_list() == [[*range(128), *range(1000 - 382, 1000)]]
 
 
 def test_a_mean_has_the_gradient_of_each_window():
@@ -94,11 +101,131 @@ def test_rows_of_ends():
     assert found == [[CLS, *text, SEP] for text in kept] and examples.num_too_long == 2
 
 
+VOCAB = [*SPECIAL_TOKENS, *"abcdef", "##a", "##b", "##cd", "?", ",", "."]
+TOKENIZER = BertTokenizer(VOCAB)
+LENGTHS = {"max_seq_length": 16, "doc_stride": 5, "max_query_length": 6}
+
+
+def make_windows(
+    tokenizer, questions, contexts, max_seq_length=384, doc_stride=128, max_query_length=64
+):
+    columns = [tf.convert_to_tensor(texts) for texts in (questions, contexts)]
+    tokens = tokenize_questions(tokenizer.tokenize_with_offsets, *columns, max_query_length)
+    return context_windows(tokens, max_seq_length, doc_stride)
+
+
+def pack_windows(windows, max_seq_length):
+    return pack(windows.tokens.ids, row_segments(windows), max_seq_length, TOKENIZER)
+
+
+def random_texts(seed, count, most_words=40):
+    """Texts of few words, some empty, some with what the tokenizer removes or cannot read."""
+    generator = random.Random(seed)
+    words = [b"a", b"b", b"abcd", b"ab", b"caa", b"f,", b"d.", b"x", "É\u0301a".encode()]
+    words += ["b\u200b".encode(), b"c\xff", b"\xed\xa0\x80d", b"e\x00", "\u00adf".encode()]
+    return [
+        b" ".join(generator.choices(words, k=generator.randrange(most_words))) for _ in range(count)
+    ]
+
+
+QUESTIONS = [b"", b"a b?", *random_texts(1, 18, most_words=9)]
+CONTEXTS = [b"", b"a", *random_texts(2, 18)]
+# Several questions about one context.
+CONTEXTS[4] = CONTEXTS[5] = CONTEXTS[12] = CONTEXTS[3]
+
+
+def test_windows_equal_googles_loop():
+    windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
+    rows = pack_windows(windows, 16)
+    columns = tf.broadcast_to(tf.range(16), [tf.size(windows.questions), 16])
+    most_context = has_most_context(windows, columns)
+    expected = []
+    for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        question = twin.tokenize(TOKENIZER, question)[:6]
+        context = twin.tokenize(TOKENIZER, context)
+        spans = twin.windows(len(question), len(context), 16, 5)
+        for place, (first, length) in enumerate(spans):
+            ids, types = twin.row(TOKENIZER, question, context, (first, length))
+            most = [twin.most_context(spans, first + token) == place for token in range(length)]
+            most = [0] * (len(question) + 2) + most + [0]
+            columns = (ids, types, [1] * len(ids), most)
+            padding = [0] * (16 - len(ids))
+            expected.append((number, first, length, *(column + padding for column in columns)))
+    assert len(expected) > 3 * len(QUESTIONS)
+    received = (
+        windows.questions,
+        windows.firsts,
+        windows.lengths,
+        *(rows[key] for key in ("input_word_ids", "input_type_ids", "input_mask")),
+        tf.cast(most_context, tf.int32),
+    )
+    for values, wanted in zip(received, zip(*expected, strict=True), strict=True):
+        assert values.dtype == tf.int32
+        np.testing.assert_array_equal(values, wanted)
+    np.testing.assert_array_equal(row_lengths(windows), np.sum(rows[features.INPUT_MASK], 1))
+
+
+def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
+    """Windows over contexts of which nothing but the lengths is known."""
+    lengths = tf.constant(context_lengths, tf.int32)
+    nothing = tf.zeros_like(lengths)
+    tokens = QuestionTokens(
+        ids=tf.zeros([0], tf.int32),
+        byte_starts=tf.zeros([0], tf.int64),
+        byte_ends=tf.zeros([0], tf.int64),
+        question_starts=nothing,
+        question_lengths=nothing + question_length,
+        context_starts=nothing,
+        context_lengths=lengths,
+    )
+    return context_windows(tokens, max_seq_length, doc_stride)
+
+
+# Where the hundredths of two windows' lengths differ by 1, as at 101 tokens' stride, rounding
+# decides which of them has more.
 @pytest.mark.parametrize(
-    "more", [{"long_text": "tail"}, {"long_text": "windows", "second_texts": TEXTS}]
+    ("question_length", "max_seq_length", "doc_stride"),
+    [
+        (12, 384, 128),
+        (0, 384, 300),
+        (0, 384, 381),
+        (0, 159, 101),
+        (0, 210, 101),
+        (3, 22, 5),
+        (1, 8, 128),
+        (2, 6, 1),
+    ],
 )
-def test_what_cannot_be_read(more):
-    with pytest.raises(
-        ValueError, match="long_text is '.*': expected one of head, head_tail, wind"
-    ):
-        classification_examples(TOKENIZER, TEXTS, **more)
+def test_most_context_at_every_length(question_length, max_seq_length, doc_stride):
+    room = max_seq_length - 3 - question_length
+    stride = min(room, doc_stride)
+    context_lengths = sorted({*range(0, room + 3 * stride, 7), *range(room + 1, room + stride, 3)})
+    windows = _windows_of(context_lengths, question_length, max_seq_length, doc_stride)
+    columns = tf.broadcast_to(tf.range(max_seq_length), [len(windows.firsts), max_seq_length])
+    best, inside = has_most_context(windows, columns).numpy(), is_context(windows, columns).numpy()
+    row = 0
+    for length in context_lengths:
+        spans = twin.windows(question_length, length, max_seq_length, doc_stride)
+        chosen = [twin.most_context(spans, token) for token in range(length)]
+        for number, (first, size) in enumerate(spans):
+            context = slice(question_length + 2, question_length + 2 + size)
+            assert inside[row].sum() == size == inside[row, context].sum()
+            wanted = [chosen[token] == number for token in range(first, first + size)]
+            assert best[row, context].tolist() == wanted, (length, number)
+            assert best[row].sum() == sum(wanted)
+            row += 1
+    assert row == len(best)
+
+
+def test_a_context_is_tokenised_once():
+    seen = []
+
+    def tokenize(strings):
+        seen.extend(strings.numpy().tolist())
+        return TOKENIZER.tokenize_with_offsets(strings)
+
+    contexts = tf.constant([b"a b", b"c", b"a b"])
+    tokens = tokenize_questions(tokenize, tf.constant([b"d", b"e", b"d"]), contexts, 6)
+    assert seen == [b"a b", b"c", b"d", b"e", b"d"]
+    assert tokens.context_starts.numpy().tolist() == [0, 2, 0]
+    assert tokens.question_starts.numpy().tolist() == [3, 4, 5]

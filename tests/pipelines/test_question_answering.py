@@ -11,7 +11,7 @@ from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
 from tests.pipelines.test_answers import extract_answers
-from tests.pipelines.test_context_windows import (
+from tests.pipelines.test_long_texts import (
     CONTEXTS,
     LENGTHS,
     QUESTIONS,
@@ -118,13 +118,6 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
         np.testing.assert_array_equal(values, wanted)
 
 
-def test_more_answers_than_a_row_has_columns():
-    data = question_examples(TOKENIZER, ["a"], ["b"])
-    answers, _ = data.predict_answers(_Model(), n_best=20)
-    assert answers.texts.shape == (1, 20)
-    assert answers.counts.tolist() == [1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -165,7 +158,7 @@ def test_bad_limits():
 
 
 @pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
-def test_published_questions_equal_googles_loop_and_their_answers_come_back(data_dir, step):
+def test_published_questions_equal_googles_loop_and_none_loses_its_answer(data_dir, step):
     tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
     with zipfile.ZipFile(data_dir / "squad" / "dev-v1.1.json.zip") as archive:
         articles = json.loads(archive.read("dev-v1.1.json"))["data"]
@@ -177,16 +170,17 @@ def test_published_questions_equal_googles_loop_and_their_answers_come_back(data
     ]
     assert len(asked) == 10570
     questions, contexts, answers = zip(*asked[::step], strict=True)
-    golds = [answer["text"] for answer in answers]
     starts = [
         len(context[: answer["answer_start"]].encode())
         for context, answer in zip(contexts, answers, strict=True)
     ]
-    ends = [start + len(gold.encode()) for start, gold in zip(starts, golds, strict=True)]
+    ends = [
+        start + len(answer["text"].encode()) for start, answer in zip(starts, answers, strict=True)
+    ]
     data = question_examples(tokenizer, questions, contexts, answer_starts=starts, answer_ends=ends)
     assert not len(data.lost_answers)
     tokens = tf.nest.map_structure(lambda values: values.numpy(), data.windows.tokens)
-    expected, others = [], []
+    expected = []
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         first, length = tokens.context_starts[number], tokens.context_lengths[number]
         begins = tokens.byte_starts[first : first + length].tolist()
@@ -196,30 +190,12 @@ def test_published_questions_equal_googles_loop_and_their_answers_come_back(data
         size = tokens.question_lengths[number]
         for window in twin.windows(size, length, 384, 128):
             expected.append((number, *window, *twin.columns(size, window, *answer)))
-        text = twin.text(contexts[number].encode(), begins[answer[0]], limits[answer[1]])
-        if text != golds[number]:
-            others.append((golds[number], text))
     columns = np.full([len(expected), 2], -1)
     for rows, labels in data.examples.evaluation_batches(256):
         index = rows["example_index"].numpy()
         columns[index] = np.stack([labels["start_logits"], labels["end_logits"]], 1)
     windows = np.stack([data.windows.questions, data.windows.firsts, data.windows.lengths], 1)
     np.testing.assert_array_equal(np.concatenate([windows, columns], 1), expected)
-    assert len(others) < 0.01 * len(golds), others
-    # What differs is longer: the annotator marked a part of a word or of a number.
-    assert all(gold.strip() in text for gold, text in others)
-    has_answer = np.zeros(len(golds), bool)
+    has_answer = np.zeros(len(answers), bool)
     np.logical_or.at(has_answer, windows[:, 0], columns[:, 0] > 0)
     assert has_answer.all()
-
-
-def test_pieces_of_words():
-    # "ab" is a part of a word: the pieces that it consists of.
-    columns = {"cab": (5, 7), " cab": (5, 7), "ab": (6, 7), "c": (5, 5), "a, ": (3, 4), " ": (0, 0)}
-    starts = [*map("a, cab e".index, columns)]
-    ends = [start + len(answer) for start, answer in zip(starts, columns, strict=True)]
-    given = ["a"] * 6, ["a, cab e"] * 6
-    data = question_examples(TOKENIZER, *given, answer_starts=starts, answer_ends=ends)
-    _, labels = data.examples.make_batch(tf.range(6), 16)
-    found = zip(*(value.numpy().tolist() for value in labels.values()), strict=True)
-    assert list(found) == list(columns.values())

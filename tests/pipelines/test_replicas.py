@@ -1,7 +1,6 @@
 """Graph functions of batches on one device; ``tests/test_two_devices.py`` has two."""
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from bert_tf.pipelines.replicas import traced_step
 
@@ -34,15 +33,6 @@ def test_a_model_is_traced_once_for_batches_of_one_kind():
     model.factor.assign(20.0)
     assert outputs(model, rows.batch(3), 1.0) == [[21.0, 41.0, 61.0]]
     assert model.traces == 1
-
-
-def test_nothing_is_said_of_the_traces_of_many_models(monkeypatch):
-    said = []
-    monkeypatch.setattr(polymorphic_function.logging, "warning", said.append)
-    rows = tf.data.Dataset.from_tensor_slices({"x": [1.0]}).batch(1)
-    for number in range(8):
-        assert outputs(Model(10.0), rows, float(number)) == [[10.0 + number]]
-    assert said == []
 
 
 def test_another_argument_another_kind_of_batch_and_another_model_are_traced_anew():

@@ -112,15 +112,6 @@ def test_of_another_seed_with_a_padded_final_batch(files, two_epochs):
     assert (rows["input_word_ids"][:23] != two_epochs["input_word_ids"][:23]).any()
 
 
-def test_a_single_file(tmp_path):
-    path = str(tmp_path / "one.tfrecord")
-    assert write_tfrecords([_batch(0, 14)], path) == 14
-    records = [tf.train.Example.FromString(each.numpy()) for each in tf.data.TFRecordDataset(path)]
-    ids = [record.features.feature["input_ids"].int64_list.value[0] for record in records]
-    assert ids == list(range(14))
-    assert [file.name for file in tmp_path.iterdir()] == ["one.tfrecord"]
-
-
 def test_large_records_across_read_borders(files, monkeypatch):
     expected = open_records(files)
     monkeypatch.setattr(tfrecords, "_READ_BYTES", 11)
@@ -334,11 +325,3 @@ def test_what_is_damaged_is_made_anew(folder, tmp_path, read, damage):
     read.clear()
     assert_equal(opened(folder, tmp_path / "cache"), first)
     assert sorted(read) == ["a", "b", "c"]
-
-
-def test_what_is_kept_is_of_the_files_not_of_the_lengths_that_are_asked_for(folder, tmp_path):
-    opened(folder, tmp_path / "cache")
-    records = opened(folder, tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"/a: feature 'input_ids' has 6 values .* expected 8: pa"):
-        _rows(records, max_seq_length=8)
-    assert len(_rows(records, max_seq_length=S, max_predictions_per_seq=P)["cursor"]) == 20
