@@ -296,7 +296,6 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
 
     A weight that Hugging Face's class has no place for stays out: a token classifier's pooler.
-    Returned: sentences on the use of the directory.
     """
     config, spec = checkpoint.config, checkpoint.model
     _check_reads_no_first_token(checkpoint.path, config, spec)

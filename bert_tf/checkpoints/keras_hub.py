@@ -100,7 +100,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
     ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
     a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
-    read as JSON, the weights as arrays. A tensor's name is its file's and its path in the file.
+    read as JSON, the weights as arrays.
     """
     source = os.path.join(path, CONFIG)
     config = _read_config(source)

@@ -248,10 +248,9 @@ def select(
 ) -> tuple[dict[str, StoredTensor], LoadReport]:
     """Finds the weights of a model, of the checkpoint's config, in a checkpoint; none is read yet.
 
-    Returned: the weights that ``weights.assign`` takes, and what became of the rest.
-    ``may_be_new``: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
-    is an error. ``new_head``: whether the head stays new though the checkpoint has one;
-    ``head_option`` is the caller's own name of it, for an error.
+    Returned: the weights that ``weights.assign`` takes, and what became of the rest. A head, or the
+    pooler, that the checkpoint lacks is an error unless it ``may_be_new``. ``head_option`` is the
+    caller's own name of ``new_head``, for an error.
     """
     expected = expected_shapes(checkpoint.config, spec)
     own = heads(checkpoint.config, spec)

@@ -48,8 +48,7 @@ def read_variables(bundle: Bundle) -> list[Variable]:
     """The variables of the models of a checkpoint, in the graph's order; no optimizer's.
 
     A TensorFlow 2 checkpoint's keys spell one path through the objects that were saved, whichever
-    came first, so that the same variable has other keys in other checkpoints. The graph next to
-    them has each variable's own name. Source: tensorflow's ``trackable_object_graph.proto``.
+    came first; the graph next to them has each variable's own name.
     """
     graph: Any = TrackableObjectGraph()
     try:
@@ -164,11 +163,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix that was released, or that a trainer of ``official/nlp`` saved.
-
-    A ``BertPretrainerV2`` or the older ``BertPretrainer`` becomes a ``BertPretrainer``, anything
-    else the encoder.
-    """
+    """Opens a directory or prefix that was released, or that a trainer saved."""
     bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     weights = find_weights(read_variables(bundle), prefix)

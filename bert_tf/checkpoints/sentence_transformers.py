@@ -217,10 +217,7 @@ def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
 
 
 def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The embedding's prefixes and dimensions, and sentences on what else its file says.
-
-    A prompt that is the default one stands before what has none of its own.
-    """
+    """The embedding's prefixes and dimensions, and sentences on what else its file says."""
     source = os.path.join(path, _PROMPTS)
     values = read_json_object(source) if tf.io.gfile.exists(source) else {}
     prompts = values.get("prompts")

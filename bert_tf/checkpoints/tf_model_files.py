@@ -32,18 +32,12 @@ _LEAVES = {"kernel": "weight", "embeddings": "weight"}
 
 
 def open_file(path: str) -> dict[str, StoredTensor]:
-    """Every tensor by its name in a PyTorch file and in that layout; none is read yet.
-
-    The copies of a tensor are, and must be equal. What is no weight of a BERT goes by its path.
-    """
+    """Every tensor by its name in a PyTorch file and in that layout; none is read yet."""
     return by_pytorch_names(variables_of(open_hdf5(path)), path)
 
 
 def variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
-    """The variables in HDF5 by their names: of weights, or of a whole model without its optimizer.
-
-    The layers of one file may own the same variable, each a copy of it.
-    """
+    """The variables in HDF5 by their names: those of a whole model without its optimizer."""
     whole = "model_weights/"
     prefix = whole if any(name.startswith(whole) for name in datasets) else ""
     return [

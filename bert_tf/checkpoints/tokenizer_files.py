@@ -52,11 +52,10 @@ def read_tokenization(
 ) -> tuple[Tokenization | None, tuple[str, ...]]:
     """The tokenizer in a directory with ``vocab.txt``, or else ``tokenizer.json``.
 
-    ``do_lower_case`` is what the caller knows of the casing; else ``tokenizer_config.json`` or
-    ``tokenizer.json`` says it, else the vocabulary's own letters do. ``adds_tokens``: whether the
-    caller adds the tokens that files name beside ``vocab.txt``; else they are refused. Returned:
-    the tokenizer, ``None`` where there is no vocabulary or another tokenizer than BERT's; and
-    sentences on what was assumed, or on why there is none.
+    ``do_lower_case`` is what the caller knows of the casing; else the files say it, else the
+    vocabulary's own letters do. ``adds_tokens``: whether the caller adds the tokens that files name
+    beside ``vocab.txt``; else they are refused. Returned: the tokenizer, or ``None``; and sentences
+    on what was assumed, or on why there is none.
     """
     try:
         tokenizer = _read_tokenizer(path)

@@ -96,9 +96,9 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
     """A tensor of attention that is stored by head, in this library's layout.
 
     A query, key or value kernel is (H, N, D) in the file and (H, N * D) here, its bias (N, D) and
-    (N * D,); the output's kernel is (N, D, H) and (N * D, H). In memory they are the same. Any
-    other tensor, and one with another number of dimensions, stays as it is. With another number of
-    heads than the config's, of ``source``, it would have the right shape and mean something else.
+    (N * D,); the output's kernel is (N, D, H) and (N * D, H). Any other tensor, and one with
+    another number of dimensions, stays as it is. With another number of heads than that of
+    ``source`` it would have the right shape and mean something else.
     """
     match = _LEAF.fullmatch(name)
     if not match:

@@ -52,12 +52,9 @@ def read_conll(
 
     The file's scheme is the one in which fewest sentences are invalid. ``convert_to`` is the one to
     give the tags in, None for the file's; tags of BIOES and BILOU stay as they are, unless
-    ``labels`` (the tags there may be, as a train file's) are of a scheme that does not say where an
-    entity ends. Of a file that is not ``labelled`` only the first column is read.
-
-    Ids count the sentences from 0, and so do documents by the lines that begin one (a file without
-    such lines is one document). The ``labels`` that are returned are "O" and, for each type of
-    entity in alphabetical order, the scheme's prefixes, whether or not all occur.
+    ``labels``, those there may be, are of a scheme that does not say where an entity ends. Of a
+    file that is not ``labelled`` only the first column is read. Ids count the sentences from 0, and
+    so do documents. The returned ``labels`` are all tags of the scheme for the types that occur.
     """
     path = str(path)
     if convert_to is not None and convert_to not in SCHEMES:

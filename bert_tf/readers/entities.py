@@ -66,10 +66,9 @@ def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
-    """The tags that are none of entities where most tags are, or all of them where most could be.
+    """Tags of no entity where most are of one; all tags where they could be misspelt ones.
 
-    ``counts`` says how many words have each tag. [] where every tag is one of entities, or the tags
-    are others, such as parts of speech.
+    ``counts`` says how many words have each tag; [] where the tags are parts of speech.
     """
     odd = [tag for tag in counts if not is_tag(tag)]
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
@@ -82,9 +81,8 @@ def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
 def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
     """Finds the entities of each sequence, as CoNLL's conlleval and seqeval's default mode do.
 
-    The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
-    so do I-, E- and L- unless the tag before is B- or I- of the same type. A ``ValueError`` names
-    the first tag that is none.
+    B-, S- and U- begin an entity; so do I-, E- and L- unless the tag before is B- or I- of the same
+    type. A ``ValueError`` names the first tag that is none.
     """
     scores = np.zeros(sum(map(len, sequences)))
     return [[entity for entity, _ in found] for found in find_scored(sequences, scores)]
@@ -177,10 +175,7 @@ _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label 
 
 
 def word_places(text: str) -> tuple[WordPlace, ...]:
-    """Where a text's words are: what blanks separate, a mark or an ideograph each alone.
-
-    They are the words that the tokenizer makes of the whole text.
-    """
+    """The places of a text's words, as the tokenizer parts them."""
     found: list[WordPlace] = []
     start, end = None, 0  # of the word that has begun, if any
     for place, character in enumerate(text):
@@ -217,9 +212,8 @@ def tags_of_spans(
     """The tags, of IOB2, of a text's words at ``places``, by the spans of its entities.
 
     ``spans`` are objects with ``start``, ``end`` (the character behind the last) and ``label``, one
-    of ``types`` where these are known; their own ``text`` is compared, where they have one, and
-    other keys are ignored. A ``BadRowError``, which calls the spans ``what``, is raised where they
-    are none, overlap, begin or end within a word, or are of another text.
+    of ``types`` where these are known; their own ``text`` is compared, where they have one. A
+    ``BadRowError`` calls them ``what``.
 
     >>> text = "Ann Lee left."
     >>> tags_of_spans(text, [{"start": 0, "end": 7, "label": "PER"}], word_places(text), None, "x")

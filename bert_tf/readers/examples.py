@@ -1,8 +1,4 @@
-"""Examples of a few kinds, which the readers of task files return, and the rows left out.
-
-A field of a .tsv or .csv file is a string; one of a JSON line is any JSON value. Here it is
-checked, and made the text, the number or the name that it stands for.
-"""
+"""Examples of a few kinds, which the readers of task files return, and the rows left out."""
 
 import dataclasses
 import math
@@ -31,45 +27,36 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """A sentence: at least one word, none of them empty, and a tag for each, or None.
-
-    ``document`` is the number of the document that the sentence is in, counted from 0. Of words of
-    a text there are the ``text`` and the ``places``, for each word its first character and the one
-    behind its last.
-    """
+    """A sentence: at least one word, none of them empty, and a tag for each, or None."""
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    document: int
-    # The words say the same: what tells whether data have changed is as it was without these.
+    document: int  # the number of the document that the sentence is in, counted from 0
+    # The text that the words are of, if any, and for each word its first character and the one
+    # behind its last. The words say the same: whether data have changed is told without these.
     text: str = dataclasses.field(default="", repr=False)
     places: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context (segment A) and at least two choices of what may follow it (segment B).
-
-    ``label`` is the right choice's number, counted from 0, or None.
-    """
+    """A context (segment A) and at least two choices of what may follow it (segment B)."""
 
     id: str
     context: str
     choices: tuple[str, ...]
-    label: int | None
+    label: int | None  # the right choice's number, counted from 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimilarityExample:
-    """Two texts, or an anchor, a text that belongs to it and one that does not.
-
-    ``label`` is how similar two texts are, in units of the file's own; ``None`` where they belong
-    together, or are to be predicted.
-    """
+    """Two texts, or an anchor, a text that belongs to it and one that does not."""
 
     id: str
     texts: tuple[str, ...]
+    # How similar two texts are, in the file's units; None where they belong together, or are to be
+    # predicted.
     label: float | None
 
 
@@ -118,14 +105,11 @@ class ExampleSet(Generic[T]):
 
 
 class BadRowError(ValueError):
-    """Says what is wrong with a row, "expected ..., got ...", without its place.
-
-    ``line`` is the line at fault where a row has several.
-    """
+    """Says what is wrong with a row, "expected ..., got ...", without its place."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason)
-        self.line = line
+        self.line = line  # the one at fault, where a row has several
 
 
 class NoTextError(BadRowError):
@@ -144,11 +128,8 @@ class BadRow(NamedTuple):
 class BadRows:
     """Handling of a file's bad rows: the first is an error, or all are skipped and listed.
 
-    ``skip`` is ``None`` where who reads the file has no flag to skip them.
-
-    Where every row of the file is answered (``answers_all``), a row without text is listed, and
-    never an error, and there may be no row. Without an ``id_column`` rows are numbered. ``skipped``
-    is a sentence for each bad row so far, and ``rows`` has them.
+    ``skip`` is ``None`` where who reads the file has no flag to skip them. Where every row of the
+    file is answered (``answers_all``), a row without text is listed, and there may be no row.
     """
 
     def __init__(
@@ -160,9 +141,10 @@ class BadRows:
         id_column: str | None = None,
     ) -> None:
         self.path = path
-        self.id_column = id_column
-        self.skipped: list[str] = []
+        self.id_column = id_column  # without it rows are numbered
+        self.skipped: list[str] = []  # a sentence for each bad row so far
         self.rows: list[BadRow] = []
+        self.place: Place = 0  # of the row of which an example is made
         self._skip = skip
         self.answers_all = answers_all
         self._good: Sized = ()
@@ -181,10 +163,7 @@ class BadRows:
         self._words = tuple(words)
 
     def report(self, place: Place, reason: object) -> None:
-        """Raises a ``ValueError`` for a bad row, or lists it.
-
-        ``place`` is a line's number or words, ``reason`` "expected ..., got ...".
-        """
+        """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
         has_answer = self.answers_all and isinstance(reason, NoTextError) and self._id
         if not (self._skip or has_answer):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
@@ -201,29 +180,24 @@ class BadRows:
     def collect(
         self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]
     ) -> list[T]:
-        """Makes an example of every row, and reports those of which none can be made.
+        """Makes an example of every row; reports those for which that is a ``BadRowError``.
 
-        ``rows`` are pairs of a place and a row; ``make_example`` raises ``BadRowError`` where it
-        cannot. A ``ValueError`` says that there is no row, or no good one, unless every row is
-        answered.
+        A ``ValueError`` says that there is no row, or no good one, unless every row is answered.
         """
         self._good = examples = []
-        for place, row in rows:
+        for self.place, row in rows:
             try:
                 examples.append(make_example(row))
             except BadRowError as error:
-                self.report(place if error.line is None else error.line, error)
-        if not examples and not self.answers_all:
-            raise ValueError(self._nothing())
-        return examples
-
-    def _nothing(self) -> str:
-        if self.skipped:
-            return (
+                self.report(self.place if error.line is None else error.line, error)
+        if not examples and self.skipped and not self.answers_all:
+            raise ValueError(
                 f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
                 f"because: {self.skipped[0]}"
             )
-        return f"{self.path} has no rows: expected at least one example."
+        if not examples and not self.answers_all:
+            raise ValueError(f"{self.path} has no rows: expected at least one example.")
+        return examples
 
 
 def place_name(place: Place) -> str:
@@ -232,6 +206,9 @@ def place_name(place: Place) -> str:
 
 
 # === Fields ===
+
+# A field of a .tsv or .csv file is a string, one of a JSON line any JSON value. Each function gives
+# the text, the number or the name that it stands for, or raises ``BadRowError``.
 
 
 class ClassName(str):
@@ -246,10 +223,7 @@ def shown(value: object) -> str:
 
 
 def text(value: Any, what: str) -> str:
-    """Returns a field that is text, perhaps empty; raises ``BadRowError``.
-
-    Half of a surrogate pair, which UTF-8 cannot spell, is no text.
-    """
+    """Text, perhaps empty; half of a surrogate pair, which UTF-8 cannot spell, is none."""
     if value is None:
         raise NoTextError(f"expected text in {what}, got None")
     if not isinstance(value, str):
@@ -265,7 +239,7 @@ def text(value: Any, what: str) -> str:
 
 
 def filled_text(value: Any, what: str) -> str:
-    """Returns a field that is text, and not white space alone; raises ``BadRowError``."""
+    """Text that is not white space alone."""
     found = text(value, what)
     # Zeros are what a file has where its last blocks were never written.
     if not found.replace("\0", "").strip():
@@ -274,7 +248,7 @@ def filled_text(value: Any, what: str) -> str:
 
 
 def name(value: Any, what: str) -> str:
-    """Returns a name: text, a whole number, true or false; raises ``BadRowError``."""
+    """A name: text, a whole number, true or false."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str) and isinstance(value := _whole(value), int):
@@ -289,7 +263,7 @@ def _whole(value: Any) -> Any:
 
 
 def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
-    """Returns a name, one of ``names`` where these are given; raises ``BadRowError``."""
+    """A name, one of ``names`` where these are given."""
     found = name(value, what)
     if names is not None and found not in names:
         raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(found)}")
@@ -297,12 +271,12 @@ def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
 
 
 def row_id(value: Any, row_number: int) -> str:
-    """Returns a row's id: its number where it has none (None); raises ``BadRowError``."""
+    """A row's id: its number where it has none (None)."""
     return str(row_number) if value is None else name(value, "the id")
 
 
 def number(value: Any, what: str) -> float:
-    """Returns a field that is a finite number; raises ``BadRowError``."""
+    """A finite number."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             found = float(value)
@@ -314,7 +288,7 @@ def number(value: Any, what: str) -> float:
 
 
 def whole_number(value: Any, what: str, most: int) -> int:
-    """Returns a field that is a whole number from 0 to ``most``; raises ``BadRowError``."""
+    """A whole number from 0 to ``most``."""
     found = _whole(getattr(value, "place", value))
     if isinstance(found, str) and found.strip().isdecimal():
         found = int(found)

@@ -174,10 +174,8 @@ def read_glue(
 ) -> ExampleSet[TextExample]:
     """Reads one of GLUE's published files, as they are or with gzip (``.tsv.gz``).
 
-    ``data_dir`` is the folder with the task's files, or the one with a folder for each task;
-    ``split`` is "train", "dev" or "test", for MNLI "dev_matched", "dev_mismatched", "test_matched"
-    or "test_mismatched". Ids are those of the file, or else count the rows from 0. Test files have
-    no labels (but the original STS-B's has).
+    ``data_dir`` is the folder with the task's files, or the one with a folder for each task. Ids
+    are those of the file, or else count the rows from 0. Test files have no labels.
     """
     found = glue_task(task, split)
     path = _look_for(found, str(data_dir), split)
@@ -264,8 +262,8 @@ def read_glue_tfds(
 ) -> ExampleSet[TextExample]:
     """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if necessary.
 
-    Task, split and ids are as for ``read_glue``; the examples are in the order of their ids.
-    Without ``data_dir`` datasets are kept in TensorFlow Datasets' default folder.
+    The examples are in the order of their ids. Without ``data_dir`` datasets are kept in TensorFlow
+    Datasets' default folder.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
@@ -315,8 +313,7 @@ def write_glue_submission(
 ) -> str:
     """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
 
-    ``ids`` are the examples', each once; a prediction is a class's name, or for STS-B a finite
-    number, which is put between 0 and 5 and written with three decimals.
+    A prediction is a class's name, or for STS-B a number, which is put between 0 and 5.
     """
     found = glue_task(task)
     if split not in found.submissions:

@@ -4,15 +4,13 @@ import collections
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from bert_tf.untrusted import listed, quote
 
 from .entities import find_odd_tags, is_tag
 from .examples import ChoiceExample, Place, TextExample, place_name, shown
 
-RowT = TypeVar("RowT")
 YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _LABELS_SHOWN = 5
 # Texts that programs write for a missing value.
@@ -40,18 +38,12 @@ class LabelPlaces:
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.first: dict[str, str] = {}
-        self._place: Place = 0
 
-    def follow(self, rows: Iterable[tuple[Place, RowT]]) -> Iterator[tuple[Place, RowT]]:
-        """Yields pairs of a place and a row, and remembers the place of the newest."""
-        for self._place, row in rows:
-            yield self._place, row
-
-    def add(self, labels: Iterable[str]) -> None:
-        """Counts the labels of the newest row."""
+    def add(self, labels: Iterable[str], place: Place) -> None:
+        """Counts the labels of a row."""
         for label in labels:
             self.counts[label] += 1
-            self.first.setdefault(label, place_name(self._place))
+            self.first.setdefault(label, place_name(place))
 
     def shown(self, labels: Iterable[str]) -> str:
         """Names labels with their first places."""

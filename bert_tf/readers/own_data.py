@@ -50,9 +50,8 @@ def read_classification(
 ) -> ExampleSet[TextExample]:
     """Reads texts of which each belongs to one class.
 
-    ``label_column`` has the class's name (in JSON lines text, a whole number, true or false); white
-    space around it does not count. ``labels`` are the classes there may be, as a train file's
-    ``labels``; if None, those that are there, whole numbers by value and all else by characters.
+    ``labels`` are the classes there may be, as a train file's ``labels``; if None, those that are
+    there, whole numbers by value and all else by characters.
     """
     known = None if labels is None else dict.fromkeys(labels)
 
@@ -136,10 +135,10 @@ def _read_texts(
             return example
         label = read_label(row.values[-1], f"column {label_column!r}")
         if not isinstance(label, float):
-            places.add([label] if isinstance(label, str) else label)
+            places.add([label] if isinstance(label, str) else label, bad.place)
         return TextExample(example.id, example.text_a, example.text_b, label)
 
-    rows = places.follow(read_columns(path, [id_column, *text_columns, label_column], bad))
+    rows = read_columns(path, [id_column, *text_columns, label_column], bad)
     items = bad.collect(rows, make_example)
     found: list[str] = []
     if labels is None:
@@ -217,13 +216,9 @@ def read_tagging(
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences, each a document of its own, with a tag for each word.
 
-    Both columns hold, in JSON lines, a list or, anywhere, a text that white space separates into
-    words. A row without words, with an empty word, or with more or fewer tags than words is bad.
-
-    With ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
-    ``tags_column`` a list of its entities, ``{"start": 0, "end": 3, "label": "PER"}``: the first
-    character and the one behind the last, and the type. The tags are those of IOB2. A row is bad
-    whose entities overlap, are not of whole words, or have a ``text`` that is elsewhere.
+    Both columns hold a list or a text that white space separates into words. With
+    ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
+    ``tags_column`` a list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
@@ -266,11 +261,11 @@ def read_tagging(
         example_id, value, tagged = row.values
         make = of_spans if character_spans else of_words
         example = make(row_id(example_id, row.number), row.number, value, tagged)
-        places.add(example.tags or ())
+        places.add(example.tags or (), bad.place)
         return example
 
     rows = read_columns(path, [id_column, words_column, tags_column], bad)
-    items = bad.collect(places.follow(rows), make_example)
+    items = bad.collect(rows, make_example)
     found = notes.tag_notes(str(path), places) if labels is None else []
     found += notes.span_notes(str(path), spans)
     if labels is None:
@@ -312,11 +307,10 @@ def read_choices(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[ChoiceExample]:
-    """Reads contexts (segment A), each with choices of what may follow it (segment B).
+    """Reads contexts, each with choices of what may follow it.
 
     ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
-    holds them in a list, at least two in every row. ``label_column`` has the right one's
-    number, counted from 0.
+    holds them in a list. ``label_column`` has the right one's number, counted from 0.
     """
     if isinstance(choice_columns, str) or not choice_columns:
         raise ValueError(
@@ -347,8 +341,7 @@ def read_swag(
 ) -> ExampleSet[ChoiceExample]:
     """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
 
-    The context is ``sent1``; each choice is the beginning ``sent2`` and one of the four endings
-    ``ending0`` to ``ending3``; ``labelled`` files have a ``label``, 0 to 3.
+    The context is ``sent1``; each choice is ``sent2`` and one of ``ending0`` to ``ending3``.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
 

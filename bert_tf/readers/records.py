@@ -31,10 +31,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
-    """Reads one JSON document from a plain or gzip file on any TensorFlow file system.
-
-    The text is UTF-8, with or without a byte order mark, and unpacked at most 512 MiB.
-    """
+    """Reads one JSON document of UTF-8, plain or gzip, unpacked at most 512 MiB."""
     # Piece by piece: a small gzip file may hold more than memory does.
     pieces, size = [], 0
     with _open(path) as file:
@@ -69,10 +66,9 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yields the number, from 1, and the text of each line of a file, without the line's end.
+    """Yields the number, from 1, and the text of each line of a plain or gzip file.
 
-    ``path`` is a plain or gzip file on any TensorFlow file system; ``encoding`` one in which ASCII
-    is ASCII. Byte order marks of UTF-8 that begin lines, as where files were joined, are dropped.
+    In ``encoding`` ASCII must be ASCII. Byte order marks of UTF-8 that begin lines are dropped.
     """
     try:
         codecs.lookup(encoding)
@@ -202,9 +198,9 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 
 def names_of_classes(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns a function that puts names of classes in place of their numbers in rows.
+    """Returns a function that puts names of classes, of ``datasets``' ClassLabel, into rows.
 
-    The names are those of ``datasets``' ClassLabel; -1, no class, becomes ``None``.
+    -1, no class, becomes ``None``.
     """
     schema = getattr(getattr(data, "features", None), "arrow_schema", data)
     metadata = getattr(getattr(schema, "schema", schema), "metadata", None)

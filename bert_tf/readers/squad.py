@@ -76,9 +76,8 @@ def read_squad(
 ) -> ExampleSet[QuestionExample]:
     """Reads a file of SQuAD's layout, as ``read_json_document`` takes it.
 
-    A question is impossible where ``is_impossible`` says so and, where that is missing, if its list
-    of answers is empty. Without ``labelled`` answers are ignored; else every question must have
-    ``answers``.
+    Without an ``is_impossible`` a question is so if its list of answers is empty. Without
+    ``labelled`` answers are ignored; else every question must have ``answers``.
     """
     path = str(path)
     document = read_json_document(path)
@@ -134,10 +133,8 @@ def read_questions(
 
     A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
     number of the context's character at which the answer begins, ``answers_column`` has the one
-    answer's text, empty where there is none. Without, it is a column of JSON lines: a list of
-    objects with ``text`` and ``answer_start``, as SQuAD has it, or an object with a list of each.
-    It is None where the answers are to be predicted. Without an ``id_column`` ids count the rows
-    from 0.
+    answer's text. Without, it holds a list of objects with ``text`` and ``answer_start``, as SQuAD
+    has it, or an object with a list of each.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     ids: set[str] = set()
@@ -199,10 +196,9 @@ def _make_question(
     is_impossible: Any = None,
     names: Sequence[str] = ("question", "context", "answers"),
 ) -> QuestionExample:
-    """Makes an example of a question's fields; a ``BadRowError`` says which of them is wrong.
+    """Makes an example of a question's fields, which errors call ``names``.
 
-    ``answers`` is () where they are not known, ``is_impossible`` None to go by whether the list of
-    answers is empty; ``names`` are what errors call the question, the context and the answers.
+    ``answers`` is () where they are not known, ``is_impossible`` None where the file does not say.
     """
     question = filled_text(question, repr(names[0]))
     context = filled_text(context, repr(names[1]))

@@ -108,10 +108,8 @@ def read_columns(
     """Yields some columns of a table: of each good row its place and the row.
 
     ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
-    ``bad`` gets rows with more or fewer fields than the first line, or quotes in the wrong place,
-    lines with the columns' names again or without a JSON object, objects that lack a key. A place
-    is a line's number, counted from 1, or "row 0". With ``skip_short_rows`` rows of too few fields
-    are listed, and never an error.
+    ``bad`` gets the other rows. A place is a line's number, counted from 1, or "row 0". With
+    ``skip_short_rows`` rows of too few fields are listed, and never an error.
     """
     table = TableFile.of(source)
     path, suffix = table.path, table.suffix or _suffix(table.path)
@@ -175,7 +173,7 @@ def read_fields(
 ) -> Iterator[tuple[int, Row]]:
     """Yields some fields of a tab-separated table whose first line is a row.
 
-    As ``read_columns``; ``positions`` are counted from 0, and a row has one of ``widths`` fields.
+    ``positions`` are counted from 0, and a row has one of ``widths`` fields.
     """
     rows = _tsv_rows(path, "utf-8", _DELIMITERS[".tsv"])
     yield from _select(rows, widths, positions, bad, skip_short_rows=False)

@@ -3,25 +3,31 @@
 import pathlib
 
 import ml_dtypes
+import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints.checkpoint import ModelSpec
+from bert_tf.checkpoints import conversion
+from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
+from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.formats import WRITTEN
 from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.checkpoints import hugging_face_files
+from tests.checkpoints.samples import SAMPLES, assert_as_recorded
 from tests.checkpoints.small_checkpoints import (
     CASED,
     CONFIG,
     MODELS,
     OURS_ALONE,
+    PIECES,
     SMALL,
     UNCASED,
     assert_bit_equal,
     fused,
     make_checkpoint,
     read_all,
+    stored,
     variables_of,
     write,
 )
@@ -149,6 +155,52 @@ def test_half_precision(tmp_path, form, dtype):
     kept = dtype if form == "huggingface" else "float32"
     assert {tensor.dtype for tensor in read.tensors.values()} == {kept}
     assert_bit_equal(read_all(read), read_all(checkpoint))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_what_it_says_and_computes_what_its_library_did(tmp_path, name):
+    sample = SAMPLES[name]
+    sample.make(tmp_path / "m")
+    checkpoint = open_checkpoint(tmp_path / "m")
+    assert (checkpoint.format, checkpoint.model) == (sample.format, sample.spec)
+    assert sample.config in (None, checkpoint.config)
+    arrays = read_all(checkpoint)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    assert shapes == expected_shapes(checkpoint.config, sample.spec)
+    used = {spelled for tensor in checkpoint.tensors.values() for spelled in tensor.names}
+    assert not used & {*checkpoint.unused}
+    model, report = load_with_report(checkpoint)
+    assert type(model) is sample.spec.model_class and report.new == ()
+    assert_bit_equal(variables_of(model), fused(arrays))
+    if sample.recorded:
+        assert_as_recorded(model, sample)
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
+    larger = Tokenization((*PIECES, *"bcdefg"), True)
+    found = open_checkpoint(
+        write(make_checkpoint(MODELS["encoder"], tokenization=larger), form, tmp_path)
+    )
+    assert found.tokenization is None
+    assert "has 21 pieces, but the model's vocab_size is 20: take" in found.notes[-1]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_value_that_is_no_number_is_refused_by_its_name(tmp_path, form):
+    """Such a model gives NaN for every text."""
+    checkpoint = make_checkpoint(MODELS["encoder"], tokenization=UNCASED)
+    kernel = checkpoint.tensors["layer_1/intermediate/kernel"].read().copy()
+    kernel[-1, -1] = np.nan
+    checkpoint.tensors["layer_1/intermediate/kernel"] = stored("x", kernel)
+    path = write(checkpoint, form, tmp_path)
+    sentence = rf"^{path}: \S*intermediate\S* has a value that is infinite or no number"
+    for read in (lambda: read_all(open_checkpoint(path)), lambda: bert_tf.load(path)):
+        with pytest.raises(ValueError, match=sentence):
+            read()
+    with pytest.raises(ValueError, match=sentence):
+        conversion.convert(path, str(tmp_path / "converted"), "bert_tf")
+    assert not (tmp_path / "converted").exists()
 
 
 def test_what_cannot_be_saved(tmp_path):

@@ -2,13 +2,14 @@
 
 import dataclasses
 import logging
+import os
 
 import keras
 import numpy as np
 import pytest
 
 from bert_tf.checkpoints.checkpoint import Tokenization
-from bert_tf.checkpoints.load import load, load_with_report
+from bert_tf.checkpoints.load import load, load_with_report, open_checkpoint
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -20,15 +21,88 @@ from bert_tf.modeling import (
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.checkpoints.small_checkpoints import (
     CASED,
+    MODELS,
     PIECES,
     SMALL,
     UNCASED,
     assert_bit_equal,
     fused,
+    make_checkpoint,
     read_all,
     stored,
     variables_of,
+    write,
 )
+
+# === Opening ===
+
+
+def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
+    path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
+    os.rename(f"{path}/model.safetensors", f"{path}/pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle"):
+        open_checkpoint(path)
+    asked = []
+    monkeypatch.setattr(
+        "bert_tf.checkpoints.tensor_files.open_pickle",
+        lambda path, allow_pickle: asked.append(allow_pickle) or {},
+    )
+    open_checkpoint(path, allow_pickle=True)
+    assert asked == [True]
+
+
+def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch):
+    path = write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), "bert_tf", tmp_path)
+
+    def fails(*arguments):
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr("bert_tf.checkpoints.tensor_files.Bundle.read", fails)
+    checkpoint = open_checkpoint(path)
+    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+        checkpoint.tensors["layer_0/output/bias"].read()
+    monkeypatch.setattr("bert_tf.checkpoints.model_directory.Bundle", fails)
+    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+        open_checkpoint(path)
+
+
+def test_nothing_there(tmp_path):
+    for name in ("no", "no.keras", "folder/bert_model.ckpt"):
+        with pytest.raises(
+            ValueError, match=r"^There is no checkpoint at .*: expected a directory, the pref"
+        ):
+            open_checkpoint(tmp_path / name)
+    with pytest.raises(ValueError, match="^There is no checkpoint at : expected"):  # not of /
+        open_checkpoint("")
+    meant = r" Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
+    for name in ("bert-base-cased", "google-bert/bert-base-cased"):
+        with pytest.raises(ValueError, match=meant):
+            open_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "files, there",
+    [
+        ("", "a directory with nothing in it"),
+        ("abcdefghij", "a directory with a, b, c, d, e, f, g, h and 2 more in it"),
+        (["config.json"], "a directory with config.json in it"),
+    ],
+)
+def test_a_directory_of_something_else(tmp_path, files, there):
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    sentence = rf"^{tmp_path} is not a checkpoint of a known format: .*; it is {there}\.$"
+    with pytest.raises(ValueError, match=sentence):
+        open_checkpoint(tmp_path)
+
+
+def test_a_file_of_a_checkpoint(tmp_path):
+    path = write_directory(tmp_path / "hf", random_tensors(ENCODER))
+    with pytest.raises(ValueError, match=r"; it is a file: name the directory that it lies in\.$"):
+        open_checkpoint(f"{path}/model.safetensors")
+
+
+# === Loading ===
 
 
 def test_what_the_source_says_besides(save):

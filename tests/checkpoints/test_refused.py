@@ -11,76 +11,8 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints import model_directory, sentence_transformers
-from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
 from tests.checkpoints import hugging_face_files as hf
-from tests.checkpoints.recorded import DATA
-from tests.checkpoints.small_checkpoints import CASED, MODELS, UNCASED, make_checkpoint
-
-CLASSIFIER = {**hf.ENCODER, **hf.POOLER, **hf.classifier(3)}
-EMBEDDING = SentenceEmbedding("mean", normalize=True, max_seq_length=10)
-
-
-def _bert_tf(path):
-    path.mkdir()
-    checkpoint = make_checkpoint(
-        MODELS["pretrainer"], tokenization=UNCASED, sentence_embedding=EMBEDDING
-    )
-    model_directory.write(checkpoint, str(path))
-
-
-def _hugging_face(path):
-    architectures = ["BertForSequenceClassification"]
-    hf.write_directory(path, hf.random_tensors(CLASSIFIER), architectures=architectures)
-
-
-def _pretrained(path):
-    hf.write_directory(
-        path, hf.random_tensors({**hf.ENCODER, **hf.POOLER, **hf.MASKED_LM, **hf.NEXT_SENTENCE})
-    )
-
-
-def _sharded(path):
-    path.mkdir()
-    hf.write_directory(path, {})
-    (path / "model.safetensors").unlink()
-    hf.write_shards(path, hf.random_tensors(hf.ENCODER))
-
-
-def _sentence_transformers(path):
-    path.mkdir()
-    checkpoint = make_checkpoint(
-        MODELS["encoder"], tokenization=CASED, sentence_embedding=EMBEDDING
-    )
-    sentence_transformers.write(checkpoint, str(path))
-
-
-def _dense(path):
-    path.mkdir()
-    spec = ModelSpec(BertEncoder, {"pooler": False, "dense_size": 5})
-    checkpoint = make_checkpoint(spec, tokenization=UNCASED, sentence_embedding=EMBEDDING)
-    sentence_transformers.write(checkpoint, str(path))
-
-
-def _copy(*place):
-    return lambda path: shutil.copytree(DATA.joinpath(*place), path)
-
-
-ORIGINALS = {
-    "bert_tf": _bert_tf,
-    "hf": _hugging_face,
-    "pretrained": _pretrained,
-    "sharded": _sharded,
-    "st": _sentence_transformers,
-    "dense": _dense,
-    "tf": _copy("tf_model", "model"),
-    "masked": _copy("tf_model", "masked_lm"),
-    "hub": _copy("keras_hub", "classifier"),
-    "hub shards": _copy("keras_hub", "sharded"),
-    "garden": _copy("model_garden", "encoder"),
-}
+from tests.checkpoints.samples import SAMPLES
 
 
 def damage(path, change):
@@ -193,10 +125,10 @@ REFUSED = [
     ("dense", DENSE, {"activation_function": "torch.nn.modules.activation.ReLU"},
      "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a bias"),
     ("dense", DENSE, {"out_features": 6}, r"linear\.weight is \(8, 5\), expected \(8, 6\)"),
-    ("masked", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected one"),
-    ("tf", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
+    ("masked_lm", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected"),
+    ("model", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
      r"layer_\._1/inter\S* is \(12, 8\), expected \(8, 12\)"),
-    ("tf", "tf_model.h5", cut_off, r"tf_model\.h5 is not an HDF5 file that can be read, it "),
+    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 is not an HDF5 file that can be read, it "),
     ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name is 'RobertaBackbone', exp"),
     ("hub", CONFIG, {"config/num_heads": 4}, r"says that attention has 4 heads, but model\.w"),
     ("hub", "model.weights.h5", hdf5(KERNEL, np.zeros((8, 8), "int8")),
@@ -217,7 +149,7 @@ REFUSED = [
 )
 def test_what_was_changed_is_refused(tmp_path, form, file, change, sentence):
     path = tmp_path / "m"
-    ORIGINALS[form](path)
+    SAMPLES[form].make(path)
     damage(path / file, change)
     with pytest.raises(ValueError, match=sentence) as caught:
         bert_tf.load(path)
