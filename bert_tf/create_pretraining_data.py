@@ -29,6 +29,10 @@ from bert_tf.cli.flag_rules import required
 from bert_tf.untrusted import listed
 
 _A_FILE = "it has to name a file"
+_OF_ROWS = (
+    *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob"),
+    *("seed", "num_epochs"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +106,8 @@ def main(argv: list[str]) -> None:
         )
     for path in paths:
         check_new(path)  # before all the work
-    rows: dict[str, Any] = {
-        "max_seq_length": given.max_seq_length,
-        "max_predictions_per_seq": given.max_predictions_per_seq,
-        "masked_lm_prob": given.masked_lm_prob,
-        "short_seq_prob": given.short_seq_prob,
-        "masking": "whole_word" if given.do_whole_word_mask else "token",
-        "seed": given.seed,
-        "num_epochs": given.num_epochs,
-    }
+    rows: dict[str, Any] = {name: getattr(given, name) for name in _OF_ROWS}
+    rows["masking"] = "whole_word" if given.do_whole_word_mask else "token"
     with contextlib.ExitStack() as stack:
         targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
         if given.runner:  # where every worker sees it

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.pipelines.corpus_files import SourceFile
-from bert_tf.pipelines.length_buckets import Examples, row_examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.text_bytes import open_text, split_lines
@@ -53,22 +52,15 @@ def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
         with open_text(file.path) as text:
             # The offset in a gzip file counts its text; the file object counts bytes on the disk.
             on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
-            for _, end, line in split_lines(text, file.path):
-                yield _parse(line, number, bytes_before + (on_disk.tell() if on_disk else end))
+            for _, end, raw in split_lines(text, file.path):
+                line = raw.decode("utf-8", "ignore")
+                # Google's expression is greedy: the last mark separates a pair.
+                first, mark, second = line.strip().rpartition(_PAIR_MARK)
+                texts = (first, second) if mark else (second, None)
+                bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
+                yield Line(*texts, line.encode() == raw, number, bytes_read)
                 number += 1
         bytes_before += file.size
-
-
-def _parse(raw: bytes, number: int, bytes_read: int) -> Line:
-    try:
-        text, is_utf8 = raw.decode("utf-8"), True
-    except UnicodeDecodeError:
-        text, is_utf8 = raw.decode("utf-8", "ignore"), False
-    # Google's expression is greedy: the last mark separates a pair.
-    first, mark, second = text.strip().rpartition(_PAIR_MARK)
-    if mark:
-        return Line(first, second, is_utf8, number, bytes_read)
-    return Line(second, None, is_utf8, number, bytes_read)
 
 
 # === Tokens ===
@@ -96,16 +88,6 @@ class Rows(NamedTuple):
             self.ids[first:last],
             self.type_ids[first:last],
         )
-
-
-def examples_of(rows: Rows, preprocessor: BertPreprocessor) -> Examples:
-    """The lines for batches of ``ENCODER_FEATURES``."""
-    columns = {
-        features.INPUT_WORD_IDS: (rows.ids, preprocessor.tokenizer.pad_id),
-        features.INPUT_MASK: (np.ones_like(rows.ids), 0),
-        features.INPUT_TYPE_IDS: (rows.type_ids, 0),
-    }
-    return row_examples(rows.lengths, columns, preprocessor.max_seq_length)
 
 
 def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
@@ -136,10 +118,3 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
         ),
         num_cut,
     )
-
-
-def join(parts: Sequence[Rows]) -> Rows:
-    """Joins consecutive lines; there is at least one part."""
-    _, *columns = zip(*parts, strict=True)
-    lengths, ids, type_ids = (np.concatenate(column) for column in columns)
-    return Rows(parts[0].first_line, lengths, ids, type_ids)

@@ -7,6 +7,7 @@ Source: google-research/bert ``extract_features.py``.
 """
 
 import dataclasses
+import importlib.util
 import json
 import os
 import zipfile
@@ -211,12 +212,8 @@ WRITERS: Mapping[str, tuple[str, Writer]] = {
 
 def check_can_write(format: str) -> None:
     """Raises a ``ValueError`` where what a format needs is not installed."""
-    if format != "parquet":
-        return
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
+    if format == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError(
             "--format=parquet needs the package pyarrow: pip install pyarrow, or give another "
             "--format."
-        ) from error
+        )

@@ -24,13 +24,14 @@ from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.corpus import counted
 from bert_tf.pipelines.corpus_files import find_files
+from bert_tf.pipelines.length_buckets import row_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
 from . import output
-from .lines import Line, Rows, examples_of, fingerprint, join, read_lines, tokenize
+from .lines import Line, Rows, fingerprint, read_lines, tokenize
 from .output import WRITERS, Block, Layout, Manifest, check_can_write
 from .settings import ExtractionSettings
 
@@ -149,7 +150,11 @@ def _next_shard(
         num_lines += len(part)
         num_cut += cut
         num_not_utf8 += sum(not line.is_utf8 for line in part)
-    return _Shard(join(parts), last, num_cut, num_not_utf8) if last else None
+    if last is None:
+        return None
+    _, *columns = zip(*parts, strict=True)
+    rows = Rows(parts[0].first_line, *map(np.concatenate, columns))
+    return _Shard(rows, last, num_cut, num_not_utf8)
 
 
 def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
@@ -271,7 +276,12 @@ class _Extractor:
         (layers, width, is_pooled, _), step = self.layout, self._step()
         starts = np.arange(len(rows.lengths) + 1) if is_pooled else rows.starts
         values = np.empty((starts[-1], len(layers), width), np.float32)
-        examples = examples_of(rows, self._preprocessor)
+        columns = {
+            features.INPUT_WORD_IDS: (rows.ids, self._preprocessor.tokenizer.pad_id),
+            features.INPUT_MASK: (np.ones_like(rows.ids), 0),
+            features.INPUT_TYPE_IDS: (rows.type_ids, 0),
+        }
+        examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
         for batch in examples.evaluation_batches(self._batch_size, longest_first=True):
             numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), step(batch)
             if not is_pooled:
