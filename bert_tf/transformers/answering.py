@@ -424,15 +424,10 @@ def pipeline(
     revision: str | None = None,
     **options: Any,
 ) -> Pipeline:
-    """A pipeline of a task: a model, or the name or directory of one, and its tokenizer.
+    """A pipeline of a task, a key of ``PIPELINES``, whose calls have these options.
 
-    Args:
-        task: a key of ``PIPELINES``.
-        model: a model, its directory or its name on the hub; by default the task's on the hub.
-        config: of the model, where that is a name.
-        tokenizer: a tokenizer or its directory; by default the model's.
-        revision: of a name on the hub.
-        **options: of the pipeline's calls.
+    ``model`` is a model, its directory or its name on the hub, by default the task's;
+    ``tokenizer`` a tokenizer or its directory, by default the model's.
     """
     kind = PIPELINES[_one_of("task", str(task), PIPELINES)]
     if model is None and kind.default_model:

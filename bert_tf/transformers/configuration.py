@@ -24,22 +24,18 @@ from bert_tf.paths import HUB_SCHEME, of_model
 _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
 # Arguments of from_pretrained that say how files are fetched, or of which library they are: the
 # cache's own settings say the first (HF_HOME, HF_TOKEN, HF_HUB_OFFLINE), the files the second.
-_WITHOUT_MEANING = frozenset(
-    {
-        *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
-        *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token"),
-        *("torch_dtype", "trust_remote_code", "use_auth_token", "use_safetensors", "variant"),
-        *("framework", "use_fast", "legacy"),
-    }
+_WITHOUT_MEANING = (
+    *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
+    *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token", "torch_dtype"),
+    *("trust_remote_code", "use_auth_token", "use_safetensors", "variant", "framework"),
+    *("use_fast", "legacy"),
 )
 
 
 def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The path that ``bert_tf.load`` takes for a name, and the arguments that say something else.
 
-    What is on this machine is a path, and so is a model that this library ships. Anything else is a
-    model of the hub; one that is named without its owner, as ``bert-base-uncased``, is its first
-    owner's.
+    What is neither on this machine nor shipped is a model of the hub, without an owner its first.
 
     >>> path_of("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
@@ -64,38 +60,23 @@ def directory_of(
 ) -> tuple[str, dict[str, Any]]:
     """As ``path_of``, with the directory of the hub's files on this machine."""
     path, values = path_of(name, values)
-    if path.startswith(HUB_SCHEME):
-        path = hub_directory(path)
-    return path, values
+    return hub_directory(path) if path.startswith(HUB_SCHEME) else path, values
 
 
 # === Settings ===
 
 PLACE = ("revision", "subfolder")  # options that say where a config is
 # Settings that every config of theirs has besides the sizes.
-_COMMON: Mapping[str, Any] = MappingProxyType(
-    {
-        "architectures": None,
-        "classifier_dropout": None,
-        "name_or_path": "",
-        "output_attentions": False,
-        "output_hidden_states": False,
-        "pad_token_id": 0,
-        "position_embedding_type": "absolute",
-        "problem_type": None,
-        "return_dict": True,
-        "tie_word_embeddings": True,
-        "use_cache": True,
-    }
-)
+_COMMON: Mapping[str, Any] = {
+    **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),
+    **{"name_or_path": "", "pad_token_id": 0, "position_embedding_type": "absolute"},
+    **dict.fromkeys(("output_attentions", "output_hidden_states"), False),
+    **dict.fromkeys(("return_dict", "tie_word_embeddings", "use_cache"), True),
+}
 
 
 class PretrainedConfig:
-    """Settings of a model, as attributes; any others that are given are kept.
-
-    Args:
-        *sizes: the first settings of ``defaults``.
-        **values: settings by name, each in place of its default.
+    """Settings of a model, as attributes; ``sizes`` are the first of ``defaults``.
 
     >>> config = BertConfig(num_labels=3, hidden_size=64, num_attention_heads=4)
     >>> config.num_labels, config.id2label[2], config.hidden_size, config.vocab_size
@@ -223,10 +204,8 @@ class PretrainedConfig:
     def of_checkpoint(cls, checkpoint: Checkpoint) -> Any:
         """The config of a checkpoint of any format."""
         file = os.path.join(checkpoint.path, CONFIG)
-        if checkpoint.format == "huggingface" and os.path.isfile(file):
-            found = read_json_object(file)
-        else:
-            found = config_values(checkpoint)
+        is_theirs = checkpoint.format == "huggingface" and os.path.isfile(file)
+        found = read_json_object(file) if is_theirs else config_values(checkpoint)
         return _class_of(found, file, cls)(**found)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
@@ -271,27 +250,16 @@ class DistilBertConfig(PretrainedConfig):
     attribute_map = MappingProxyType(
         {
             **PretrainedConfig.attribute_map,
-            "hidden_size": "dim",
-            "num_attention_heads": "n_heads",
+            **{"hidden_size": "dim", "num_attention_heads": "n_heads"},
             "num_hidden_layers": "n_layers",
         }
     )
     defaults = MappingProxyType(
-        {
-            # In the order of their constructor's arguments.
-            "vocab_size": 30522,
-            "max_position_embeddings": 512,
-            "sinusoidal_pos_embds": False,
-            "n_layers": 6,
-            "n_heads": 12,
-            "dim": 768,
-            "hidden_dim": 3072,
-            "dropout": 0.1,
-            "attention_dropout": 0.1,
-            "activation": "gelu",
-            "initializer_range": 0.02,
-            "qa_dropout": 0.1,
-            "seq_classif_dropout": 0.2,
+        {  # in the order of their constructor's arguments
+            **{"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": False},
+            **{"n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1},
+            **{"attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02},
+            **{"qa_dropout": 0.1, "seq_classif_dropout": 0.2},
         }
     )
 

@@ -14,7 +14,7 @@ from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES, head_dropout
 from bert_tf.checkpoints.load import open_checkpoint, select
-from bert_tf.checkpoints.weights import assign, checkpoint_of, expected_shapes, spec_of
+from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
 from bert_tf.files import read_json_object, write_json
 from bert_tf.formats import CONFIG
 from bert_tf.modeling.base import BertModel
@@ -48,13 +48,8 @@ def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None)
     """
     native, spec = _native(model)
     renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
-    expected = expected_shapes(native.config, spec)
-    own = spec.head_shapes(native.config)
-    differs = [
-        name
-        for name, tensor in renamed.tensors.items()
-        if name in own and tensor.shape != expected[name]
-    ]
+    own, found = spec.head_shapes(native.config), renamed.tensors
+    differs = [name for name in own if name in found and found[name].shape != own[name]]
     could_ignore = differs and ignores_sizes is False
     tensors, report = select(
         renamed,

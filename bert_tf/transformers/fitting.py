@@ -175,23 +175,12 @@ _LABELS = (("labels",), ("start_positions", "end_positions"))
 class KerasMetricCallback(keras.callbacks.Callback):
     """Adds the scores that a function gives of an evaluation set to each epoch's logs.
 
-    It is called with a tuple, of the predictions and of the labels: an array each, or a dict of
-    arrays by their names where there are several. Where batches are of several lengths, the shorter
-    rows are filled with -100. For what reads the scores, as ``EarlyStopping``, this callback comes
-    first.
-
-    Args:
-        metric_fn: what is called; it gives a dict of numbers by their names.
-        eval_dataset: batches, with labels beside the inputs or among them; or arrays.
-        output_cols: the outputs to predict, by name; by default all but the loss.
-        label_cols: the labels among the inputs, by name; by default those of the models here.
-        batch_size: of arrays, how many rows are predicted at once.
-        predict_with_generate: refused: no text is generated.
-        **options: mean nothing, as they are of generated text.
-
-    Raises:
-        ValueError: there are no labels, or arrays without a batch size.
-        TypeError: of an epoch's end: the function gives no dict.
+    ``metric_fn`` is called with a tuple, of the predictions and of the labels: an array each, or a
+    dict of arrays by their names where there are several; it gives a dict of numbers. Where batches
+    are of several lengths, the shorter rows are filled with -100. ``eval_dataset`` are batches, or
+    arrays with a ``batch_size``. ``output_cols`` are by default all but the loss, and
+    ``label_cols``, the labels among the inputs, those of the models here; other options are of
+    generated text. What reads the scores, as ``EarlyStopping``, comes behind this callback.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
+from .configuration import PLACE
 from .tokenization import BertTokenizerFast
 
 _NAMES = {
@@ -23,15 +24,8 @@ _NAMES = {
 class TFBertTokenizer(keras.layers.Layer):
     """``bert_tf.BertPreprocessor`` by the names of theirs, padded to a batch's longest row.
 
-    Args:
-        vocab_list: the pieces in the order of their ids.
-        do_lower_case: whether to lower the case and strip accents.
-        padding: ``"longest"``, or ``"max_length"``.
-        max_length: the most tokens of a row; what is longer is cut.
-        pad_to_multiple_of: a number that the rows' length is a multiple of.
-        return_token_type_ids: whether there are types.
-        return_attention_mask: whether there is a mask.
-        **options: ``name``; the rest means nothing.
+    ``vocab_list`` has the pieces in the order of their ids; ``padding`` is ``"longest"`` or
+    ``"max_length"``, and what is longer than ``max_length`` is cut.
 
     >>> tokenizer = TFBertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] the cat".split())
     >>> tokenizer(tf.constant(["the cat", "the"]))["input_ids"].numpy().tolist()
@@ -84,8 +78,7 @@ class TFBertTokenizer(keras.layers.Layer):
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """The layer with the vocabulary of a directory, or of a model of the hub."""
-        given = ("do_lower_case", "revision", "subfolder")
-        own = {key: options[key] for key in given if key in options}
+        own = {key: options[key] for key in ("do_lower_case", *PLACE) if key in options}
         tokenizer = BertTokenizerFast.from_pretrained(pretrained_model_name_or_path, **own)
         return cls.from_tokenizer(tokenizer, **options)
 
@@ -94,8 +87,8 @@ class TFBertTokenizer(keras.layers.Layer):
 
         ``options`` of the constructor (``padding``, ``max_length``) win over those given there.
         """
-        if changed := self._changed(options):
-            return TFBertTokenizer(**{**self.get_config(), **changed})(text, text_pair)
+        if (changed := self._with(options)) is not self:
+            return changed(text, text_pair)
         text = tf.convert_to_tensor(text)
         if text.dtype != tf.string and not tf.executing_eagerly():
             # Keras traces a model that tf.saved_model.save is given on numbers, whatever it takes.
@@ -116,15 +109,16 @@ class TFBertTokenizer(keras.layers.Layer):
         self, text: Any, text_pair: Any = None, **options: Any
     ) -> dict[str, Any]:
         """The shapes and dtypes, without running the layer."""
-        if changed := self._changed(options):
-            made = TFBertTokenizer(**{**self.get_config(), **changed})
-            return made.compute_output_spec(text, text_pair)
-        length = self.max_length if self.padding == "max_length" else None
-        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in self._names()}
+        own = self._with(options)
+        length = own.max_length if own.padding == "max_length" else None
+        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in own._names()}
 
-    def _changed(self, options: dict[str, Any]) -> dict[str, Any]:
-        pairs = options.items()
-        return {key: value for key, value in pairs if value not in (None, getattr(self, key, True))}
+    def _with(self, options: dict[str, Any]) -> "TFBertTokenizer":
+        """The layer with the options of a call: itself where they change nothing."""
+        arguments = self.get_config()
+        own = {key: options[key] for key in arguments.keys() & options.keys()}
+        changed = {key: value for key, value in own.items() if value not in (None, arguments[key])}
+        return TFBertTokenizer(**{**arguments, **changed}) if changed else self
 
     def _names(self) -> list[str]:
         left_out = {

@@ -6,7 +6,6 @@ V vocabulary.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -88,14 +87,12 @@ def of_next_words(labels: Any, logits: Any) -> Any:
 # === The table ===
 
 #: By the attribute's name in this library's models, in their order: the layer's name here.
-LAYERS: Mapping[str, str] = MappingProxyType(
-    {
-        **{"masked_lm": "mlm", "next_sentence": "nsp", "dropout": "dropout"},
-        **dict.fromkeys(("classifier", "choice", "token_classifier"), "classifier"),
-        "span": "qa_outputs",
-    }
-)
-_LABELS = MappingProxyType({"labels": "logits"})
+LAYERS: Mapping[str, str] = {
+    **{"masked_lm": "mlm", "next_sentence": "nsp", "dropout": "dropout"},
+    **dict.fromkeys(("classifier", "choice", "token_classifier"), "classifier"),
+    "span": "qa_outputs",
+}
+_LABELS = {"labels": "logits"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,47 +130,30 @@ def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
     return found
 
 
-_WORDS = MappingProxyType({"mlm": True, "nsp": False, "pooler": False})
-_FOLLOWING = MappingProxyType({"mlm": False, "nsp": True})
+_STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"
+_WORDS = {"mlm": True, "nsp": False, "pooler": False}
+_FOLLOWING = {"mlm": False, "nsp": True}
 _BOTH = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
+_NEXT = {"next_sentence_label": "logits"}
 _ENDS = {"start_positions": "start_logits", "end_positions": "end_logits"}
 # By what follows a family's name in a class': "TFBert" + "ForTokenClassification".
-HEADS: Mapping[str, Head] = MappingProxyType(
-    {
-        "Model": Head(
-            BertEncoder,
-            "TFBaseModelOutputWithPoolingAndCrossAttentions",
-            label_logits=MappingProxyType({}),
-            arguments=MappingProxyType({"pooler": True}),
-        ),
-        "ForPreTraining": Head(
-            BertPretrainer, "TFBertForPreTrainingOutput", of_words, MappingProxyType(_BOTH)
-        ),
-        "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", of_words, arguments=_WORDS),
-        "LMHeadModel": Head(
-            BertPretrainer,
-            "TFCausalLMOutputWithCrossAttentions",
-            of_next_words,
-            arguments=_WORDS,
-        ),
-        "ForNextSentencePrediction": Head(
-            BertPretrainer,
-            "TFNextSentencePredictorOutput",
-            of_following,
-            MappingProxyType({"next_sentence_label": "logits"}),
-            _FOLLOWING,
-        ),
-        "ForSequenceClassification": Head(BertClassifier, "TFSequenceClassifierOutput", of_classes),
-        "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", of_choices),
-        "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", of_tokens),
-        "ForQuestionAnswering": Head(
-            BertSpanPredictor,
-            "TFQuestionAnsweringModelOutput",
-            of_ends,
-            MappingProxyType(_ENDS),
-        ),
-    }
-)
+HEADS: Mapping[str, Head] = {
+    "Model": Head(BertEncoder, _STATES, None, {}, {"pooler": True}),
+    "ForPreTraining": Head(BertPretrainer, "TFBertForPreTrainingOutput", of_words, _BOTH),
+    "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", of_words, arguments=_WORDS),
+    "LMHeadModel": Head(
+        BertPretrainer, "TFCausalLMOutputWithCrossAttentions", of_next_words, arguments=_WORDS
+    ),
+    "ForNextSentencePrediction": Head(
+        BertPretrainer, "TFNextSentencePredictorOutput", of_following, _NEXT, _FOLLOWING
+    ),
+    "ForSequenceClassification": Head(BertClassifier, "TFSequenceClassifierOutput", of_classes),
+    "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", of_choices),
+    "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", of_tokens),
+    "ForQuestionAnswering": Head(
+        BertSpanPredictor, "TFQuestionAnsweringModelOutput", of_ends, _ENDS
+    ),
+}
 
 
 # === For models of one's own ===

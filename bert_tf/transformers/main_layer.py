@@ -44,49 +44,42 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: An
     the order of ``TENSORS``, or the ids; the next arguments are in that order, too.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
-    tensors: dict[str, Any] = {}
+    known = {*order, *_REFUSED, *_IGNORED}
     first, *others = arguments or (None,)
     if len(others) >= len(order):
         raise TypeError(f"{name} takes {len(order)} arguments, and got {len(arguments)}.")
     if isinstance(first, Mapping):
-        known = {*order, *_REFUSED}
         tensors = {key: value for key, value in first.items() if key in known}
     elif isinstance(first, tuple | list) and any(map(_is_tensor, first)):
         tensors = dict(zip(TENSORS, first, strict=False))
-    elif first is not None:
+    else:
         tensors = {TENSORS[0]: first}
     tensors.update(zip(order[1:], others, strict=False))
-    known = {*order, *_REFUSED, *_IGNORED}
-    # Keras hands the first argument on by its name in a layer's call.
-    for key, value in named.items():
-        if key == "inputs" and isinstance(value, Mapping):
-            tensors.update(value)
-        elif key in known:
-            tensors[key] = value
-        else:
-            raise TypeError(f"{name} has no argument {key!r}: expected {', '.join(order)}.")
+    if isinstance(named.get("inputs"), Mapping):  # Keras' name of a layer's first argument
+        tensors.update(named.pop("inputs"))
+    if unknown := named.keys() - known:
+        raise TypeError(f"{name} has no argument {unknown.pop()!r}: expected {', '.join(order)}.")
+    tensors |= named
     tensors = {key: value for key, value in tensors.items() if value is not None}
-    for key, why in _REFUSED.items():
-        if key in tensors:
-            raise ValueError(f"{name} was given {key}, and {why}: leave it out.")
+    for key in tensors.keys() & _REFUSED.keys():
+        raise ValueError(f"{name} was given {key}, and {_REFUSED[key]}: leave it out.")
     switches = {key: tensors.pop(key) for key in _SWITCHES if key in tensors}
-    found = {key: _as_tensor(value) for key, value in tensors.items() if key not in _IGNORED}
-    return found, switches
+    tensors = {
+        key: value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
+        for key, value in tensors.items()
+        if key not in _IGNORED
+    }
+    return tensors, switches
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, KerasTensor) or ops.is_tensor(value) or isinstance(value, np.ndarray)
 
 
-def _as_tensor(value: Any) -> Any:
-    return value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
-
-
 def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
     """Refuses rows, and ids outside of a graph, that the embeddings have no place for.
 
-    A graph, which does not know its ids, is not made longer for it: on a CPU TensorFlow refuses
-    there what is too high, and what is below 0 counts from the end.
+    In a graph TensorFlow refuses on a CPU what is too high; what is below 0 counts from the end.
     """
     of = {
         "input_ids": tables.word_embeddings,
@@ -94,13 +87,12 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
         "position_ids": tables.position_embeddings,
     }
     most = of["position_ids"].shape[0]
-    if "position_ids" not in tensors:
-        lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
-        if any(length is not None and length > most for length in lengths):
-            raise ValueError(
-                f"{name} was given rows of {lengths[0]} tokens, and has {most} positions: cut them "
-                f"(truncation=True, max_length={most} of the tokenizer)."
-            )
+    lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
+    if "position_ids" not in tensors and any(n is not None and n > most for n in lengths):
+        raise ValueError(
+            f"{name} was given rows of {lengths[0]} tokens, and has {most} positions: cut them "
+            f"(truncation=True, max_length={most} of the tokenizer)."
+        )
     for key, table in of.items() if tf.executing_eagerly() else ():
         if table is None or key not in tensors or isinstance(tensors[key], KerasTensor):
             continue
@@ -167,7 +159,7 @@ class CalledAsTheirs(keras.layers.Layer):
     ) -> Any:
         """A dict of tensors -> what ``run`` gives, or a tuple of what there is.
 
-        ``trains`` is what the call said of ``training``, ``None`` where it said nothing.
+        ``trains`` is the call's own ``training``, ``None`` where there was none.
         """
         if self.native is None:
             raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
@@ -205,12 +197,11 @@ class TFBertEmbeddings(keras.layers.Layer):
     ) -> Any:
         """(B, S) ids, or (B, S, H) vectors -> (B, S, H); types are 0 where they are left out."""
         words = ops.cast(input_ids, "int32") if inputs_embeds is None else inputs_embeds
-        shape = ops.shape(words)[:2]
         types = 0 if token_type_ids is None else token_type_ids
-        types = ops.broadcast_to(ops.cast(types, "int32"), shape)
-        places = position_ids
-        if places is not None:
-            places = ops.broadcast_to(ops.cast(places, "int32"), shape)
+        types, places = (
+            None if ids is None else ops.broadcast_to(ops.cast(ids, "int32"), ops.shape(words)[:2])
+            for ids in (types, position_ids)
+        )
         return self.layer(words, types, places, training=training)
 
     weight = property(lambda self: self.layer.word_embeddings)  # (V, H)
@@ -234,19 +225,8 @@ class TFBertEncoder(keras.layers.Layer):
 class TFBertMainLayer(CalledAsTheirs):
     """An encoder called as theirs: any of its tensors left out, states and attentions on demand.
 
-    Args:
-        config: its settings.
-        add_pooling_layer: whether it has a pooler.
-        encoder: the ``BertEncoder`` whose layers it is made of; by default a new one.
-        name: the layer's name.
-        trainable: whether its weights are trained.
-        **kwargs: what ``keras.layers.Layer`` takes besides.
-
-    Attributes:
-        native: the ``BertEncoder``.
-        embeddings: the embeddings' layer.
-        encoder: a layer whose ``layer`` lists the blocks.
-        pooler: the pooler, or ``None``.
+    It is made of the layers of a ``BertEncoder``, ``native``, by default a new one. Its parts are
+    ``embeddings``, ``encoder``, whose ``layer`` lists the blocks, and ``pooler``, or ``None``.
 
     >>> from bert_tf.transformers import BertConfig
     >>> layer = TFBertMainLayer(BertConfig(
@@ -266,12 +246,12 @@ class TFBertMainLayer(CalledAsTheirs):
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.config = config
-        found = encoder or BertEncoder(config.native(), pooler=add_pooling_layer)
-        self.keep_native(found)
-        self.embeddings = TFBertEmbeddings(found.embeddings, name="embeddings")
-        self.encoder = TFBertEncoder(found.blocks, name="encoder")
+        native = encoder or BertEncoder(config.native(), pooler=add_pooling_layer)
+        self.keep_native(native)
+        self.embeddings = TFBertEmbeddings(native.embeddings, name="embeddings")
+        self.encoder = TFBertEncoder(native.blocks, name="encoder")
         # A DistilBERT's is its classifier's, which is trained where the encoder is frozen.
-        self.pooler = None if found.config.is_distilbert else found.pooler
+        self.pooler = None if native.config.is_distilbert else native.pooler
         self.trainable = trainable  # what it is made of, too
 
     def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
@@ -293,13 +273,13 @@ class TFBertMainLayer(CalledAsTheirs):
         mask = ops.cast(1 if mask is None else mask, "int32")
         mask = ops.broadcast_to(mask, ops.shape(embedded)[:2])
         attentions = wanted["output_attentions"]
-        found = self.native.from_embedded(embedded, mask, attentions, training)
-        states = (embedded, *found[features.ENCODER_OUTPUTS])
+        outputs = self.native.from_embedded(embedded, mask, attentions, training)
+        states = (embedded, *outputs[features.ENCODER_OUTPUTS])
         return OUTPUTS["TFBaseModelOutputWithPooling"](
             last_hidden_state=states[-1],
-            pooler_output=found.get(features.POOLED_OUTPUT),
+            pooler_output=outputs.get(features.POOLED_OUTPUT),
             hidden_states=states if wanted["output_hidden_states"] else None,
-            attentions=tuple(found[features.ATTENTIONS]) if attentions else None,
+            attentions=tuple(outputs[features.ATTENTIONS]) if attentions else None,
         )
 
     def get_config(self) -> dict[str, Any]:

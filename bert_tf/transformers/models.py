@@ -36,24 +36,18 @@ from .main_layer import CalledAsTheirs, TFBertMainLayer, TFDistilBertMainLayer, 
 from .outputs import OUTPUTS, ModelOutput
 
 #: By ``model_type``: the main layer's class, and its name in a model.
-_MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
-    {"bert": (TFBertMainLayer, "bert"), "distilbert": (TFDistilBertMainLayer, "distilbert")}
-)
+_MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = {
+    "bert": (TFBertMainLayer, "bert"),
+    "distilbert": (TFDistilBertMainLayer, "distilbert"),
+}
 
 
 class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     """A Keras model with a config, read and written as directories of weights.
 
-    Args:
-        config: its settings.
-        *inputs: ignored, as theirs.
-        **kwargs: ``name`` and ``trainable``; the rest is ignored, as theirs.
-
-    Attributes:
-        config: its settings.
-        native: this library's model of the same variables; ``None`` in a class of one's own that
-            is no row of the table. ``bert_tf.save``, ``bert_tf.Predictor`` and
-            ``bert_tf.saved_models`` take it.
+    ``native`` is this library's model of the same variables, which ``bert_tf.save``,
+    ``bert_tf.Predictor`` and ``bert_tf.saved_models`` take; ``None`` in a class of one's own that
+    is no row of the table. Arguments but ``name`` and ``trainable`` are ignored, as theirs.
     """
 
     config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
@@ -196,19 +190,10 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     ) -> Any:
         """The model with the weights of a directory, a file, or a model of the hub.
 
-        Args:
-            pretrained_model_name_or_path: what ``bert_tf.load`` takes, or the hub's name of a
-                model.
-            *inputs: of the constructor, after the config.
-            **options: ``config``; ``ignore_mismatched_sizes``, whether a head of another size
-                starts anew; ``revision``; ``subfolder``; settings of the config
-                (``num_labels=3``); ``name`` and ``trainable``, and what else a class of one's own
-                takes. Those that say how to fetch, or whose the weights are, mean nothing: the
-                format is recognised.
-
-        Raises:
-            ValueError: nothing is there that can be read, or its weights have other sizes.
-            TypeError: an option is no setting.
+        Options are ``config``; ``ignore_mismatched_sizes``, whether a head of another size starts
+        anew; ``revision``; ``subfolder``; settings of the config (``num_labels=3``); and the
+        constructor's. Those that say how to fetch, or whose the weights are, mean nothing: the
+        format is recognised. Errors are those of ``bert_tf.load``, or a ``TypeError``.
         """
         path, values = path_of(pretrained_model_name_or_path, options)
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
@@ -378,13 +363,11 @@ _FAMILIES = {
     "TFDistilBert": (TFDistilBertPreTrainedModel, names.DISTIL_HEADS),
 }
 #: The classes by their names.
-MODELS: Mapping[str, type[TFPreTrainedModel]] = MappingProxyType(
-    {
-        f"{prefix}{name}": _model_class(family, f"{prefix}{name}", HEADS[name])
-        for prefix, (family, heads) in _FAMILIES.items()
-        for name in heads
-    }
-)
+MODELS: Mapping[str, type[TFPreTrainedModel]] = {
+    f"{prefix}{name}": _model_class(family, f"{prefix}{name}", HEADS[name])
+    for prefix, (family, heads) in _FAMILIES.items()
+    for name in heads
+}
 globals().update(MODELS)
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from .outputs import OUTPUTS
 
@@ -26,55 +25,51 @@ PATHS = (
     *("models.bert.tokenization_bert_fast", "models.bert.tokenization_bert_tf"),
     "models.distilbert.tokenization_distilbert_fast",
 )
-_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "answering": (
-            *("FeatureExtractionPipeline", "FillMaskPipeline", "NerPipeline", "Pipeline"),
-            *("QuestionAnsweringPipeline", "TextClassificationPipeline"),
-            *("TokenClassificationPipeline", "pipeline"),
-        ),
-        "collators": (
-            *("DataCollatorForLanguageModeling", "DataCollatorForTokenClassification"),
-            *("DataCollatorWithPadding", "DefaultDataCollator", "default_data_collator"),
-            *("InputExample", "InputFeatures"),
-        ),
-        "configuration": ("AutoConfig", "BertConfig", "DistilBertConfig", "PretrainedConfig"),
-        "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
-        "graph_tokenizer": ("TFBertTokenizer",),
-        "fitting": ("KerasMetricCallback",),
-        "main_layer": (
-            *("TFBertEmbeddings", "TFBertEncoder", "TFBertMainLayer", "TFDistilBertMainLayer"),
-        ),
-        "models": (
-            *("TFPreTrainedModel", "TFBertPreTrainedModel", "TFDistilBertPreTrainedModel"),
-            *(f"TFBert{head}" for head in HEADS),
-            *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
-            *(f"TFAutoModel{head}" for head in HEADS if head.startswith("For")),
-            *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead"),
-            "TFAutoModelForTextEncoding",
-        ),
-        "heads": (
-            *("TFMaskedLanguageModelingLoss", "TFMultipleChoiceLoss", "TFQuestionAnsweringLoss"),
-            *("TFSequenceClassificationLoss", "TFTokenClassificationLoss", "get_initializer"),
-            *("keras_serializable", "shape_list"),
-        ),
-        "outputs": ("ModelOutput", *OUTPUTS),
-        "optimization": (
-            *("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
-            *("enable_full_determinism", "set_seed"),
-        ),
-        "tokenization": (
-            *("AddedToken", "AutoTokenizer", "BertTokenizer", "BertTokenizerFast"),
-            *("DistilBertTokenizer", "DistilBertTokenizerFast"),
-            *("PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
-        ),
-        "__init__": ("logging",),
-    }
-)
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "answering": (
+        *("FeatureExtractionPipeline", "FillMaskPipeline", "NerPipeline", "Pipeline"),
+        *("QuestionAnsweringPipeline", "TextClassificationPipeline"),
+        *("TokenClassificationPipeline", "pipeline"),
+    ),
+    "collators": (
+        *("DataCollatorForLanguageModeling", "DataCollatorForTokenClassification"),
+        *("DataCollatorWithPadding", "DefaultDataCollator", "default_data_collator"),
+        *("InputExample", "InputFeatures"),
+    ),
+    "configuration": ("AutoConfig", "BertConfig", "DistilBertConfig", "PretrainedConfig"),
+    "encoding": ("BatchEncoding", "CharSpan", "TokenSpan"),
+    "graph_tokenizer": ("TFBertTokenizer",),
+    "fitting": ("KerasMetricCallback",),
+    "main_layer": (
+        *("TFBertEmbeddings", "TFBertEncoder", "TFBertMainLayer", "TFDistilBertMainLayer"),
+    ),
+    "models": (
+        *("TFPreTrainedModel", "TFBertPreTrainedModel", "TFDistilBertPreTrainedModel"),
+        *(f"TFBert{head}" for head in HEADS),
+        *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
+        *(f"TFAutoModel{head}" for head in HEADS if head.startswith("For")),
+        *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead"),
+        "TFAutoModelForTextEncoding",
+    ),
+    "heads": (
+        *("TFMaskedLanguageModelingLoss", "TFMultipleChoiceLoss", "TFQuestionAnsweringLoss"),
+        *("TFSequenceClassificationLoss", "TFTokenClassificationLoss", "get_initializer"),
+        *("keras_serializable", "shape_list"),
+    ),
+    "outputs": ("ModelOutput", *OUTPUTS),
+    "optimization": (
+        *("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
+        *("enable_full_determinism", "set_seed"),
+    ),
+    "tokenization": (
+        *("AddedToken", "AutoTokenizer", "BertTokenizer", "BertTokenizerFast"),
+        *("DistilBertTokenizer", "DistilBertTokenizerFast"),
+        *("PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
+    ),
+    "__init__": ("logging",),
+}
 #: By each name that is here: the module that it is in.
-NAMES: Mapping[str, str] = MappingProxyType(
-    {name: module for module, names in _MODULES.items() for name in names}
-)
+NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
 # By a pattern of their names that are not here: what takes their place. The first that fits.
 _REFUSED = (
     (r"PushToHubCallback", "save_pretrained, and upload the directory with huggingface_hub"),

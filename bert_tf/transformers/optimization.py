@@ -72,12 +72,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         **others: Any,
     ) -> None:
         super().__init__(
-            learning_rate=learning_rate,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            amsgrad=amsgrad,
-            weight_decay=weight_decay_rate,
+            *(learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, amsgrad),
             name=name,
             **others,
         )

@@ -8,7 +8,6 @@ closed to all three.
 import collections
 import functools
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 
@@ -97,27 +96,23 @@ _POOLED = [f"TFBaseModelOutputWithPooling{more}" for more in ("", "AndCrossAtten
 _PRETRAINING = ("prediction_logits", "seq_relationship_logits")
 _LOGITS = ("loss", "logits", *_STATES)
 # By the name of each class: what it may have.
-_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "TFBaseModelOutput": ("last_hidden_state", *_STATES),
-        **dict.fromkeys(_POOLED, ("last_hidden_state", "pooler_output", *_STATES)),
-        "TFBertForPreTrainingOutput": ("loss", *_PRETRAINING, *_STATES),
-        **dict.fromkeys(
-            (
-                *("TFMaskedLMOutput", "TFNextSentencePredictorOutput", "TFTokenClassifierOutput"),
-                *("TFSequenceClassifierOutput", "TFMultipleChoiceModelOutput"),
-                "TFCausalLMOutputWithCrossAttentions",
-            ),
-            _LOGITS,
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "TFBaseModelOutput": ("last_hidden_state", *_STATES),
+    **dict.fromkeys(_POOLED, ("last_hidden_state", "pooler_output", *_STATES)),
+    "TFBertForPreTrainingOutput": ("loss", *_PRETRAINING, *_STATES),
+    **dict.fromkeys(
+        (
+            *("TFMaskedLMOutput", "TFNextSentencePredictorOutput", "TFTokenClassifierOutput"),
+            *("TFSequenceClassifierOutput", "TFMultipleChoiceModelOutput"),
+            "TFCausalLMOutputWithCrossAttentions",
         ),
-        "TFQuestionAnsweringModelOutput": ("loss", "start_logits", "end_logits", *_STATES),
-    }
-)
+        _LOGITS,
+    ),
+    "TFQuestionAnsweringModelOutput": ("loss", "start_logits", "end_logits", *_STATES),
+}
 #: The classes by their names.
-OUTPUTS: Mapping[str, type[ModelOutput]] = MappingProxyType(
-    {
-        name: type(name, (ModelOutput,), {"names": names, "__doc__": ModelOutput.__doc__})
-        for name, names in _NAMES.items()
-    }
-)
+OUTPUTS: Mapping[str, type[ModelOutput]] = {
+    name: type(name, (ModelOutput,), {"names": names, "__doc__": ModelOutput.__doc__})
+    for name, names in _NAMES.items()
+}
 globals().update(OUTPUTS)

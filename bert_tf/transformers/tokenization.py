@@ -8,7 +8,6 @@ import contextlib
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import tokenizers
@@ -33,13 +32,14 @@ from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
 # Roles, and the pieces that they are by default.
-_ROLES: Mapping[str, str] = MappingProxyType(
-    {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
-)
+_ROLES: Mapping[str, str] = {
+    role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")
+}
 # By the names of arguments, those of the normalizer.
-_NORMALIZATION: Mapping[str, str] = MappingProxyType(
-    {"strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
-)
+_NORMALIZATION: Mapping[str, str] = {
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _HOW_ADDED = ("single_word", "lstrip", "rstrip", "normalized", "special")
 # By the names of lengths, the special tokens that they leave room for.
 _ROOM_TAKEN = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
