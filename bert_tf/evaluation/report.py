@@ -203,11 +203,7 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
 
 
 def _percent(part: int, whole: int, digits: int = 0) -> str:
-    """A percentage; a dash where there is nothing to take a share of.
-
-    >>> _percent(1, 3), _percent(0, 0)
-    ('33%', '–')
-    """
+    """A percentage; a dash where there is nothing to take a share of."""
     return f"{part / whole:.{digits}%}" if whole else "–"
 
 
@@ -287,11 +283,7 @@ def _error(rank: int, mistake: Mistake) -> str:
 
 
 def _probability(share: float) -> str:
-    """A percentage, as HTML; what is rounded to none or to all says so.
-
-    >>> _probability(0.123), _probability(0.0001), _probability(0.9999)
-    ('12.3%', '&lt;0.1%', '&gt;99.9%')
-    """
+    """A percentage, as HTML; what is rounded to none or to all says so."""
     if share < 0.001:
         return "&lt;0.1%"
     return "&gt;99.9%" if share > 0.999 else f"{share:.1%}"

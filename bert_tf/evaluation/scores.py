@@ -23,25 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 Score = Callable[[NDArray[Any], NDArray[Any]], float]
 # The mean loss on a set, as training has it, without the weights of classes.
 LOSS = "loss"
-# The scores that every class has: each is the beginning of a score's name.
+# The scores that every class has: each is the beginning of a name, as ``f1_spam``.
 CLASS_METRICS = ("precision", "recall", "f1")
-
-
-def class_metric_names(labels: Iterable[str]) -> list[str]:
-    """The names of the classes' scores.
-
-    >>> class_metric_names(["spam"])
-    ['precision_spam', 'recall_spam', 'f1_spam']
-    """
-    return [f"{metric}_{label}" for label in labels for metric in CLASS_METRICS]
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
     """Precision, recall and F1 of a class, each 0.0 to 1.0, and 0.0 where it divides by zero.
 
-    ``num_true`` and ``num_predicted`` say how often the class, or an entity of a type, is true and
-    is predicted, ``num_correct`` how often both.
+    The numbers say how often the class, or an entity of a type, is true, is predicted, is both.
     """
 
     num_true: int
@@ -371,11 +361,6 @@ def score_text(name: str, value: float, names: Collection[str]) -> str:
     """A score for people, among the names of all scores that are reported with it.
 
     A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
-
-    >>> score_text("f1", 0.86744, ["f1"]), score_text("f1", 0.8, ["exact", "f1"])
-    ('0.867', '0.80')
-    >>> score_text("mean_absolute_error", 0.00012, ["mean_absolute_error"])
-    '0.00012'
     """
     if name in LOWER_IS_BETTER:
         return f"{value:.4g}"

@@ -44,10 +44,6 @@ class FineTuningDirectory(RunDirectory):
         self.card = os.path.join(path, README)
         self.table = os.path.join(path, "results.tsv")
 
-    def set_folder(self, set_name: str) -> str:
-        """Where what belongs to a set is put."""
-        return os.path.join(self.path, set_name)
-
     def has_state(self) -> bool:
         """True if the training has saved a state to go on from."""
         return checkpoints.has_finished(self.last)

@@ -1,6 +1,7 @@
 """The stages of a fine-tuning: prepare, train and evaluate, write what people look at."""
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -208,7 +209,7 @@ def write_outputs(
     task = inputs.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
-        folder = directory.set_folder(name)
+        folder = os.path.join(directory.path, name)
         tf.io.gfile.makedirs(folder)
         files[name] = task.write_predictions(
             outcome.inference, name, folder, outcome.results["thresholds"]

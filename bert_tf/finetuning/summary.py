@@ -17,11 +17,7 @@ _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
 def scores_line(headline: str, scores: Mapping[str, float]) -> str:
-    """Scores in one line, the one that decides first.
-
-    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25})
-    'f1 0.250, accuracy 0.500'
-    """
+    """Scores in one line, the one that decides first."""
     names = sorted(scores, key=lambda name: name != headline)
     return ", ".join(f"{one_line(name)} {score_text(name, scores[name], scores)}" for name in names)
 
@@ -38,18 +34,16 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
     []
     """
     lines = []
-    for name, found in calibration.items():
-        (off, raw), (loss, raw_loss) = (
-            [found[side][figure] for side in ("calibrated", "raw")]
-            for figure in ("expected_calibration_error", "loss")
-        )
-        if off >= raw or loss >= raw_loss:
+    for name, values in calibration.items():
+        raw, scaled = values["raw"], values["calibrated"]
+        if any(scaled[figure] >= raw[figure] for figure in raw):
             continue
-        few = f"; {found['decisions']:,} decisions are few to tell" * (found["decisions"] < FEW)
+        error = "expected_calibration_error"
+        few = f"; {values['decisions']:,} decisions are few to tell" * (values["decisions"] < FEW)
         lines.append(
-            f"temperature {found['temperature']:.3g}: on {one_line(name)} the probabilities are "
-            f"off by {off:.3f} on average, without it by {raw:.3f}; the loss is {loss:.3f}, "
-            f"without it {raw_loss:.3f}{few}"
+            f"temperature {values['temperature']:.3g}: on {one_line(name)} the probabilities are "
+            f"off by {scaled[error]:.3f} on average, without it by {raw[error]:.3f}; the loss is "
+            f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
         )
     return lines
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds, joined
 from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
-from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison, class_metric_names
+from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -171,7 +171,8 @@ class Task(abc.ABC):
     def _check_metric(self, name: str) -> None:
         metrics, classes = kind_of(type(self)).metrics, self.judged_classes
         known = [metric for metric in metrics if metric not in self.no_scores]
-        if name not in (*known, *class_metric_names(classes)):
+        of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
+        if name not in (*known, *of_class):
             of_classes = (
                 f"; or {', '.join(f'{metric}_CLASS' for metric in CLASS_METRICS)}, and the classes "
                 f"are {listed(classes)}"

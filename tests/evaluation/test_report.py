@@ -1,6 +1,7 @@
 """The page and the table that a person looks at."""
 
 import functools
+import html.parser
 
 import numpy as np
 
@@ -8,18 +9,42 @@ from bert_tf.evaluation.calibration import of_classes
 from bert_tf.evaluation.evaluation import Evaluation, Mistake
 from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import compare_classes
-from tests.evaluation.pages import Page
 
 BAD = "<script>alert('\"&')</script>"
+
+
+class Page(html.parser.HTMLParser):
+    """A page's text and elements, checked to be closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.tags, self.links, self._open = "", [], [], []
+        self.handlers = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attributes if name.startswith("on")]
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
 
 
 def evaluation(**changes):
     mistakes = [
         Mistake("7", {"A": f"A text {BAD}", "B": "and its pair"}, BAD, "neg", 3.25, (0.039, 0.96)),
-        Mistake("<9>", {"": "word " * 400}, "neg", "pos", 0.5),
+        Mistake("<9>", {"": "word " * 400}, "neg", "pos", 0.5, (0.0001, 0.9999)),
     ]
     values = {
-        "scores": {"macro_f1": 0.5, "exact": 92.25},
+        "scores": {"macro_f1": 0.5, "exact": 92.25, "loss": 0.00012},
         "constant": False,
         "mistakes": mistakes,
         "confusion": np.array([[3, 1], [0, 4]]),
@@ -40,9 +65,10 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     page, _ = page_of(tmp_path / "new", evaluation(), [BAD, "neg"], f"dev of {BAD}")
     assert "script" not in page.tags and not page.links and not page.handlers
     for shown in (
-        f"dev of {BAD}", "macro f1", "0.50", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
-        f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%", "loss 3.25 · id 7", "id <9>",
-        "2 errors, the greatest", "word " * 400,
+        f"dev of {BAD}", "macro f1", "0.50", "92.25", "0.00012", "null", "-1.25",
+        "7 of 8 right (87.5%)", f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%",
+        "neg<0.1%", "pos>99.9%", "loss 3.25 · id 7", "id <9>", "2 errors, the greatest",
+        "word " * 400,
         f"To beat: always saying “{BAD}”, the most frequent, is right in 50.0% (4 of 8",
     ):  # fmt: skip
         assert shown in page.text, shown

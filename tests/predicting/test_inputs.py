@@ -80,17 +80,12 @@ def test_a_documents_sentences_stay_together(tmp_path, small_chunks, with_contex
     assert found.count == 4 and [len(chunk) for chunk in found.chunks()] == sizes
 
 
-def test_choices_of_swags_form(tmp_path):
-    task = TaskFile("multiple_choice", "swag", 16)
-    lines = ["sent1,sent2,ending0,ending1,ending2,ending3", "It is,,w,x,y,z"]
-    (items,) = read_inputs(task, write(tmp_path, "a.csv", lines)).chunks()
-    (item,) = items
-    assert (item.context, item.choices) == ("It is", ("w", "x", "y", "z"))
-
-
-def test_named_columns_of_a_task_that_was_swags(tmp_path):
-    path = write(tmp_path, "a.jsonl", [json.dumps({"c": "x", "o": ["y", "z"]})])
+def test_choices_are_of_swags_form_or_of_named_columns(tmp_path):
     swag = TaskFile("multiple_choice", "swag", 16)
+    lines = ["sent1,sent2,ending0,ending1,ending2,ending3", "It is,,w,x,y,z"]
+    (items,) = read_inputs(swag, write(tmp_path, "a.csv", lines)).chunks()
+    assert items == [ChoiceExample("0", "It is", ("w", "x", "y", "z"), None)]
+    path = write(tmp_path, "a.jsonl", [json.dumps({"c": "x", "o": ["y", "z"]})])
     (items,) = read_inputs(swag, path, text_columns=["c", "o"]).chunks()
     assert items == [ChoiceExample("0", "x", ("y", "z"), None)]
     with pytest.raises(ValueError, match="expected one column 'sent1', got none"):

@@ -28,16 +28,14 @@ def tagger(tmp_path_factory):
     return folder, write_model(folder, "BertTokenClassifier", CLASSES, task, labels=TAGS)
 
 
-def tags_of(model, words):
-    rows = preprocessor_of(16)([" ".join(words)])
-    logits = model(rows, training=False)[0, 1 : 1 + len(words)].numpy()
-    return [TAGS[at] for at in logits.argmax(-1)]
-
-
-def scores_of(model, words):
+def tagged(model, words):
     rows = preprocessor_of(16)([" ".join(words)])
     shares = tf.nn.softmax(model(rows, training=False)[0, 1 : 1 + len(words)]).numpy()
-    return pytest.approx(shares.max(-1).tolist(), abs=2e-6)
+    return {
+        "words": words,
+        "tags": [TAGS[at] for at in shares.argmax(-1)],
+        "scores": pytest.approx(shares.max(-1).tolist(), abs=2e-6),
+    }
 
 
 def test_tagging(tagger, tmp_path):
@@ -47,22 +45,22 @@ def test_tagging(tagger, tmp_path):
     # Each sentence a document of its own, so that its neighbours are no context.
     source.write_text("".join("-DOCSTART- -X-\n\n" + "".join(f"{w} -X-\n" for w in words) + "\n"
                               for words in sentences))  # fmt: skip
-    expected = [tags_of(model, words) for words in sentences]
-    assert len({tag for tags in expected for tag in tags}) > 1
+    expected = [tagged(model, words) for words in sentences]
+    tags = [row["tags"] for row in expected]
+    assert len({tag for row in tags for tag in row}) > 1
     predict(folder, source, tmp_path / "out.jsonl")
     assert read_lines(tmp_path / "out.jsonl") == [
-        {"id": str(number), "words": words, "tags": tags, "scores": scores_of(model, words)}
-        for number, (words, tags) in enumerate(zip(sentences, expected, strict=True))
+        {"id": str(number), **row} for number, row in enumerate(expected)
     ]
     predict(folder, source, tmp_path / "out.conll")
     assert (tmp_path / "out.conll").read_text() == "".join(
-        "".join(f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
-        for words, tags in zip(sentences, expected, strict=True)
+        "".join(f"{' '.join(pair)}\n" for pair in zip(*rows, strict=True)) + "\n"
+        for rows in zip(sentences, tags, strict=True)
     )
     predict(folder, source, tmp_path / "out.tsv")
     lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert lines[0] == "id\twords\ttags\tscores"
-    assert lines[1].startswith(f"0\tgood film\t{' '.join(expected[0])}\t0.")
+    assert lines[1].startswith(f"0\tgood film\t{' '.join(tags[0])}\t0.")
 
 
 def test_sentences_without_words_keep_their_places(tagger, tmp_path):
@@ -108,8 +106,7 @@ def test_texts_with_character_spans(tagger, tmp_path):
     found = []
     for text, row in zip(texts, rows, strict=True):
         words = text.split()
-        assert row["words"] == words and row["tags"] == tags_of(model, words)
-        assert row["scores"] == scores_of(model, words)
+        assert {name: row[name] for name in ("words", "tags", "scores")} == tagged(model, words)
         expected = [
             (kind, " +".join(words[start:end]), np.mean(row["scores"][start:end]))
             for kind, start, end in find_all([row["tags"]])[0]

@@ -52,13 +52,10 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch,
     output = tmp_path / "new" / "predictions.jsonl"
     predict(folder, table, output)
     rows = read_lines(output)
-    expected = probabilities_of(model, TEXTS)
+    likeliest = probabilities_of(model, TEXTS).argmax(1)
+    assert len({*likeliest}) > 1  # else the order would not show
     assert [row["id"] for row in rows] == ["7", "6", "5", "4", "3", "2"]
-    assert [row["prediction"] for row in rows] == [LABELS[at] for at in expected.argmax(1)]
-    assert list(rows[0]["probabilities"]) == list(LABELS)
-    found = [list(row["probabilities"].values()) for row in rows]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert len({row["prediction"] for row in rows}) > 1  # else the order would not show
+    assert [row["prediction"] for row in rows] == [LABELS[at] for at in likeliest]
     printed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"Predicting: 6 examples in \d+s\.", printed[0])
     assert printed[1:] == [f"Predictions: {output}"]
@@ -178,23 +175,19 @@ def test_bad_rows(classifier, tmp_path, capsys):
     )
 
 
-def test_every_row_has_its_own_though_it_has_no_text(classifier, tmp_path, capsys):
+def test_a_row_without_text_has_a_record_of_its_own(classifier, tmp_path):
     source, output = tmp_path / "texts.jsonl", tmp_path / "out.tsv"
     texts = ["good film", "", " ", None, "bad"]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     predict(classifier[0], source, output)
     header, *rows = (line.split("\t") for line in output.read_text().splitlines())
-    assert header[-1] == "error"
-    assert [row[0] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert header[-1] == "error" and [row[0] for row in rows] == ["0", "1", "2", "3", "4"]
     assert [bool(row[1]) for row in rows] == [True, False, False, False, True]
     assert rows[3][-1] == f"{source}, line 4: expected text in column 'text', got None."
     assert rows[4][-1] == "" and rows[4][2] != ""
-    assert "3 bad rows have no prediction:" in capsys.readouterr().out
     # An id that is missing is no empty text.
     source.write_text('{"n": "", "text": ""}\n')
-    with pytest.raises(
-        ValueError, match=r"line 1: expected text in column 'text', got ''; correct"
-    ):
+    with pytest.raises(ValueError, match="line 1: expected text in column 'text', got ''; correct"):
         predict(classifier[0], source, output)
 
 
@@ -261,42 +254,34 @@ def test_models_that_do_not_predict(table, tmp_path):
             predict(tmp_path / name, table, tmp_path / "out.tsv")
 
 
+def read_table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
-    folder = classifier[0]
-    source = tmp_path / "in.csv"
+    folder, source, output = classifier[0], tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text('text,n,prediction\n"good, ""film""",7,old\n,8,old\nso,9,old\n')
-    predict(folder, source, tmp_path / "out.csv", keep_columns=True)
-    with (tmp_path / "out.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    predict(folder, source, output, keep_columns=True)
+    predict(folder, source, tmp_path / "plain.csv")
+    rows, plain = read_table(output), read_table(tmp_path / "plain.csv")
     assert [row["text"] for row in rows] == ['good, "film"', "", "so"]
     assert [row["n"] for row in rows] == ["7", "8", "9"] and "id" not in rows[0]
-    plain = predict_lines(folder, source, tmp_path)
-    assert [row["prediction"] for row in rows] == [record["prediction"] or "" for record in plain]
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in plain]
     assert rows[1]["error"].endswith("expected text in column 'text', got ''.")
-    values = [{"text": "so", "n": 1, "more": {"a": [0.123456789]}}, {"text": "is", "n": 2}]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in values))
-    predict(folder, tmp_path / "in.jsonl", tmp_path / "kept.jsonl", keep_columns=True)
-    for row, record in zip(values, read_lines(tmp_path / "kept.jsonl"), strict=True):
+    values = [{"text": "so", "m": 1, "more": {"a": [0.123456789]}}, {"text": "is", "note": "x"}]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in values))
+    predict(folder, source, tmp_path / "out.jsonl", keep_columns=True)
+    for row, record in zip(values, read_lines(tmp_path / "out.jsonl"), strict=True):
         assert {name: record[name] for name in row} == row and record["prediction"] in LABELS
-
-
-def test_columns_that_the_first_row_has_not(classifier, tmp_path):
-    folder, source, output = classifier[0], tmp_path / "in.csv", tmp_path / "out.csv"
+    # The first row has not all columns, or is a bad one.
+    predict(folder, source, output, keep_columns=True)
+    assert [row["note"] for row in read_table(output)] == ["", "x"]
+    source = tmp_path / "bad.csv"
     source.write_text("key,text\nbroken\n8,so\n")
     predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
-    with output.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["key"], row["text"]) for row in rows] == [("", ""), ("8", "so")]
-    values = [{"text": "so"}, {"text": "is", "note": "x"}]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in values))
-    predict(folder, tmp_path / "in.jsonl", output, keep_columns=True)
-    with output.open(newline="") as file:
-        assert [row["note"] for row in csv.DictReader(file)] == ["", "x"]
-
-
-def predict_lines(folder, source, tmp_path):
-    predict(folder, source, tmp_path / "plain.jsonl")
-    return read_lines(tmp_path / "plain.jsonl")
+    assert [(row["key"], row["text"]) for row in read_table(output)] == [("", ""), ("8", "so")]
 
 
 def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypatch):
@@ -308,9 +293,7 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
     assert [row[0] for row in rows] == ["id", "0", "1", "2"]
     assert rows[2][1] == "" and "standard_input.lines, line 2: expected text" in rows[2][-1]
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
-    with pytest.raises(
-        ValueError, match="--input=- needs --input_format, which says what comes: t"
-    ):
+    with pytest.raises(ValueError, match="--input=- needs --input_format, which says what comes"):
         predict(folder, "-", tmp_path / "out.tsv")
 
 
