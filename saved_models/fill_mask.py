@@ -5,7 +5,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
@@ -29,7 +28,7 @@ def signatures(served: Served) -> Signatures:
     by default.
     """
     by_name = {"serving_default": embedding_signature(served)}
-    if fills_masks(served.model):
+    if served.model.masked_lm is not None and not served.model.config.is_decoder:
         filling = Signature(
             fill_masks,
             {"text": samples.STRINGS},
@@ -127,11 +126,6 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
         "filled": tf.strings.reduce_join(parts.with_values(pieces), axis=-1) + rest,
         "truncated": truncated,
     }
-
-
-def fills_masks(model: BertModel) -> bool:
-    """True if a model has a masked-LM head that fills masks; a causal one's has the next token."""
-    return model.masked_lm is not None and not model.config.is_decoder
 
 
 def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -4,10 +4,9 @@ The tokenizer, the encoder and the whole model are traced once each, and the mod
 encoder's trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
 """
 
-import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -148,7 +147,7 @@ def _graphs(model: BertModel, weights: Weights, read: Read) -> dict[str, Any]:
     encoder, table = model.encoder, weights.table
     encode = call = _trace_model(encoder, read, weights.matrices)
     if model is not encoder:
-        call = _trace_model(model, read, table, {encoder: encode})
+        call = _trace_model(model, read, table, encode)
     graphs = {"encode": encode, "call": call}
     states = tf.TensorSpec([None, None, model.config.hidden_size], encoder.compute_dtype)
     if model.masked_lm is not None:
@@ -168,17 +167,22 @@ def _trace_model(
     model: BertModel,
     read: Read,
     variables: Sequence[keras.Variable],
-    traced: Mapping[BertModel, Callable[..., Any]] | None = None,
+    encode: Callable[..., Any] | None = None,
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
-    """A model as one graph; ``traced`` has, by models within it, what is called in their place."""
+    """A model as one graph, which calls ``encode`` in place of its encoder's layers."""
     specification = {
         key: tf.TensorSpec(tensor.shape, tensor.dtype, name=key)
         for key, tensor in model.input.items()
     }
 
     def run(inputs: Mapping[str, tf.Tensor]) -> Any:
-        with reading(read, variables), _called_in_place(traced or {}):
-            return model(inputs, training=False)
+        if encode is not None:
+            model.encoder.call = lambda inputs, **_: encode(inputs)
+        try:
+            with reading(read, variables):
+                return model(inputs, training=False)
+        finally:
+            vars(model.encoder).pop("call", None)  # its own call comes back
 
     function = _traced(run, specification)
     return lambda inputs: function({key: inputs[key] for key in specification})
@@ -194,18 +198,6 @@ def _traced(run: Callable[..., Any], *specification: Any) -> Callable[..., Any]:
     function = tf.function(run, input_signature=specification, autograph=False)
     function.get_concrete_function()
     return function
-
-
-@contextlib.contextmanager
-def _called_in_place(traced: Mapping[BertModel, Callable[..., Any]]) -> Iterator[None]:
-    """Makes models call functions in place of their layers; their own ``call`` comes back."""
-    for model, function in traced.items():
-        model.call = lambda inputs, function=function, **_: function(inputs)
-    try:
-        yield
-    finally:
-        for model in traced:
-            del model.call
 
 
 def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:

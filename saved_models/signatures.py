@@ -59,18 +59,6 @@ class Heads:
 _ANSWERS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
 
 #: By the class of a model its heads. A model class from elsewhere is exported once it has a row.
-#:
-#: | model                | serving_default | next to it                                       |
-#: |----------------------|-----------------|--------------------------------------------------|
-#: | `BertPretrainer`     | fill-mask       | `embed`, `tokens`, `next_sentence` with its head |
-#: | `BertClassifier`,    | `text`, or with | `text`, `pair`, `tokens`, `classify`             |
-#: | `BertRegressor`      | `pair` `pair`   | the same, with `regress` for `classify`          |
-#: | `BertTokenClassifier`| entities        | `words`, `tokens`                                |
-#: | `BertFeatureTagger`  | the same        | the same, with `word_index` in `tokens`          |
-#: | `BertSpanPredictor`  | answers         | `tokens`                                         |
-#: | `BertMultipleChoice` | choices         | `tokens`                                         |
-#: | `BertEncoder`        | embeddings      | `tokens`; with a sentence embedding `embed` and  |
-#: |                      |                 | `similarity`                                     |
 HEADS: dict[type[BertModel], Heads] = {
     BertEncoder: Heads(embeddings.signatures, ("normalize",), embeddings.transformers_outputs),
     BertPretrainer: Heads(fill_mask.signatures, ("normalize",), fill_mask.transformers_outputs),

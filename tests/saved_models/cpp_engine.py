@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-from .serving_messages import response_tensors
+from tensorflow.core.protobuf import master_pb2
 
 # Those of tensorflow_text's libraries that have the operations of exports.
 _TEXT_LIBRARIES = ("_fast_bert_normalizer.so", "_fast_wordpiece_tokenizer.so")
@@ -87,5 +86,6 @@ def answers(
     for request in requests:
         path = os.path.join(folder, os.path.basename(request) + ".answer")
         with open(path, "rb") as file:
-            found.append(response_tensors(file.read()))
+            tensors = master_pb2.RunStepResponse.FromString(file.read()).tensor
+        found.append({entry.name: tf.make_ndarray(entry.tensor) for entry in tensors})
     return json.loads(stdout.splitlines()[0]), found

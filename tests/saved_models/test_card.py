@@ -89,10 +89,8 @@ def test_the_request_is_one_that_a_shell_passes_on():
     (line,) = (line for line in card().splitlines() if line.startswith("curl "))
     _, address, _, body = shlex.split(line)
     assert address == "http://localhost:8501/v1/models/mine:predict"
-    assert json.loads(body) == {
-        "signature_name": "serving_default",
-        "inputs": {"text": ["It's fine."], "text_pair": ["\U0001f642 ä"]},
-    }
+    inputs = {"text": ["It's fine."], "text_pair": ["\U0001f642 ä"]}
+    assert json.loads(body) == {"signature_name": "serving_default", "inputs": inputs}
     assert "-v DIR:/models/mine -e MODEL_NAME=mine tensorflow/serving\n" in card()
 
 

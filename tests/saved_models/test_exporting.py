@@ -152,23 +152,7 @@ def test_what_a_model_and_an_address_need(model, tokenizer, tmp_path):
         export(model, str(tmp_path / "1"), tokenizer=tokenizer, name="my model")
 
 
-@pytest.fixture
-def small(model, tokenizer, monkeypatch):
-    """Exports what takes no time: in place of a model's signatures one that counts."""
-
-    def count(text):
-        return {"length": tf.strings.length(text)}
-
-    strings = tf.TensorSpec([None], tf.string)
-    signature = Signature(count, {"text": strings}, ({"text": ["a"]},), "It counts.")
-    served = serve(model)
-    monkeypatch.setattr(exporting, "serve", lambda *arguments: served)
-    monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
-    monkeypatch.setattr(exporting, "endpoints", lambda _: {})
-    return lambda folder: export(model, str(folder), tokenizer=tokenizer)
-
-
-def test_samples_are_answered_as_a_server_would(small, tmp_path, monkeypatch):
+def test_samples_are_answered_as_a_server_would(model, tokenizer, tmp_path, monkeypatch):
     """Not in the bfloat16 that training may have set for its own process."""
     name = "auto_mixed_precision_onednn_bfloat16"
     seen = []
@@ -177,15 +161,25 @@ def test_samples_are_answered_as_a_server_would(small, tmp_path, monkeypatch):
         seen.append(tf.config.optimizer.get_experimental_options().get(name, False))
         raise KeyboardInterrupt
 
+    # What takes no time: in place of a model's signatures one that counts.
+    signature = Signature(
+        lambda text: {"length": tf.strings.length(text)},
+        {"text": tf.TensorSpec([None], tf.string)},
+        ({"text": ["a"]},),
+        "It counts.",
+    )
+    monkeypatch.setattr(exporting, "serve", lambda model, *_: serve(model))
+    monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
+    monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     monkeypatch.setattr(exporting, "run_samples", run)
     tf.config.optimizer.set_experimental_options({name: True})
     try:
         with pytest.raises(KeyboardInterrupt):
-            small(tmp_path / "1")
+            export(model, str(tmp_path / "1"), tokenizer=tokenizer)
         assert tf.config.optimizer.get_experimental_options()[name] is True
     finally:
         tf.config.optimizer.set_experimental_options({name: False})
-    assert seen == [False]
+    assert seen == [False] and not list(tmp_path.iterdir())
 
 
 # === Alone ===

@@ -61,12 +61,11 @@ def test_without_limits_nothing_changes(classifier):
         assert getattr(signature.function, "func", None) is not signatures._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
     assert signatures.fitting(ExportOptions(), requests) == requests
+    assert serving_files.limits(ExportOptions()) == ""
 
 
 def test_the_cards_sentence():
-    assert serving_files.limits(ExportOptions()) == ""
-    sentence = serving_files.limits(ExportOptions(max_rows=32, max_bytes=20_000))
-    assert sentence.startswith(
+    assert serving_files.limits(ExportOptions(max_rows=32, max_bytes=20_000)).startswith(
         "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, and refuses more "
         "(INVALID_ARGUMENT)."
     )
@@ -77,6 +76,7 @@ def test_the_cards_sentence():
     [
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
+        ({"precision": "half"}, "precision is 'half': expected one of float32, bfloat16"),
         (
             {"allowed_batch_sizes": (8, 8)},
             r"allowed_batch_sizes is \(8, 8\): expected whole numbers of",

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import rows as rows_module
-from bert_tf.saved_models.rows import dense, fitted_rows, on_rows, text_rows
+from bert_tf.saved_models.rows import fitted_rows, on_rows
 
 from .conftest import VOCAB, make, serve
 
@@ -46,24 +46,6 @@ def test_rows_of_one_segment(encoder):
     assert truncated.numpy().tolist() == [False, False, True]
     # As wide as the longest needs, and no wider.
     assert packed(fitted_rows(serve(encoder, 24), ids)[0], 24)[1] == [(3, 8)]
-
-
-def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
-    first = ["The cat sat", "a", ""]
-    second = ["on the mat.!", "dog", b"\xff\xc3"]
-    rows, truncated = text_rows(serve(encoder, 9), tf.constant(first), tf.constant(second))
-    rows, _ = packed(rows, 9)
-    assert rows["input_word_ids"].numpy().tolist() == [
-        [CLS, THE, CAT, SAT, SEP, ON, THE, MAT, SEP],
-        [CLS, A, SEP, DOG, SEP, PAD, PAD, PAD, PAD],
-        [CLS, SEP, SEP, PAD, PAD, PAD, PAD, PAD, PAD],
-    ]
-    assert rows["input_type_ids"].numpy().tolist() == [
-        [0, 0, 0, 0, 0, 1, 1, 1, 1],
-        [0, 0, 0, 1, 1, 0, 0, 0, 0],
-        [0, 0, 1, 0, 0, 0, 0, 0, 0],
-    ]
-    assert truncated.numpy().tolist() == [True, False, False]
 
 
 def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
@@ -121,21 +103,3 @@ def test_columns_of_different_lengths_are_refused_when_a_graph_runs():
     message = "Expected as many rows in both columns of the request"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         pairs(tf.constant(["a", "a"]), tf.constant(["a"]))
-
-
-def test_dense():
-    rows = tf.RaggedTensor.from_row_lengths([0, 1, 2], [2, 0, 1])
-    assert dense(rows, tf.constant(["a", "b", "c"]), "").numpy().tolist() == [
-        [b"a", b"b"],
-        [b"", b""],
-        [b"c", b""],
-    ]
-    assert dense(rows, tf.constant([4, 5, 6], tf.int64), -1).numpy().tolist() == [
-        [4, 5],
-        [-1, -1],
-        [6, -1],
-    ]
-    for rows, shape in (([0, 0], (2, 1)), ([], (0, 1))):
-        nothing = tf.RaggedTensor.from_row_lengths(tf.zeros([0]), tf.constant(rows, tf.int64))
-        padded = dense(nothing, nothing.values, 0.0)
-        assert padded.shape == shape and not padded.numpy().any()

@@ -52,9 +52,7 @@ def test_a_float_has_the_digits_that_it_needs(asked):
 
 
 def test_the_name_of_an_only_output_is_left_out():
-    def upper(text):
-        return {"shouted": tf.strings.upper(text)}
-
+    upper = lambda text: {"shouted": tf.strings.upper(text)}  # noqa: E731
     (sample,) = samples.run_samples("s", upper, signature(upper, {"text": ["a"]}))
     assert sample.rest_response() == {"outputs": ["A"]}
 
