@@ -16,9 +16,10 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.signatures import model_signatures
+from bert_tf.saved_models.samples import id_signature
+from bert_tf.saved_models.signatures import HEADS, Heads, classes_with, model_signatures
 
-from .conftest import SMALL, make, serve, trace
+from .conftest import SMALL, features_of, make, serve, trace
 
 EMBEDDINGS = {"mean_output", "cls_output", "pooled_output", "truncated"}
 STATES = {"default", "pooled_output", "sequence_output", "encoder_outputs_0"}
@@ -28,6 +29,15 @@ ANSWER = {"answer", "byte_start", "byte_end", "score", "answers", "byte_starts",
           "start", "end", "starts", "ends",
           "scores", "probabilities", "counts", "null_score", "truncated"}  # fmt: skip
 ENTITIES = {"entities", "types", "byte_starts", "byte_ends", "scores", "counts", "truncated"}
+
+
+# TensorFlow Serving's Classify and Regress take a signature with these outputs and no other.
+APIS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
+
+
+def by_text(outputs, tokens, api):
+    texts = dict.fromkeys(("serving_default", "text", "pair"), outputs)
+    return {**texts, "tokens": {tokens}, api: APIS[api]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,26 +51,20 @@ class Case:
     options: dict = dataclasses.field(default_factory=dict)
 
 
-NEXT = {"next_sentence": {"probability", "truncated"}}
-CHOICE = {"choice", "probabilities", "truncated"}
-NUMBER = {"value", "truncated"}
-WORDS = {"tags", "scores", "counts", "truncated"}
-
-
-# TensorFlow Serving's Classify and Regress take a signature with these outputs and no other.
-APIS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
-
-
-def by_text(outputs, tokens, api="classify"):
-    texts = dict.fromkeys(("serving_default", "text", "pair"), outputs)
-    return {**texts, "tokens": {tokens}, api: APIS[api]}
-
-
 THREE = {"num_classes": 3}
 BFLOAT16 = {"dtype": "mixed_bfloat16"}
-FILLING = {"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES, **NEXT}
-TAGS = {"serving_default": ENTITIES, "words": WORDS, "tokens": {"logits"}}
+NEXT = {"probability", "truncated"}
+FILLING = {
+    **{"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES},
+    "next_sentence": NEXT,
+}
+TAGS = {
+    "serving_default": ENTITIES,
+    "words": {"tags", "scores", "counts", "truncated"},
+    "tokens": {"logits"},
+}
 SPANS = {"serving_default": ANSWER, "tokens": {"start_logits", "end_logits"}}
+CHOICES = {"serving_default": {"choice", "probabilities", "truncated"}, "tokens": {"logits"}}
 SEVERAL = {"multi_label": True, "labels": ("ä", "b", "c")}
 
 CASES = {
@@ -72,16 +76,18 @@ CASES = {
         options={"normalize": True},
     ),
     "several classes": Case(
-        BertClassifier, {**THREE, **BFLOAT16}, by_text(CLASSES, "logits"), SEVERAL, {"pair": True}
+        BertClassifier,
+        {**THREE, **BFLOAT16},
+        by_text(CLASSES, "logits", "classify"),
+        SEVERAL,
+        {"pair": True},
     ),
-    "regressor": Case(BertRegressor, {}, by_text(NUMBER, "value", "regress")),
+    "regressor": Case(BertRegressor, {}, by_text({"value", "truncated"}, "value", "regress")),
     "tagger": Case(BertTokenClassifier, THREE, TAGS, {"labels": ("O", "B-PER", "I-PER")}),
     "span predictor": Case(
         BertSpanPredictor, {}, SPANS, {"thresholds": {"null": 0.0}}, {"n_best": 3}
     ),
-    "multiple choice": Case(
-        BertMultipleChoice, {}, {"serving_default": CHOICE, "tokens": {"logits"}}
-    ),
+    "multiple choice": Case(BertMultipleChoice, {}, CHOICES),
 }
 
 
@@ -274,6 +280,19 @@ def test_serving_default_is_text_or_pair(pair):
         signatures = model_signatures(serve(make(model_class, **arguments), pair=pair))
         assert signatures["serving_default"] is signatures["pair" if pair else "text"]
         assert set(signatures["serving_default"].inputs) == {"text", *(["text_pair"] * pair)}
+
+
+def test_a_model_class_from_elsewhere_has_a_row(monkeypatch):
+    class Ranker(BertRegressor):
+        """A class of a user's own file."""
+
+    model = Ranker(SMALL)
+    assert "regress" in model_signatures(serve(model))  # as the class that it derives from
+    own = Heads(lambda served: {"serving_default": id_signature(served)}, ("normalize",))
+    monkeypatch.setitem(HEADS, Ranker, own)
+    (signature,) = model_signatures(serve(model)).values()
+    assert set(signature.function(**features_of([2, 5, 3]))) == {"logits"}
+    assert classes_with("normalize") == [BertEncoder, BertPretrainer, Ranker]
 
 
 def test_refuses_another_model(model):
