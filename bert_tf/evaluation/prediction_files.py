@@ -1,11 +1,12 @@
 """Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
 
+import codecs
 import csv
 import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 from bert_tf.files import replace_whole
 from bert_tf.readers import conll, own_data
@@ -15,6 +16,8 @@ from bert_tf.untrusted import quote
 Record = Mapping[str, Any]
 # A row of the input, by its columns.
 Row = Mapping[str, Any]
+# A stream of text on a file of bytes, whose line ends stay as they are.
+UTF8 = codecs.getwriter("utf-8")
 # The suffixes of files that hold records of any kind.
 TABLES = (".tsv", ".csv", ".jsonl")
 # Of a text that has been searched for entities: a list, in JSON even where it is empty.
@@ -72,17 +75,17 @@ def with_columns(row: Row | None, record: Record) -> Record:
 def write_file(path: str, records: Iterable[Record]) -> None:
     """Writes a file of records, its form by its suffix, which appears whole or not at all."""
     with replace_whole(path) as file:
-        write_records(file, records, os.path.splitext(path)[1])
+        write_records(UTF8(file), records, os.path.splitext(path)[1])
 
 
 def write_records(
-    file: IO[bytes],
+    file: Any,
     records: Iterable[Record],
     suffix: str,
     columns: Record | None = None,
     rows: Callable[[], Iterable[Row]] | None = None,
 ) -> None:
-    """Writes records as they come, in the form of a suffix.
+    """Writes records as they come to a stream of text, in the form of a suffix.
 
     ``columns`` has the keys that name a table's columns, by default those of the first record.
     ``rows`` gives the rows of the records, of which tables keep what ``with_columns`` says.
@@ -95,7 +98,7 @@ def write_records(
     else:
         parts = _table(records, suffix, columns, rows)
     for part in parts:
-        file.write(part.encode())
+        file.write(part)
 
 
 def _checked(records: Iterable[Record], suffix: str) -> Iterator[Record]:

@@ -12,23 +12,15 @@ from bert_tf.training.run_directory import RunDirectory
 class FineTuningDirectory(RunDirectory):
     """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
 
-    | path              | what                                                              |
+    | path              | what, besides the paths of every run                              |
     |-------------------|-------------------------------------------------------------------|
-    | flags.json        | every resolved setting of the run                                 |
-    | inputs.json       | fingerprints of the data that the run was started with            |
-    | vocab.txt         | the vocabulary, one piece a line                                  |
-    | bert_config.json  | the model's sizes                                                 |
-    | model.json        | the model's class, labels, thresholds and casing                  |
-    | task.json         | what ``bert_tf.predict`` needs besides: columns, lengths          |
+    | task.json         | what ``bert_tf.predict`` needs: columns, lengths                  |
     | checkpoints/      | the weights of the best evaluation                                |
     | last/             | the whole state at the newest save, until the run has finished    |
-    | logs/             | TensorBoard's event files                                         |
     | dev/, test/, ...  | by set: predictions, a page of scores and errors                  |
     | skipped_rows.txt  | the bad rows that were left out                                   |
     | runs/             | of a sweep: a directory like this for each run                    |
-    | export/1          | the SavedModel of the kept weights, for TensorFlow Serving        |
     | README.md         | the model card, for people and model hubs                         |
-    | results.json      | the scores; written last, so it says the run is whole             |
     | results.tsv       | of a sweep: its table                                             |
     """
 

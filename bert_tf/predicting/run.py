@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any, TextIO, cast
+from typing import Any
 
-from bert_tf.evaluation.prediction_files import check_words, write_records
+from bert_tf.evaluation.prediction_files import UTF8, check_words, write_records
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
@@ -140,23 +140,13 @@ def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
 
 
 @contextlib.contextmanager
-def _opened(output: str | None, standard_output: Any) -> Iterator[IO[bytes]]:
+def _opened(output: str | None, standard_output: Any) -> Iterator[Any]:
     if output is not None:
         with replace_whole(output) as file:
-            yield file
+            yield UTF8(file)
     elif standard_output.isatty():
-        yield cast(IO[bytes], _Terminal(standard_output))
+        # Whoever reads the screen sees no control codes.
+        yield Screen(standard_output)
     else:
-        yield standard_output.buffer
+        yield UTF8(standard_output.buffer)
         standard_output.buffer.flush()
-
-
-class _Terminal:
-    """Takes the bytes that a file would hold; whoever reads the screen sees no control codes."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = Screen(stream)
-
-    def write(self, content: bytes) -> int:
-        self._stream.write(content.decode())
-        return len(content)

@@ -1,7 +1,4 @@
-"""The scale of the numbers that a regressor learns.
-
-Letters: B batch.
-"""
+"""The scale of the numbers that a regressor learns."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,10 +15,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 class TargetScale(NamedTuple):
     """The scale of the numbers to learn: a regressor is trained on ``(number - mean) / std``.
 
-    Weights and learning rates are made for numbers near 0. A model in training holds the head that
-    answers in those; the head of the weights that are kept, ``kernel * std`` and
-    ``bias * std + mean``, answers in the numbers' own units, and is that of a plain regressor.
-    The default changes nothing, not even a rounding.
+    Weights and learning rates are made for numbers near 0. The head of the weights that are kept,
+    ``kernel * std`` and ``bias * std + mean``, answers in the numbers' own units. The default
+    changes nothing, not even a rounding.
     """
 
     mean: float = 0.0

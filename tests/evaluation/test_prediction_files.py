@@ -65,9 +65,9 @@ def test_names_that_a_comma_would_split(tmp_path):
 
 
 def written(form, *records):
-    file = io.BytesIO()
+    file = io.StringIO()
     write_records(file, records, form)
-    return file.getvalue()
+    return file.getvalue().encode()
 
 
 def test_conll_columns():
