@@ -3,11 +3,8 @@
 Of each window the ``n_best`` starts and the ``n_best`` ends with the greatest logits are paired. A
 pair counts where both are tokens of the context, the start has its most context in this window,
 and the span is neither backward nor too long. The spans of all a question's windows are then sorted
-by the sum of their two logits, and of those with equal text only the best stays.
-
-Core TensorFlow operations only; their cost grows with the number of windows, and with the length of
-the contexts, and never with the product of the two. Windows are looked at in blocks, and of each
-block no more than the ``n_best`` spans of a question are kept.
+by the sum of their two logits, and of those with equal text only the best stays. The cost grows
+with the number of windows, and with the length of the contexts, never with the product of the two.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``,
 ``write_predictions``. It differs in three points: padding never takes one of the ``n_best``

@@ -33,16 +33,12 @@ _MOST_CALLS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """A file that the user named: its path, its bytes on the disk, and when it was last changed.
-
-    ``changed_nsec`` is when anything of a local file was changed, which nobody can set back, else
-    0. Names of indexes hold the ``repr``.
-    """
+    """A file that the user named. Names of indexes hold the ``repr``."""
 
     path: str
-    size: int
+    size: int  # bytes on the disk
     mtime_nsec: int
-    changed_nsec: int = 0
+    changed_nsec: int = 0  # of a local file when anything was, which nobody can set back
 
 
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:

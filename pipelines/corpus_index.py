@@ -2,15 +2,13 @@
 
 A file is read once, in order: readers cut its text into blocks, workers check and count the blocks
 in parallel. Both are threads: what takes time (reading, inflating, NumPy's and TensorFlow's work on
-a block) does not hold Python's lock, while processes would each load TensorFlow, and must not be
-forked from one that has.
+a block) does not hold Python's lock, while processes would each load TensorFlow.
 
 With a cache folder the index is saved there, and is all that a later opening reads. Blocks of JSON
 lines and of large gzip files, which nothing can read from the middle, are saved there too, each
-compressed on its own: the copy is about as long as a gzip file, or two fifths of JSON lines. An
-index' name holds a key of the files, by path, size and times, and of all that decides how their
-text is parsed. Every file appears under its name only when it is whole, and any number of processes
-can make or read the same index at once.
+compressed on its own. An index' name holds a key of the files, by path, size and times, and of all
+that decides how their text is parsed. Every file appears under its name only when it is whole, and
+any number of processes can make or read the same index at once.
 """
 
 import collections

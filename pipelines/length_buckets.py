@@ -87,19 +87,14 @@ class Examples:
     ) -> tf.data.Dataset:
         """Makes the batches to train on, each epoch in another order; what ``make_batch`` returns.
 
-        Each pass over the dataset is the next epoch. A run that may be gone on with has all its
-        epochs in one dataset, whose batches can be counted: ``fit`` takes them from one pass if it
-        knows their size; and where it starts later, so does the dataset::
+        Each pass over the dataset is the next epoch, as ``fit`` makes them (``shuffle=False``
+        spares a warning). A run that may be gone on with has all its epochs in one dataset::
 
             model.fit(examples.training_batches(32), epochs=3, shuffle=False)
-            # the same
-            steps = {"steps_per_epoch": examples.num_batches(32), "shuffle": False}
-            model.fit(examples.training_batches(32, epochs=3), epochs=3, **steps)
             # the same, from its second epoch on
-            batches = examples.training_batches(32, epochs=3, first_step=examples.num_batches(32))
-            model.fit(batches, epochs=3, initial_epoch=1, **steps)
-
-        (``shuffle=False`` spares a warning: ``fit`` would like to, and cannot shuffle a dataset.)
+            steps = examples.num_batches(32)
+            batches = examples.training_batches(32, epochs=3, first_step=steps)
+            model.fit(batches, epochs=3, initial_epoch=1, steps_per_epoch=steps, shuffle=False)
 
         Args:
             batch_size: B; an epoch's last batch is smaller where B does not divide N.
@@ -356,13 +351,8 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, and numbers from 0 to
     1, (N, C), whether or how far each class holds, float32.
     """
-    array = _array(labels, "labels")
-    if array.ndim not in (1, 2) or array.dtype.kind not in "biuf":
-        raise ValueError(
-            "labels: expected integers of shape (N,), floats of shape (N,), or numbers of shape "
-            f"(N, C); got dtype {array.dtype} and shape {array.shape}."
-        )
-    check_rows("labels", len(array), num_examples)
+    forms = "integers of shape (N,), floats of shape (N,), or numbers of shape (N, C)"
+    array = _column("labels", labels, num_examples, forms, "biuf", (1, 2))
     if array.ndim == 1 and array.dtype.kind != "f":
         return class_column(array, num_examples)
     least, most = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
@@ -389,11 +379,19 @@ def weight_column(weights: Any, num_examples: int) -> np.ndarray:
 
 def vector(name: str, values: Any, num_examples: int, expected: str, kinds: str) -> np.ndarray:
     """Checks that a column is (N,) of dtypes of some NumPy kinds, which ``expected`` names."""
-    array = _array(values, name)
-    if array.ndim != 1 or array.dtype.kind not in kinds:
+    return _column(name, values, num_examples, f"{expected} of shape (N,)", kinds, (1,))
+
+
+def _column(
+    name: str, values: Any, num_examples: int, expected: str, kinds: str, ranks: tuple[int, ...]
+) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
+    if array.ndim not in ranks or array.dtype.kind not in kinds:
         raise ValueError(
-            f"{name}: expected {expected} of shape (N,); got dtype {array.dtype} and shape "
-            f"{array.shape}."
+            f"{name}: expected {expected}; got dtype {array.dtype} and shape {array.shape}."
         )
     check_rows(name, len(array), num_examples)
     return array
@@ -405,13 +403,6 @@ def check_rows(name: str, received: int, num_examples: int) -> None:
         raise ValueError(
             f"{name}: expected one row for each of the {num_examples} examples; got {received}."
         )
-
-
-def _array(values: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
 
 
 def _check_range(name: str, array: np.ndarray, least: float, most: float) -> None:

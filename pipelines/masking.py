@@ -53,7 +53,7 @@ def choose_words(
     """Chooses the tokens of whole words, (R, S) bool: Google's ``do_whole_word_mask``.
 
     The words are taken in random order; one that would exceed the row's count, of ``counts`` (R,)
-    int32, is left out, and those after it are tried.
+    int32, is left out.
     """
     begins, sizes = _words(starts, candidates)
     keys = tf.RaggedTensor.from_row_lengths(

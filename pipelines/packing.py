@@ -78,8 +78,7 @@ def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[
 def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegments:
     """Cuts rows of one or two segments, at their ends, so that they fit next to [CLS] and [SEP].
 
-    A pair loses tokens of its longer segment, as ``longest_first`` says. The ranges may have any
-    shape, the same for A and B.
+    A pair loses tokens as ``longest_first`` says. The ranges may have any shape, of A as of B.
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)

@@ -10,15 +10,14 @@ chunk's sentences that were not used then begin the next chunk.
 Here no loop runs over chunks. What is drawn is drawn per *sentence*: the draw that is used if a
 chunk begins at that sentence. The place where the next chunk begins only ever moves forward, so
 that each draw is used at most once, and the result has exactly the loop's distribution. For
-every sentence at once it is then known where a chunk that began there would end, and where the
-next one would begin. Which sentences do begin a chunk follows by pointer doubling, in a number of
-vector operations that is the logarithm of the longest document's number of sentences.
+every sentence it is then known where a chunk that began there would end, and where the next one
+would begin; which sentences do begin a chunk follows by pointer doubling.
 
-Two departures. Google's script tries ten times to draw a document other than the chunk's own and
-then goes on with its own; here the other document is uniform among the others, and only a pool
-of a single document takes the random segment from itself. And a sentence that is longer than a row,
-such as a text without full stops, is cut into pieces first (``cut_long_sentences``): Google's
-script makes one row of it, whose B is always random, and drops the rest.
+Two departures. Google's script tries ten times to draw a document other than the chunk's own; here
+the other document is uniform among the others, and only a pool of a single document takes the
+random segment from itself. And a sentence that is longer than a row, such as a text without full
+stops, is cut into pieces first (``cut_long_sentences``): Google's script makes one row of it, whose
+B is always random, and drops the rest.
 
 Letters: D documents, N sentences, R rows (pairs).
 """

@@ -8,7 +8,7 @@ dataset of batches that starts at any row.
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Required, TypedDict, cast
 
 import tensorflow as tf
 
@@ -19,6 +19,22 @@ from .randomness import Operation, fold, permutation
 Cursor = tuple[int, int, int]
 # What was read before: of each number of shards that read, the cursor behind what each has read.
 Reached = Sequence[Sequence[Cursor]]
+
+
+class Batching(TypedDict, total=False):
+    """Options of ``pool_batches``, which datasets of every kind take."""
+
+    batch_size: Required[int]  # B, rows in a batch, on this host
+    start: Cursor | Reached  # the first row, (0, 0, 0) by default
+    num_epochs: int | None  # the epoch to end before; None, the default, for never
+    shard_index: int  # this host's number
+    num_shards: int  # how many hosts share the pools: this one has every num_shards-th
+    drop_remainder: bool  # leave out a last, smaller batch, as is done by default; B is then static
+    # Fill a last, smaller batch with rows that are all 0 (mask and weights too) and whose cursor is
+    # -1; B is then static. Such rows must be given no weight.
+    pad_final_batch: bool
+    num_parallel_calls: int | None  # pools made at once; by default one per processor, at most four
+
 
 # Pools made at once: enough to keep the largest hosts' accelerators busy, and a bound on memory.
 _MAX_PARALLEL_POOLS = 4
@@ -74,7 +90,7 @@ def pool_batches(
     pool, so that one resumes after row r with r + 1. Where n shards read before, it is ``[[cursor
     of shard 0, ..., of shard n - 1]]``, and any other number of shards go on with the rows that are
     left; where their number changed more than once, it is such a list for each number. The other
-    arguments are those of ``pretraining_dataset``.
+    arguments are ``Batching``.
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("num_shards", num_shards, 1)

@@ -27,7 +27,8 @@ class BertPreprocessor(keras.layers.Layer):
     One string becomes ``[CLS] A [SEP]``, a pair ``[CLS] A [SEP] B [SEP]``. What is longer than S
     is cut at its end; of a pair, token by token the longer segment, and B where both are equally
     long. Runs eagerly, in ``Dataset.map``, in a Keras model and in a SavedModel. The vocabulary
-    travels in the layer's config, so a saved model needs no file.
+    travels in the layer's config, so a saved model needs no file. ``tokenizer`` is its
+    ``BertTokenizer``.
 
     Args:
         vocab: the path of a vocabulary file, or the pieces in the order of their ids.
@@ -36,9 +37,6 @@ class BertPreprocessor(keras.layers.Layer):
         long_text: what is read of a single text that is too long: its ``"head"``, or
             ``"head_tail"``, both of its ends (``bert_tf.finetune --long_text``).
         **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
-
-    Attributes:
-        tokenizer: the ``BertTokenizer``.
 
     Raises:
         ValueError: ``max_seq_length`` is too short, ``long_text`` is neither of the two, or the
@@ -50,8 +48,6 @@ class BertPreprocessor(keras.layers.Layer):
     >>> batch["input_word_ids"].numpy()
     array([[2, 5, 7, 3, 6, 3, 0, 0],
            [2, 5, 3, 6, 7, 3, 0, 0]], dtype=int32)
-    >>> batch["input_type_ids"].numpy()[0]
-    array([0, 0, 0, 0, 1, 1, 0, 0], dtype=int32)
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +30,7 @@ from .pairing import (
     pair_sentences,
     without_empty,
 )
-from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
+from .pools import Batching, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 from .vocabulary import SAMPLE_BYTES, casing_note, unknown_note
 from .wordpiece import BertTokenizer
@@ -49,7 +49,6 @@ def pretraining_dataset(
     corpus: Corpus,
     tokenizer: BertTokenizer,
     *,
-    batch_size: int,
     max_seq_length: int = 128,
     max_predictions_per_seq: int | None = None,
     masked_lm_prob: float = 0.15,
@@ -60,13 +59,7 @@ def pretraining_dataset(
     objective: Objective = "mlm",
     seed: int = 0,
     blocks_per_pool: int | None = None,
-    start: Cursor | Reached = (0, 0, 0),
-    num_epochs: int | None = None,
-    shard_index: int = 0,
-    num_shards: int = 1,
-    drop_remainder: bool = True,
-    pad_final_batch: bool = False,
-    num_parallel_calls: int | None = None,
+    **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
     """Makes the batches of BERT's pre-training from a corpus, anew in every epoch.
 
@@ -81,12 +74,10 @@ def pretraining_dataset(
     Args:
         corpus: documents of sentences, from ``sources``.
         tokenizer: the vocabulary's tokenizer.
-        batch_size: B, rows in a batch, on this host.
         max_seq_length: S, at least 5 (4 without pairs).
         max_predictions_per_seq: P; by default what a full row needs, 20 for 128 tokens.
         masked_lm_prob: the share of tokens to predict.
-        short_seq_prob: the probability that a document's rows are shorter than they could be, to
-            a length drawn once for the document.
+        short_seq_prob: the probability that a document's rows are cut to a length drawn for it.
         masking: ``"token"`` or ``"whole_word"``.
         replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
         pairs: next-sentence pairs, [CLS] A [SEP] B [SEP]. Without them a row is one run of a
@@ -94,36 +85,25 @@ def pretraining_dataset(
         objective: ``"ltr"``, left to right, hides no token: each predicts the next (see
             ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
         seed: any integer of 64 bits.
-        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 4 MB of
-            text. The rows depend on it, and so does the memory needed.
-        start: (epoch, pool, row) of the first row; or what some number of shards have read, the
+        blocks_per_pool: about how many blocks make a pool, on which its rows and the memory
+            depend; by default as many as hold 4 MB of text.
+        **batching: ``batch_size``, ``num_epochs`` and so on, see ``pools.Batching``; ``start`` is
+            the (epoch, pool, row) of the first row, or what some number of shards have read, the
             cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
-        num_epochs: the epoch to end before; ``None`` for never.
-        shard_index: this host's number.
-        num_shards: how many hosts share the pools: this one has every ``num_shards``-th.
-        drop_remainder: leave out a last, smaller batch; B is then static.
-        pad_final_batch: fill a last, smaller batch with rows that are all 0 (mask and weights
-            too) and whose cursor is -1; B is then static. Such rows must be given no weight.
-        num_parallel_calls: how many pools are made at once, by default one per processor, four at
-            most.
 
     Returns:
         A dataset of dicts: ``features.PRETRAINING_FEATURES`` and ``cursor`` (B, 3) int32, the
         (epoch, pool, row) of each row.
 
     Raises:
-        ValueError: an argument is out of its range, or ``pairs`` is true and the corpus has one
-            document only.
+        ValueError: an argument is out of its range, or there are no other documents for ``pairs``.
 
     >>> from bert_tf.pipelines.sources import from_documents
     >>> corpus = from_documents([["a b", "b a"], ["c d", "d d", "c"]])
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
     >>> dataset = pretraining_dataset(
     ...     corpus, BertTokenizer(vocab), batch_size=2, max_seq_length=12)
-    >>> batch = next(iter(dataset))
-    >>> batch["input_word_ids"].shape, batch["masked_lm_ids"].shape
-    (TensorShape([2, 12]), TensorShape([2, 2]))
-    >>> batch["cursor"].numpy().tolist()
+    >>> next(iter(dataset))["cursor"].numpy().tolist()
     [[0, 0, 0], [0, 0, 1]]
     """
     if max_predictions_per_seq is None:
@@ -150,14 +130,7 @@ def pretraining_dataset(
         make_rows,
         lambda epoch: plan.order(seed, epoch),
         num_pools=plan.num_pools,
-        batch_size=batch_size,
-        start=start,
-        num_epochs=num_epochs,
-        shard_index=shard_index,
-        num_shards=num_shards,
-        drop_remainder=drop_remainder,
-        pad_final_batch=pad_final_batch,
-        num_parallel_calls=num_parallel_calls,
+        **batching,
     )
 
 
@@ -172,9 +145,8 @@ def measure_share(
 ) -> tuple[float, int, float]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
 
-    The arguments are those of ``pretraining_dataset``. Returned, of about two megabytes of the
-    first epoch's first pool: the share of tokens in rows, where random segments repeat none, from 0
-    to 1; how many tokens these are; and the share of pairs that are random.
+    Returned, of about two megabytes of the first epoch's first pool: the share of tokens in rows,
+    where random segments repeat none, from 0 to 1; how many these are; the share of random pairs.
     """
     options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", pairs, seed)
     plan = _plan_pools(corpus, None, options)

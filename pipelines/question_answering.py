@@ -102,16 +102,15 @@ class QuestionExamples:
     ) -> tuple[Answers, np.ndarray]:
         """Runs a model on every window, and finds the best answers of every question.
 
-        The model is traced once, for batches of any size and length and for later calls.
-        Of a batch only the best columns of its rows are kept, so that the memory grows with W and
-        K and not with S. ``model`` takes features and ``training=False``, and returns
-        ``start_logits`` and ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does; it reads
-        ``batch_size`` windows at once. ``n_best``, K, answers of ``max_answer_length`` tokens at
-        most are kept for each question.
+        The model is traced once, for batches of any size and length and for later calls. Of a batch
+        only the best columns of its rows are kept, so that the memory grows with W and K, not S.
 
-        Returns the answers, NumPy arrays, (N, K) or (N,), and the windows' losses, (W,) float32:
-        the mean of the cross-entropies of the answer's start and end, as in training; 0 for
-        examples without answers. An argument below 1 is a ``ValueError``.
+        ``model`` takes features and ``training=False``, and returns ``start_logits`` and
+        ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does; it reads ``batch_size`` windows
+        at once. ``n_best``, K, answers of ``max_answer_length`` tokens at most are kept for each
+        question. Returned are the answers, NumPy arrays, (N, K) or (N,), and the windows' losses,
+        (W,) float32: the mean of the cross-entropies of the answer's start and end, as in training;
+        0 for examples without answers. An argument below 1 is a ``ValueError``.
         """
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
@@ -283,14 +282,10 @@ def _find_all_tokens(
 
 def _cut_out(windows: Windows, questions: slice, rows: slice) -> Windows:
     """The windows of some questions, these counted from 0; the tokens stay all."""
+    columns = ("question_starts", "question_lengths", "context_starts", "context_lengths")
     tokens = windows.tokens
     return Windows(
-        tokens._replace(
-            question_starts=tokens.question_starts[questions],
-            question_lengths=tokens.question_lengths[questions],
-            context_starts=tokens.context_starts[questions],
-            context_lengths=tokens.context_lengths[questions],
-        ),
+        tokens._replace(**{name: getattr(tokens, name)[questions] for name in columns}),
         windows.rooms[questions],
         windows.strides[questions],
         windows.questions[rows] - questions.start,

@@ -270,6 +270,7 @@ def read_docstrings(path: str) -> list[str]:
         quoted = re.split(b"\"\"\"|'''", source)[1::2]
         if sum(map(len, quoted)) < _TRIPLE_QUOTED * len(source):
             return []
+        # The garbage collector took longer than to parse, and found nothing.
         with warnings.catch_warnings(), _without_collection():
             # Invalid escapes in other people's sources are none of the reader's business.
             warnings.simplefilter("ignore")
@@ -281,7 +282,7 @@ def read_docstrings(path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Holds the garbage collector back: it took longer than to parse, and found nothing."""
+    """Holds the garbage collector back."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

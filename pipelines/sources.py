@@ -56,12 +56,9 @@ def open_corpus(
     r"""Opens text files as a corpus, whose ``formats`` say what was detected.
 
     Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
-    to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy in
-    which each block is compressed on its own: about as much as a gzip file, or two fifths of JSON
-    lines. A document of more than a megabyte becomes several.
-
-    Any number of processes can share ``cache_dir``. Only the first call reads the text: let one
-    host make it, and the others call after it.
+    to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy, as
+    long as a gzip file, or two fifths of JSON lines. A document of more than a megabyte becomes
+    several. Any number of processes can share ``cache_dir``; only the first call reads the text.
 
     Args:
         input: paths or globs of plain or gzip files, in a list or separated by commas, on any

@@ -139,8 +139,7 @@ def tagging_examples(
     A batch is ``features`` or, with tags, ``(features, labels)``. The features are
     ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the sentence's number, and
     ``word_index`` (B, S) int32: the number, in that sentence, of the word that is tagged at the
-    position, and -1 where none is. Labels are (B, S) int32: that word's tag, and
-    ``features.NO_LABEL`` (-1) where none is.
+    position. Labels are (B, S) int32: that word's tag. Both are -1 where none is tagged.
 
     Args:
         tokenizer: the vocabulary's.

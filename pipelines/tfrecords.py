@@ -20,7 +20,7 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,7 @@ from bert_tf.untrusted import listed
 
 from . import corpus_files
 from .corpus_files import SourceFile, describe_file, in_threads
-from .pools import Cursor, PoolPlan, Reached, pool_batches
+from .pools import Batching, PoolPlan, pool_batches
 from .randomness import Operation, fold, permutation
 
 #: What Google's records call the features of the contract.
@@ -65,10 +65,7 @@ _VERSION = 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Records:
-    """TFRecord files in the order of their names, F of them, as ``open_records`` found them.
-
-    Their N blocks, file after file, are runs of records.
-    """
+    """F TFRecord files in the order of their names, and their N blocks, runs of records."""
 
     files: tuple[SourceFile, ...]
     counts: np.ndarray  # (F,) int64, the records of each file
@@ -238,17 +235,10 @@ def fingerprint(records: Records) -> str:
 def tfrecord_dataset(
     files: str | Sequence[str] | Records,
     *,
-    batch_size: int,
     max_seq_length: int = 128,
     max_predictions_per_seq: int = 20,
     seed: int = 0,
-    start: Cursor | Reached = (0, 0, 0),
-    num_epochs: int | None = None,
-    shard_index: int = 0,
-    num_shards: int = 1,
-    drop_remainder: bool = True,
-    pad_final_batch: bool = False,
-    num_parallel_calls: int | None = None,
+    **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
     """Reads Google's pre-training TFRecords, in another order in every epoch.
 
@@ -284,14 +274,7 @@ def tfrecord_dataset(
         make_rows,
         lambda epoch: plan.order(seed, epoch),
         num_pools=plan.num_pools,
-        batch_size=batch_size,
-        start=start,
-        num_epochs=num_epochs,
-        shard_index=shard_index,
-        num_shards=num_shards,
-        drop_remainder=drop_remainder,
-        pad_final_batch=pad_final_batch,
-        num_parallel_calls=num_parallel_calls,
+        **batching,
     )
 
 

@@ -79,7 +79,7 @@ def load_vocabulary(path: str) -> list[str]:
 def validate_vocabulary(vocab: Sequence[str], source: str) -> None:
     """Checks that a vocabulary has every special token, and no piece empty or twice.
 
-    ``source`` is what errors call it, most often its path; they count lines from 1, as editors do.
+    ``source`` is what errors call it; they count lines from 1, as editors do.
     """
     if not vocab:
         raise ValueError(f"Vocabulary {source}: it is empty; expected one piece a line.")
@@ -161,8 +161,8 @@ def learn_vocabulary(
     The same text gives the same vocabulary, in every process.
 
     Args:
-        lines: the text; read twice, and an iterator (which cannot be read twice) is first
-            copied to memory. Where a line ends means nothing but the end of a word.
+        lines: the text, which is read twice (an iterator is first copied to memory). Where a line
+            ends means nothing but the end of a word.
         vocab_size: the most pieces wanted; a small text may give fewer.
         do_lower_case: whether the tokenizer will lower the case and strip accents.
         min_frequency: how often a pair must occur to be merged, a character to be kept.

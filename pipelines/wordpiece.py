@@ -44,7 +44,7 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
 
     Those are special tokens, "##" alone, ASCII punctuation among other characters, and pieces with
     a character that normalisation removes or replaces. They could confuse the builder of the op's
-    trie, which is made for sensible vocabularies; the stand-ins never enter it.
+    trie; the stand-ins never enter it.
     """
     replaced = _replaced_characters(do_lower_case)
     punctuation = frozenset(string.punctuation)
@@ -101,10 +101,9 @@ class BertTokenizer:
 
     Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters that
     Unicode 14 assigns, under any locale and Python version. What it does not assign is an
-    ordinary letter without case (but words are split, too, at the few such code points that
-    tensorflow-text, which knows a later Unicode, calls punctuation); a byte that is not UTF-8 is
-    passed over, as if it were not there. No special token but [UNK] ever comes out, whatever the
-    text: ``"[MASK]"`` is three words.
+    ordinary letter without case (but for the few that tensorflow-text, which knows a later Unicode,
+    calls punctuation); a byte that is not UTF-8 is passed over. No special token but [UNK] ever
+    comes out, whatever the text: ``"[MASK]"`` is three words.
 
     Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
     once are tokenised several times as fast as one by one.

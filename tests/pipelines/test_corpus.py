@@ -123,20 +123,6 @@ def test_bytes_per_block():
     assert part.bytes_per_block.tolist() == [1]
 
 
-@pytest.mark.parametrize("block_bytes", [1, 6, 9, 100])
-def test_memory_blocks_hold_all_documents_in_order(block_bytes):
-    documents = [[b"One.", b"Two."], [b"Three."], [b"4"], [b"Five.", b"Six.", b"Seven."]]
-    blocks = corpus.memory_blocks(documents, block_bytes)
-    read = [
-        block.to_list() for block in tf.data.Dataset.range(len(blocks.lengths)).map(blocks.read)
-    ]
-    assert [document for block in read for document in block] == documents
-    sizes = [[len(b"".join(document)) for document in block] for block in read]
-    assert all(sum(block) >= block_bytes for block in sizes[:-1])
-    # No block could end a document earlier.
-    assert all(sum(block[:-1]) < block_bytes for block in sizes)
-
-
 def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
     """Also where copies fill what is looked at first."""
     rng = np.random.default_rng(0)

@@ -66,14 +66,6 @@ def test_words_equal_the_plain_loop():
         assert np.flatnonzero(chosen[row]).tolist() == twin
 
 
-def test_a_word_too_long_is_left_out_and_the_next_ones_are_tried():
-    starts = tf.tile([[True, False, False, True, True, False]], [20, 1])
-    chosen = choose_words(starts, tf.ones_like(starts), tf.fill([20], 2), SEED).numpy()
-    assert {*map(tuple, chosen.astype(int).tolist())} == {(0, 0, 0, 1, 0, 0), (0, 0, 0, 0, 1, 1)}
-    nothing = choose_words(starts[:1, :3], tf.ones([1, 3], tf.bool), tf.constant([2]), SEED)
-    assert not nothing.numpy().any()
-
-
 @pytest.mark.parametrize("rows", [0, 3])
 def test_no_rows_and_rows_without_words(rows):
     empty, counts = np.zeros((rows, 8), bool), np.ones(rows, np.int32)

@@ -101,12 +101,6 @@ def test_cuts_are_distributed_as_googles_loop_cuts():
         assert abs(ours[outcome] - count) < 4 * (2 * count) ** 0.5, outcome
 
 
-def test_pairs_that_fit_are_not_cut():
-    pairs = _segments(50, 5, 7)
-    for before, after in zip(pairs, cut_pairs(pairs, 12, fold(0)), strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
 def test_joined_segments_are_ranges_of_one_vector():
     a, b = (
         tf.ragged.constant(rows, dtype=tf.int32)

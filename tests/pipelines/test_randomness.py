@@ -1,7 +1,6 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pipelines import randomness
 from bert_tf.pipelines.randomness import Operation, below, bits, fold, permutation, uniform
 
 
@@ -17,9 +16,10 @@ def test_draws_are_the_same_in_every_version():
     np.testing.assert_array_equal(uniform([9], fold(7, 1)), public)
 
 
-def test_fold_takes_tensors_in_a_graph():
+def test_fold_takes_tensors_in_a_graph_and_goes_on_from_a_seed():
     folded = tf.function(lambda epoch: fold(3, epoch, 2))(tf.constant(9, tf.int64))
     np.testing.assert_array_equal(folded, fold(3, 9, 2))
+    np.testing.assert_array_equal(folded, fold(fold(3, 9), 2))
 
 
 def test_uniform():
@@ -38,5 +38,6 @@ def test_below_is_uniform_and_never_reaches_the_bound():
     np.testing.assert_allclose(counts / 30_000, 1 / 3, atol=4 * (2 / 9 / 3e4) ** 0.5)
 
 
-def test_permutation_of_nothing():
-    assert randomness.permutation(0, fold(0)).shape == (0,)
+def test_permutations():
+    assert sorted(permutation(50, fold(0)).numpy().tolist()) == list(range(50))
+    assert permutation(0, fold(0)).shape == (0,)

@@ -60,21 +60,6 @@ def test_json_lines(tmp_path):
     assert documents_of(corpus) == DOCUMENTS
 
 
-def test_formats_may_differ_from_file_to_file(tmp_path):
-    (tmp_path / "1.txt").write_text(GOOGLE)
-    (tmp_path / "2.txt.gz").write_bytes(gzip.compress(WIKI.encode()))
-    (tmp_path / "3.md").write_text(BOOK)
-    corpus = sources.open_corpus(str(tmp_path))
-    assert corpus.describe() == (
-        "3 files, google, prose, wikiextractor, 81 documents, 0.0 MB, 3 blocks"
-    )
-    assert documents_of(corpus) == [
-        *DOCUMENTS,
-        *DOCUMENTS,
-        ["It was late.", "He slept.", "Nobody came."],
-    ]
-
-
 CARRIAGE_RETURNS = GOOGLE.replace("\n\n", "\n\r\n", 20)
 
 
@@ -92,18 +77,6 @@ def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, bloc
     offsets, lengths = corpus.blocks.offsets, corpus.blocks.lengths
     assert offsets.tolist() == [0, *np.cumsum(lengths)[:-1]] and lengths.sum() == len(text)
     assert documents_of(corpus, in_graph=True) == DOCUMENTS
-
-
-def test_long_documents_become_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 200)
-    paragraphs = [f"This is {i}. It\nis so.\n\n" for i in range(50)]
-    (tmp_path / "a.txt").write_text("".join(paragraphs))
-    corpus = sources.open_corpus(f"{tmp_path}/a.txt", input_format="prose", block_bytes=10)
-    documents = documents_of(corpus)
-    assert len(documents) == corpus.num_blocks > 4
-    assert [line for document in documents for line in document] == [
-        line for i in range(50) for line in (f"This is {i}.", "It is so.")
-    ]
 
 
 def test_large_gzip_is_packed_into_the_cache(tmp_path, monkeypatch):
