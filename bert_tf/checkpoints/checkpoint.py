@@ -37,7 +37,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count_or_none
+from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, optional
 from bert_tf.untrusted import is_number, listed, one_line, quote
 
 
@@ -234,7 +234,7 @@ _EMBEDDING_CHECKS: dict[str, Check] = {
     ),
     "query_prefix": _IS_TEXT,
     "document_prefix": _IS_TEXT,
-    "dims": (is_count_or_none, "a positive number or null"),
+    "dims": (optional(is_count), "a positive number or null"),
 }
 _DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, "thresholds": {}}
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding"}

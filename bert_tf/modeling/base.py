@@ -26,12 +26,8 @@ TEMPERATURE = "temperature"
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:
     """Symbolic inputs for features: the batch and every other dimension are left open."""
-    return {
-        key: keras.Input(
-            shape=(None,) * (len(feature.dimensions) - 1), dtype=feature.dtype, name=key
-        )
-        for key, feature in contract.items()
-    }
+    shapes = {key: (None,) * (len(feature.dimensions) - 1) for key, feature in contract.items()}
+    return {key: keras.Input(shapes[key], dtype=contract[key].dtype, name=key) for key in contract}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,25 +84,19 @@ def is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def is_flag_or_none(value: Any) -> bool:
-    """True if a value is true, false or left to the default."""
-    return value is None or isinstance(value, bool)
-
-
 def is_count(value: Any) -> bool:
     """True if a value can be a number of classes or units."""
     return type(value) is int and 0 < value <= _MOST_UNITS
 
 
-def is_count_or_none(value: Any) -> bool:
-    """True if a value can be a number of units, or that there are none."""
-    return value is None or is_count(value)
+def is_rate(value: Any) -> bool:
+    """True if a value can be a dropout rate."""
+    return isinstance(value, int | float) and not is_flag(value) and 0 <= value < 1
 
 
-def is_rate_or_none(value: Any) -> bool:
-    """True if a value can be a dropout rate, or is left to the default."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and 0 <= value < 1)
+def optional(check: Check) -> Check:
+    """The check of an argument that may be ``None``."""
+    return lambda value: value is None or check(value)
 
 
 def dense_shapes(name: str, inputs: int, units: int) -> Shapes:
@@ -136,8 +126,8 @@ class BertModel(keras.Model):
             decided on its dev set.
         task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths).
         sentence_embedding: how texts become vectors, a ``SentenceEmbedding``.
-        masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
-        sentence_dense: the layer behind the pooling of sentence embeddings, where there is one.
+        masked_lm: the masked-LM head, or ``None``.
+        sentence_dense: the layer that texts' vectors go through last, or ``None``.
 
     Attributes of the class:
         argument_checks: by the name of each argument of the constructor besides ``config``,
@@ -163,9 +153,19 @@ class BertModel(keras.Model):
     task: Mapping[str, Any] | None = None
     sentence_embedding: SentenceEmbedding | None = None
 
-    def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        policy: keras.DTypePolicy,
+        inputs: Any,
+        outputs: Any,
+        name: str,
+        trainable: bool = True,
+    ) -> None:
         # One by one: Keras' functional model takes any keyword, and ignores it in silence.
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+        self.config = config
+        self.dtype_policy = policy
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
@@ -201,8 +201,7 @@ class BertModel(keras.Model):
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
         """The vectors of texts, (B, D) float32, as the model's ``sentence_embedding`` says.
 
-        ``batch`` is what the preprocessor makes of the texts, whose prefix is theirs already. Only
-        a model that has a ``sentence_embedding`` can.
+        ``batch`` is what the preprocessor makes of the texts, whose prefix is theirs already.
         """
         states = self(batch, training=training)[features.SEQUENCE_OUTPUT]
         return self.embed_states(states, batch[features.INPUT_MASK])
@@ -232,38 +231,16 @@ class BertModel(keras.Model):
         """All but the preprocessor: Keras saves every layer that it finds here."""
         return [name for name in super().__dir__() if name != "preprocessor"]
 
-    @property
-    def jit_compile(self) -> bool:
-        """True if XLA compiles ``fit``; an error where the encoder trains without padding."""
-        compiles: bool = super().jit_compile
-        return compiles
-
-    @jit_compile.setter
-    def jit_compile(self, value: bool | None) -> None:
-        self._check_compilation(value)
-        keras.Model.jit_compile.fset(self, value)
-
     def make_train_function(self, force: bool = False) -> Any:
-        """Makes what ``fit`` runs; errors are those of ``jit_compile``."""
-        self._check_compilation(self.jit_compile)
-        return super().make_train_function(force)
-
-    def _check_compilation(self, jit_compile: bool | None) -> None:
-        encoder: Any = getattr(self, "encoder", None)
-        if not jit_compile or encoder is None:
-            return
+        """Makes what ``fit`` runs; an error where XLA is to compile what it cannot."""
         for name, off in (("trains_without_padding", False), ("training_attention", None)):
-            if getattr(encoder, name) != off:
+            if self.jit_compile and getattr(self.encoder, name) != off:
                 raise ValueError(
                     f"{self.name} is to be compiled with jit_compile=True, and its encoder has "
                     f"{name}, which XLA cannot compile: set encoder.{name} = {off}, or compile "
                     "with jit_compile=False."
                 )
-
-    def set_config(self, config: BertConfig, dtype_policy: keras.DTypePolicy) -> None:
-        """Keeps what every such model is made from; called once, when the graph is complete."""
-        self.config = config
-        self.dtype_policy = dtype_policy
+        return super().make_train_function(force)
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on a batch, which may hold further features."""

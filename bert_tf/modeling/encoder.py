@@ -16,9 +16,10 @@ from .base import (
     BertModel,
     Shapes,
     dense_shapes,
-    is_count_or_none,
-    is_flag_or_none,
+    is_count,
+    is_flag,
     model_inputs,
+    optional,
 )
 from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
 from .transformer import TransformerBlock
@@ -231,8 +232,8 @@ class BertEncoder(BertModel):
 
     argument_checks = MappingProxyType(
         {
-            "pooler": is_flag_or_none,
-            "dense_size": is_count_or_none,
+            "pooler": optional(is_flag),
+            "dense_size": optional(is_count),
             "dense_activation": lambda value: value in DENSE_ACTIVATIONS,
         }
     )
@@ -278,10 +279,8 @@ class BertEncoder(BertModel):
             )
             mask = inputs[features.INPUT_MASK]
             outputs = _outputs(blocks, pooler_layer, embedding_output, mask)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
-        # === Config ===
-        self.set_config(config, policy)
         self.embeddings = embeddings
         self.blocks = blocks
         self.pooler = pooler_layer

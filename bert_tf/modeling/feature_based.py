@@ -20,8 +20,9 @@ from .base import (
     Shapes,
     dense_shapes,
     is_count,
-    is_rate_or_none,
+    is_rate,
     model_inputs,
+    optional,
 )
 from .encoder import BertEncoder
 from .keras_hooks import drop_seeds
@@ -297,7 +298,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             "num_classes": is_count,
             "variant": lambda value: value in VARIANTS,
             "lstm_units": is_count,
-            "dropout": is_rate_or_none,
+            "dropout": optional(is_rate),
         }
     )
     pooler_by_default = False
@@ -343,10 +344,8 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         # Back to where the words are.
         place = ops.argsort(order, axis=1)
         outputs = ops.take_along_axis(logits, place[:, :, None], axis=1)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
-        # === Config ===
-        self.set_config(config, policy)
         self.encoder = encoder
         encoder.trainable = False
         self.reader = reader

@@ -17,9 +17,9 @@ from .base import (
     Shapes,
     dense_shapes,
     is_flag,
-    is_flag_or_none,
     model_inputs,
     normalization_shapes,
+    optional,
 )
 from .encoder import BertEncoder
 from .layers import BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
@@ -148,10 +148,10 @@ class BertPretrainer(BertModel):
         {
             "mlm": is_flag,
             "nsp": is_flag,
-            "pooler": is_flag_or_none,
-            "mlm_activation": lambda value: value is None or value in ACTIVATIONS,
-            "mlm_layer_norm_eps": lambda value: (
-                value is None or (isinstance(value, float) and 0 < value < math.inf)
+            "pooler": optional(is_flag),
+            "mlm_activation": optional(lambda value: value in ACTIVATIONS),
+            "mlm_layer_norm_eps": optional(
+                lambda value: isinstance(value, float) and 0 < value < math.inf
             ),
         }
     )
@@ -206,10 +206,8 @@ class BertPretrainer(BertModel):
                 next_sentence = NextSentenceHead(config, name="next_sentence", dtype=policy)
                 pooled = states[features.POOLED_OUTPUT]
                 outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(pooled)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
-        # === Config ===
-        self.set_config(config, policy)
         self.mlm = mlm
         self.mlm_activation = mlm_activation
         self.mlm_layer_norm_eps = mlm_layer_norm_eps

@@ -19,9 +19,10 @@ from .base import (
     Shapes,
     dense_shapes,
     is_count,
-    is_flag_or_none,
-    is_rate_or_none,
+    is_flag,
+    is_rate,
     model_inputs,
+    optional,
 )
 from .encoder import BertEncoder
 from .layers import Dropout, Pooling, new_logits
@@ -90,10 +91,8 @@ class TaskModel(BertModel):
                 read = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
             logits = dense(head_dropout(read))
         outputs = self.to_outputs(logits, inputs)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
-        # === Config ===
-        self.set_config(config, policy)
         self.encoder = encoder
         self.dropout = head_dropout
         self.pooling = pooling
@@ -214,7 +213,7 @@ class BertClassifier(TaskModel):
 
     head = "classifier"
     argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": is_rate_or_none, "pooling": is_pooling}
+        {"num_classes": is_count, "dropout": optional(is_rate), "pooling": is_pooling}
     )
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
@@ -254,7 +253,7 @@ class BertRegressor(TaskModel):
 
     head = "regressor"
     units = 1
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "pooling": is_pooling})
+    argument_checks = MappingProxyType({"dropout": optional(is_rate), "pooling": is_pooling})
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -298,7 +297,7 @@ class BertTokenClassifier(TaskModel):
     head = "token_classifier"
     reads = features.SEQUENCE_OUTPUT
     argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": is_rate_or_none, "pooler": is_flag_or_none}
+        {"num_classes": is_count, "dropout": optional(is_rate), "pooler": optional(is_flag)}
     )
     pooler_by_default = False
     hugging_face = "BertForTokenClassification"
@@ -350,7 +349,7 @@ class BertSpanPredictor(TaskModel):
     head = "span"
     units = 2
     reads = features.SEQUENCE_OUTPUT
-    argument_checks = MappingProxyType({"pooler": is_flag_or_none})
+    argument_checks = MappingProxyType({"pooler": optional(is_flag)})
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
     hub_task = "question-answering"
@@ -413,7 +412,7 @@ class BertMultipleChoice(TaskModel):
     head = "choice"
     units = 1
     contract = features.CHOICE_FEATURES
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "pooling": is_pooling})
+    argument_checks = MappingProxyType({"dropout": optional(is_rate), "pooling": is_pooling})
     hugging_face = "BertForMultipleChoice"
     hub_task = "multiple-choice"
 

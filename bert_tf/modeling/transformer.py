@@ -181,8 +181,11 @@ class SelfAttention(BertLayer):
         if training and attend is not None:
             contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
-            drop = functools.partial(self.dropout, training=training)
-            contexts = attend_at_once(projected, real_tokens, rows, heads, drop, causal)
+            contexts = attend_at_once(
+                *(projected, real_tokens, rows, heads),
+                lambda weights: self.dropout(weights, training=training),
+                causal,
+            )
         return self.attention_output(contexts)
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
