@@ -43,25 +43,26 @@ from bert_tf.untrusted import is_number, listed, one_line, quote
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file, in this library's layout once it is read.
+    """A tensor in a file, in this library's layout once it is read: kernels are (inputs, outputs).
 
-    Attributes:
-        names: what the source calls it; several where it is put together from several.
-        shape: as it will be read: kernels are (inputs, outputs).
-        dtype: as stored, NumPy's or ml_dtypes' name.
-        read: reads it from the file; nothing is kept, so each call reads again. Raises
-            ``ValueError`` where the file cannot be read.
+    Each ``read`` reads it again, or raises ``ValueError`` where the file cannot be read.
     """
 
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
+    names: tuple[str, ...]  # of the source; several where it is put together from several
+    shape: tuple[int, ...]  # as it will be read
+    dtype: str  # as stored, NumPy's or ml_dtypes' name
     read: Callable[[], np.ndarray]
 
     @property
     def name(self) -> str:
         """Name of the tensor in the source, if it has one name."""
         return self.names[0]
+
+    def changed(
+        self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
+    ) -> "StoredTensor":
+        """The tensor of another shape that a change makes of this one, once it is read."""
+        return dataclasses.replace(self, shape=shape, read=lambda: change(self.read()))
 
 
 @dataclasses.dataclass(frozen=True)

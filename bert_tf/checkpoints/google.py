@@ -5,7 +5,6 @@ Kernels are there as they are here, (inputs, outputs); the ``output_weights`` of
 ``run_classifier.py``, ``run_squad.py``.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -22,7 +21,6 @@ from bert_tf.pipelines.vocabulary import save_vocabulary
 from .checkpoint import (
     Checkpoint,
     ModelSpec,
-    StoredTensor,
     describe,
     names_left,
     parse_description,
@@ -155,16 +153,14 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
+    # TensorFlow 1 restores a float32 from a float32 alone.
     stored = (
-        (spell(name).name, _as_float32(spell(name).lay_out(tensor)))
+        (spell(name).name, spell(name).lay_out(tensor).changed(tensor.shape, _as_float32))
         for name, tensor in checkpoint.tensors.items()
     )
     write_bundle(os.path.join(path, RELEASED), stored)
     return ()
 
 
-def _as_float32(tensor: StoredTensor) -> StoredTensor:
-    """The tensor as it is stored: TensorFlow 1 restores a float32 from a float32 alone."""
-    return dataclasses.replace(
-        tensor, dtype="float32", read=lambda: tensor.read().astype(np.float32, copy=False)
-    )
+def _as_float32(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32, copy=False)

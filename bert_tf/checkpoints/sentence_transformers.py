@@ -25,7 +25,7 @@ from . import hugging_face
 from .checkpoint import Checkpoint, check_model, check_sentence_embedding
 from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import TOKENIZER_CONFIG
-from .weights import Spelling, is_in_encoder
+from .weights import Names, is_in_encoder
 
 MODULES = "modules.json"
 _LENGTH = "sentence_bert_config.json"
@@ -41,7 +41,10 @@ _ACTIVATIONS = {
     "linear": "torch.nn.modules.linear.Identity",
     "tanh": "torch.nn.modules.activation.Tanh",
 }
-_LINEAR = {"sentence_dense/kernel": "linear.weight", "sentence_dense/bias": "linear.bias"}
+_LINEAR = Names(
+    {"sentence_dense": "linear"}, {"kernel": ".weight", "bias": ".bias"}, transposed=True
+)
+_LAYER = ("sentence_dense/kernel", "sentence_dense/bias")
 # Keys of the modes in the older form of 1_Pooling/config.json, true or false each.
 _MODES = {
     "pooling_mode_cls_token": "cls",
@@ -173,10 +176,10 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
         raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
     dense = {"dense_size": values.get("out_features"), "dense_activation": named[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
-    if missing := [there for there in _LINEAR.values() if there not in stored]:
+    layer = {name: _LINEAR.spell(name) for name in _LAYER}
+    if missing := [spelling.name for spelling in layer.values() if spelling.name not in stored]:
         raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
-    layer = {key: Spelling(there, key.endswith("kernel")) for key, there in _LINEAR.items()}
-    tensors = {key: one.lay_out(stored[one.name]) for key, one in layer.items()}
+    tensors = {name: spelling.lay_out(stored[spelling.name]) for name, spelling in layer.items()}
     encoder = _encoder_alone(checkpoint, source, **dense)
     return dataclasses.replace(encoder, tensors={**encoder.tensors, **tensors})
 
@@ -245,7 +248,7 @@ def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     """Writes a Hugging Face directory; one of sentence-transformers where there is an embedding."""
     embedding = checkpoint.sentence_embedding
-    encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LINEAR}
+    encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LAYER}
     notes = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
     if embedding is None:
         return notes
@@ -274,13 +277,8 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
             "bias": True,
             "activation_function": _ACTIVATIONS[activation],
         }
-        layer = (
-            dataclasses.replace(
-                Spelling(there, key.endswith("kernel")).lay_out(checkpoint.tensors[key]),
-                names=(there,),
-            )
-            for key, there in _LINEAR.items()
-        )
+        spelled = ((_LINEAR.spell(name), checkpoint.tensors[name]) for name in _LAYER)
+        layer = (dataclasses.replace(one.lay_out(t), names=(one.name,)) for one, t in spelled)
         weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
         tf.io.gfile.makedirs(os.path.dirname(weights))
         write_safetensors(weights, layer)

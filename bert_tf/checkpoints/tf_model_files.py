@@ -100,5 +100,4 @@ def _as_in_pytorch(variable: str, entry: StoredTensor) -> tuple[str, StoredTenso
     if leaf != "kernel":
         return name, entry
     # A view: whoever wants (inputs, outputs) turns it back, and nothing was copied.
-    shape = entry.shape[::-1]
-    return name, dataclasses.replace(entry, shape=shape, read=lambda: entry.read().T)
+    return name, entry.changed(entry.shape[::-1], np.transpose)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -40,7 +40,7 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
-_CLASS = "tokenizer_class"
+_CLASS, _DECODER = "tokenizer_class", "added_tokens_decoder"
 _LIKE_BERTS = re.compile(
     # tokenizer.json says all of the last two
     "(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?|PreTrainedTokenizerFast|TokenizersBackend"
@@ -190,15 +190,7 @@ def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
     ids = dict(vocab)
     if not isinstance(added, list):
         raise ValueError(f"{source}: expected added_tokens to be a list, got {quote(added)}.")
-    for token in added:
-        # Others are found in a text before it is split into words, which is not computed.
-        content = token.get("content") if isinstance(token, Mapping) else None
-        known = content in vocabulary.SPECIAL_TOKENS and type(token.get("id")) is int
-        if not known or ids.setdefault(content, token["id"]) != token["id"]:
-            raise ValueError(
-                f"{source} adds the token {quote(token)}: expected no others than "
-                f"{', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the vocabulary."
-            )
+    _add_tokens(ids, ((_field(token, "content"), _field(token, "id")) for token in added), source)
     pieces = sorted(ids, key=ids.__getitem__)
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
         raise ValueError(
@@ -206,6 +198,22 @@ def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
             f"{len(pieces):,} pieces; some are missing or stand twice."
         )
     return pieces
+
+
+def _field(token: Any, name: str) -> Any:
+    return token.get(name) if isinstance(token, Mapping) else None
+
+
+def _add_tokens(ids: dict[str, int], tokens: Iterable[tuple[Any, Any]], source: str) -> None:
+    """Adds special tokens to the ids of pieces; other tokens would be parted from words first."""
+    for content, index in tokens:
+        known = content in vocabulary.SPECIAL_TOKENS and type(index) is int
+        if not known or ids.setdefault(content, index) != index:
+            raise ValueError(
+                f"{source} adds the token {quote(content)} under the id {quote(index)}: expected "
+                f"no others than {', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the "
+                "vocabulary."
+            )
 
 
 def _read_settings(
@@ -226,11 +234,13 @@ def _read_settings(
         raise ValueError(f"{path} names the {_CLASS} {quote(named)}: expected BERT's.")
     if values.get("do_basic_tokenize") is False:
         raise ValueError(f"{source}: do_basic_tokenize is false, which is not computed.")
-    if not adds_tokens:
-        _check_added(values.get("added_tokens_decoder"), pieces or (), source)
+    if pieces and not adds_tokens:
+        ids, tokens = {piece: at for at, piece in enumerate(pieces)}, values.get(_DECODER)
+        decoded = tokens.items() if isinstance(tokens, Mapping) else ()
+        of_ids = ((int(at) if at.isdecimal() else at, token) for at, token in decoded)
+        _add_tokens(ids, ((_field(token, "content"), at) for at, token in of_ids), source)
         if tf.io.gfile.exists(added):
-            tokens = read_json_object(added).items()
-            _check_added({str(at): {"content": token} for token, at in tokens}, pieces or (), added)
+            _add_tokens(ids, read_json_object(added).items(), added)
     settings.update((name, values[name]) for name in _SETTINGS if values.get(name) is not None)
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, value in settings.items():
@@ -239,15 +249,3 @@ def _read_settings(
                 f"{path}: the tokenizer's {name} is {quote(value)}, not true or false."
             )
     return settings
-
-
-def _check_added(tokens: Any, pieces: Sequence[str], source: str) -> None:
-    """Checks ``added_tokens_decoder``, tokens by their ids, against the vocabulary."""
-    for index, token in tokens.items() if pieces and isinstance(tokens, Mapping) else ():
-        content = token.get("content") if isinstance(token, Mapping) else None
-        if content not in vocabulary.SPECIAL_TOKENS or str(pieces.index(content)) != index:
-            raise ValueError(
-                f"{source} has the token {quote(token)} under the id {quote(index)}: expected no "
-                f"others than {', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the "
-                "vocabulary."
-            )

@@ -3,7 +3,6 @@
 Letters: H hidden, N heads, D head size, H = N * D.
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -49,7 +48,9 @@ class Spelling(NamedTuple):
 
     def lay_out(self, tensor: StoredTensor) -> StoredTensor:
         """The tensor in the other library's layout; and from there, in this one's."""
-        return _transpose(tensor) if self.transposed else tensor
+        if not self.transposed:
+            return tensor
+        return tensor.changed(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
 
 
 class Names(NamedTuple):
@@ -73,13 +74,6 @@ class Names(NamedTuple):
         module, leaf = pattern.rsplit("/", 1)
         there = self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
         return Spelling(there, self.transposed and leaf == "kernel")
-
-
-def _transpose(tensor: StoredTensor) -> StoredTensor:
-    """The tensor with its axes reversed, once it is read."""
-    return dataclasses.replace(
-        tensor, shape=tensor.shape[::-1], read=lambda: np.ascontiguousarray(tensor.read().T)
-    )
 
 
 def leaves(module: str) -> tuple[str, ...]:
@@ -115,7 +109,7 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
             f"{tensor.shape} has {heads}: one of the two belongs to another model."
         )
     shape = (*tensor.shape[:first], heads * size, *tensor.shape[first + 2 :])
-    return dataclasses.replace(tensor, shape=shape, read=lambda: tensor.read().reshape(shape))
+    return tensor.changed(shape, lambda array: array.reshape(shape))
 
 
 _FUSED = "query_key_value"
@@ -171,17 +165,12 @@ def take_weights(
                     f"{len(_ATTENTION_PARTS) * width:,} columns, those of query, key and value "
                     f"beside each other, for a hidden_size of {width:,}."
                 )
-            tensor = _cut(tensor, *columns)
+            first, number = columns
+            part = slice(first, first + number)
+            shape = (*tensor.shape[:-1], number)
+            tensor = tensor.changed(shape, lambda array, part=part: array[..., part])
         tensors[name] = tensor
     return tensors
-
-
-def _cut(tensor: StoredTensor, first: int, number: int) -> StoredTensor:
-    return dataclasses.replace(
-        tensor,
-        shape=(*tensor.shape[:-1], number),
-        read=lambda: tensor.read()[..., first : first + number],
-    )
 
 
 def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:

@@ -29,10 +29,9 @@ _KINDS: dict[type, str] = {list: "list", str: "string"}
 
 
 class _Question(NamedTuple):
-    """A question of SQuAD's layout, an object with any fields, and where the file has it."""
+    """A question of SQuAD's layout, an object with any fields."""
 
-    article: int
-    paragraph: int
+    place: str  # in the file
     title: str
     context: Any
     fields: dict[str, Any]
@@ -50,7 +49,10 @@ def _questions(path: str, document: Any) -> Iterator[_Question]:
                 if type(fields.get("id")) is int:
                     fields["id"] = str(fields["id"])
                 title = str(article.get("title", ""))
-                yield _Question(number, at, title, paragraph.get("context"), fields)
+                place = (
+                    f"article {number} {quote(title)}, question {one_line(str(fields.get('id')))}"
+                )
+                yield _Question(place, title, paragraph.get("context"), fields)
 
 
 def _field(value: Any, key: str, kind: type, where: str) -> Any:
@@ -102,14 +104,7 @@ def read_squad(
             fields.get("is_impossible"),
         )
 
-    rows = (
-        (
-            f"article {question.article} {quote(question.title)}, question "
-            f"{one_line(str(question.fields.get('id')))}",
-            question,
-        )
-        for question in _questions(path, document)
-    )
+    rows = ((question.place, question) for question in _questions(path, document))
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, BadRows, Place, shown
-from .records import LINES, READERS, Record, is_given, read_given, read_lines
+from .records import LINES, READERS, Given, Record, is_given, read_given, read_lines
 
 # Separators of the forms that hold texts alone, by suffix.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
@@ -293,24 +293,32 @@ def _read_objects(
     table: TableFile, suffix: str, columns: Sequence[str | None], bad: BadRows
 ) -> Iterator[tuple[Place, Row]]:
     for number, (place, row) in enumerate(_records(table, suffix)):
-        bad.begin(number, None if bad.id_column is None else "")
-        if isinstance(row, BadRowError):
-            bad.report(place, row)
-            continue
+        is_row = isinstance(row, Mapping)
+        row_id = None
         if bad.id_column is not None:
-            bad.begin(number, row.get(bad.id_column, ""))
-        if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
-            row = {"spans": [], **row}
-            if row.get("answer", "accept") != "accept" and not bad.answers_all:
-                bad.report(place, f"expected Prodigy's answer accept, got {shown(row['answer'])}")
-                continue
-        missing = [column for column in columns if column is not None and column not in row]
-        is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
-        if is_task and (missing or "data" in columns):
-            bad.report(place, "expected a row, got a task of Label Studio's JSON; export JSON-MIN")
-            continue
-        if missing:
-            several = _several(missing[0], row)
-            bad.report(place, f"expected the key {missing[0]!r}, got {listed(row)}{several}")
-            continue
-        yield place, Row(number, [None if column is None else row[column] for column in columns])
+            row_id = row.get(bad.id_column, "") if is_row else ""
+        bad.begin(number, row_id)
+        try:
+            values = _values(row, columns, bad)
+        except BadRowError as error:
+            bad.report(place, error)
+        else:
+            yield place, Row(number, values)
+
+
+def _values(row: Given, columns: Sequence[str | None], bad: BadRows) -> list[Any]:
+    """The values of a row's columns."""
+    if isinstance(row, BadRowError):
+        raise row
+    if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
+        row = {"spans": [], **row}
+        if row.get("answer", "accept") != "accept" and not bad.answers_all:
+            raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
+    missing = [column for column in columns if column is not None and column not in row]
+    is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
+    if is_task and (missing or "data" in columns):
+        raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
+    if missing:
+        hint = _several(missing[0], row)
+        raise BadRowError(f"expected the key {missing[0]!r}, got {listed(row)}{hint}")
+    return [None if column is None else row[column] for column in columns]

@@ -111,7 +111,7 @@ def _normalizer(**settings):
         ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
         ({"model": None}, "expected its model to be a WordPiece, got None."),
         (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
-        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "}: expected no others than [PAD]"),
+        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "token '[X]' under the id 15: expected no"),
         (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
         ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
         ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
@@ -138,7 +138,7 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
         ("normalizer", {"clean_text": False}, "clean_text is False, and only True can be computed"),
         (None, {"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer'"),
         (None, {"do_basic_tokenize": False}, "do_basic_tokenize is false, which is not computed"),
-        (None, {"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id '15': expected no oth"),
+        (None, {"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id 15: expected no oth"),
     ],
 )
 def test_a_setting_that_is_not_computed_is_named(tmp_path, part, setting, note):
@@ -168,7 +168,7 @@ def test_tokens_added_in_a_file_of_their_own(tmp_path):
     assert read_tokenization(str(tmp_path)) == (CASED, ())
     _write(tmp_path, added_tokens={"[X]": len(PIECES)})
     tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and "added_tokens.json has the token {'content': '[X]'} un" in said
+    assert tokenization is None and "added_tokens.json adds the token '[X]' under the id 15" in said
     assert read_tokenization(str(tmp_path), adds_tokens=True) == (CASED, ())
 
 
