@@ -3,6 +3,7 @@
 Letters: H hidden, N heads, D head size, H = N * D.
 """
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -166,9 +167,8 @@ def take_weights(
                     f"beside each other, for a hidden_size of {width:,}."
                 )
             first, number = columns
-            part = slice(first, first + number)
-            shape = (*tensor.shape[:-1], number)
-            tensor = tensor.changed(shape, lambda array, part=part: array[..., part])
+            part = operator.itemgetter((..., slice(first, first + number)))
+            tensor = tensor.changed((*tensor.shape[:-1], number), part)
         tensors[name] = tensor
     return tensors
 

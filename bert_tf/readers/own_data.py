@@ -350,8 +350,8 @@ def read_swag(
         choices = [f"{beginning} {filled_text(end, 'an ending')}".lstrip() for end in endings]
         return _choice_example(str(row.number), context, choices, label, labelled)
 
-    columns = ["sent1", "sent2", *(f"ending{number}" for number in range(4))]
-    columns.append("label" if labelled else None)
+    endings = (f"ending{number}" for number in range(4))
+    columns = ["sent1", "sent2", *endings, "label" if labelled else None]
     rows = read_columns(TableFile(str(path), suffix=".csv"), columns, bad)
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 

@@ -293,11 +293,8 @@ def _read_objects(
     table: TableFile, suffix: str, columns: Sequence[str | None], bad: BadRows
 ) -> Iterator[tuple[Place, Row]]:
     for number, (place, row) in enumerate(_records(table, suffix)):
-        is_row = isinstance(row, Mapping)
-        row_id = None
-        if bad.id_column is not None:
-            row_id = row.get(bad.id_column, "") if is_row else ""
-        bad.begin(number, row_id)
+        known = row if isinstance(row, Mapping) else {}
+        bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
         try:
             values = _values(row, columns, bad)
         except BadRowError as error:

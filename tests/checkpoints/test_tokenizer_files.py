@@ -111,7 +111,7 @@ def _normalizer(**settings):
         ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
         ({"model": None}, "expected its model to be a WordPiece, got None."),
         (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
-        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "token '[X]' under the id 15: expected no"),
+        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "'[X]' under the id 15: expected no"),
         (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
         ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
         ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
