@@ -182,7 +182,7 @@ def _trace_model(
             with reading(read, variables):
                 return model(inputs, training=False)
         finally:
-            vars(model.encoder).pop("call", None)  # its own call comes back
+            model.encoder.__dict__.pop("call", None)  # its own call comes back
 
     function = _traced(run, specification)
     return lambda inputs: function({key: inputs[key] for key in specification})

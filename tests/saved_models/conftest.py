@@ -1,4 +1,3 @@
-import copy
 import dataclasses
 import functools
 import random
@@ -11,7 +10,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models import ExportOptions, served
-from bert_tf.saved_models.served import untraced
+from bert_tf.saved_models.served import traced_once, untraced
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "un", "##able", "##s", ".", "!", "[", "]"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "mask", "cls"]
@@ -48,13 +47,7 @@ def make(model_class, config=SMALL, **arguments):
 @functools.cache
 def traced_tokenizer():
     """A tokenizer whose graphs are traced once for all tests of a process."""
-    tokenizer = copy.copy(BertTokenizer(VOCAB))
-    for name in ("tokenize", "tokenize_with_offsets"):
-        traced = tf.function(
-            getattr(tokenizer, name), [tf.TensorSpec([None], tf.string)], autograph=False
-        )
-        setattr(tokenizer, name, traced)
-    return tokenizer
+    return traced_once(BertTokenizer(VOCAB))
 
 
 def serve(model, max_seq_length=16, *, call=None, **options):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertEncoder, BertMultipleChoice, BertPretrainer, BertSpanPredictor
+from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.saved_models.embeddings import embed, encode_tokens, endpoints
-from bert_tf.saved_models.samples import model_outputs
 from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import CONFIG, SMALL, ask, assert_same, copied, features_of, make, serve
@@ -123,14 +122,6 @@ def by_the_hubs_names(encoder):
 def test_the_encoders_outputs_by_the_hubs_names(pooler):
     encoder = make(BertEncoder, CONFIG, pooler=pooler)
     assert_same(ask(encode_tokens, serve(encoder), **INPUTS), by_the_hubs_names(encoder))
-
-
-def test_a_tasks_outputs():
-    spans, choices = make(BertSpanPredictor), make(BertMultipleChoice)
-    assert_same(model_outputs(serve(spans), **INPUTS), spans(INPUTS))
-    pairs = {key: tf.stack([ids, ids[::-1]], 1) for key, ids in INPUTS.items()}
-    outputs = model_outputs(serve(choices), **pairs)
-    assert_same(outputs, {"logits": choices(pairs)})
 
 
 # === TensorFlow Hub's endpoints ===

@@ -193,10 +193,3 @@ def test_the_cards_python_runs(exported):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("{") and "'truncated': array([" in done.stdout
-
-
-def test_the_rooms_names():
-    assert bert_tf.saved_models.export is export
-    assert bert_tf.saved_models.ExportOptions is ExportOptions
-    with pytest.raises(AttributeError, match="no attribute 'exports'"):
-        bert_tf.saved_models.exports  # noqa: B018

@@ -7,10 +7,9 @@ import tensorflow as tf
 from bert_tf.evaluation.squad import squad_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines.question_answering import question_examples
-from bert_tf.saved_models import rows
 from bert_tf.saved_models.question_answering import answer, question_length
 
-from .conftest import ask, assert_same, make, serve, texts_of
+from .conftest import ask, make, serve, texts_of
 
 OPTIONS = {"doc_stride": 3, "max_query_length": 4, "n_best": 5, "max_answer_length": 4}
 # No window reads as another: of equal spans rounding would choose.
@@ -114,20 +113,6 @@ def test_golden(predictor, with_threshold, threshold, expected):
     assert outputs["scores"].tolist() == [[5.0, 4.0]] and outputs["null_score"].tolist() == [1.5]
     odds = np.exp([5.0, 4.0] + ([] if threshold is None else [1.5]))
     np.testing.assert_allclose(outputs["probabilities"], [odds[:2] / odds.sum()], atol=1e-6)
-
-
-def test_memory_does_not_grow_with_the_windows(predictor, monkeypatch):
-    inputs = tf.constant(QUESTIONS), tf.constant(CONTEXTS)
-    expected = answer(serve(predictor, 12, **OPTIONS), *inputs)
-    sizes = []
-
-    def call(inputs):
-        sizes.append(inputs["input_word_ids"].shape[0])
-        return predictor(inputs, training=False)
-
-    monkeypatch.setattr(rows, "_TOKENS_AT_ONCE", 4 * 12)
-    assert_same(answer(serve(predictor, 12, call=call, **OPTIONS), *inputs), expected, atol=1e-5)
-    assert len(sizes) > 5 and max(sizes) == 4
 
 
 def test_a_question_leaves_room_for_its_context(predictor):
