@@ -28,6 +28,12 @@ def run_anew(command, *arguments, options=(), cwd=None):
     return subprocess.run(line, capture_output=True, text=True, cwd=cwd)
 
 
+def run_python(code, *arguments, **options):
+    """Runs Python code in a process of its own."""
+    line = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, **options)
+
+
 # Runs each of some commands as ``python -m`` does, in a fork that starts with what takes longest of
 # the modules that most of them import.
 _IN_FORKS = """

@@ -5,10 +5,9 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
 import bert_tf
+from tests.anew import run_python
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
@@ -118,13 +117,7 @@ def parse(lines):
     Returns, by command, an (error or None, arguments left) pair for each list, and the names of all
     its flags.
     """
-    process = subprocess.run(
-        [sys.executable, "-c", _PARSE],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    process = run_python(_PARSE, input=json.dumps(lines), timeout=300)
     assert process.returncode == 0, process.stderr
     found = map(json.loads, process.stdout.splitlines())
     return {name: (each, set(names)) for name, (each, names) in zip(lines, found, strict=True)}

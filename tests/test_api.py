@@ -58,10 +58,10 @@ def inputs(tmp_path_factory):
 class Recorder(keras.callbacks.Callback):
     """Keeps every call, and does what loggers do with the model."""
 
-    def __init__(self, stop_at=None):
+    def __init__(self, stop_at=None, killed_at_test=None):
         super().__init__()
         self.calls = []
-        self.stop_at = stop_at
+        self.stop_at, self.killed_at_test = stop_at, killed_at_test
 
     def on_train_begin(self, logs=None):
         assert self.model.optimizer.get_config()["name"].startswith("adam")
@@ -79,6 +79,8 @@ class Recorder(keras.callbacks.Callback):
 
     def on_test_end(self, logs=None):
         self.calls.append(("test", logs))
+        if [call[0] for call in self.calls].count("test") == self.killed_at_test:
+            raise KeyboardInterrupt
 
     def on_epoch_end(self, epoch, logs=None):
         self.calls.append(("end", epoch, logs))
@@ -398,19 +400,6 @@ def pretrain_with(folder, name, callbacks=()):
     )  # fmt: skip
 
 
-class Killer(keras.callbacks.Callback):
-    """Interrupts the evaluation of this number."""
-
-    def __init__(self, tests):
-        super().__init__()
-        self.left = tests
-
-    def on_test_end(self, logs=None):
-        self.left -= 1
-        if not self.left:
-            raise KeyboardInterrupt
-
-
 class Last(keras.callbacks.Callback):
     """Says whether the run had its results when the training ended."""
 
@@ -424,10 +413,6 @@ class Last(keras.callbacks.Callback):
         self.found = [name for name in names if (self.folder / name).exists()]
 
 
-def steps_of(recorder):
-    return [call for call in recorder.calls if isinstance(call[0], int)]
-
-
 @pytest.mark.slow
 def test_callbacks_of_a_pretraining_one_of_which_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)  # each step is reported
@@ -438,7 +423,7 @@ def test_callbacks_of_a_pretraining_one_of_which_ends_it(tmp_path, monkeypatch):
         "begin", "epoch 0", 0, 1, 2, 3, "test", "end",
         "epoch 1", 0, 1, "test", "end", "test", "end",
     ]  # fmt: skip
-    losses = [loss for _, loss, _ in steps_of(recorder)]
+    losses = [call[1] for call in recorder.calls if isinstance(call[0], int)]
     tests = [scores for name, scores in (call for call in recorder.calls if call[0] == "test")]
     ends = [call[1:] for call in recorder.calls if call[0] == "end"]
     for number, (epoch, logs) in enumerate(ends):
@@ -453,7 +438,7 @@ def test_callbacks_of_a_pretraining_one_of_which_ends_it(tmp_path, monkeypatch):
     assert pretrain_with(tmp_path, "run", [again]).results["step"] == 6 and again.calls == []
     # Stopped by the callback, and killed in the last evaluation: it trains no further.
     with pytest.raises(KeyboardInterrupt):
-        pretrain_with(tmp_path, "killed", [Recorder(stop_at=6), Killer(tests=3)])
+        pretrain_with(tmp_path, "killed", [Recorder(stop_at=6, killed_at_test=3)])
     resumed = pretrain_with(tmp_path, "killed", [last := Last(tmp_path / "killed")])
     assert resumed.results["step"] == 6 and last.found == ["results.json"]
     assert resumed.results["evaluation"] == found.results["evaluation"]

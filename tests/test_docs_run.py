@@ -7,12 +7,10 @@ import pathlib
 import re
 import runpy
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from tests.anew import run_anew
+from tests.anew import run_anew, run_python
 from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, printed
 
 pytestmark = [
@@ -46,52 +44,39 @@ def _write_texts(folder):
     (folder / "corpus").mkdir()
     sentences = [f"This is sentence {number} of a small text." for number in range(12)]
     for name in "ab":
+        documents = [[*sentences[n % 7 :], f"Number {name}{n}."] for n in range(60)]
         with gzip.open(folder / "corpus" / f"{name}.txt.gz", "wt") as file:
-            for start in range(60):
-                file.write("\n".join(sentences[start % 7 :]) + f"\nNumber {name}{start}.\n\n")
+            file.writelines("\n".join(document) + "\n\n" for document in documents)
         with gzip.open(folder / "corpus" / f"{name}.jsonl.gz", "wt") as file:
-            file.writelines(
-                json.dumps({"text": " ".join(sentences[n % 7 :])}) + "\n" for n in range(60)
-            )
+            file.writelines(json.dumps({"text": " ".join(each)}) + "\n" for each in documents)
     (folder / "sentences.txt").write_text("A sentence.\nA pair ||| of texts.\n")
 
 
 def _write_tables(folder):
-    rows = [f"Film {number} is {'fine' if number % 2 else 'dull'}" for number in range(40)]
-    (folder / "reviews.csv").write_text(
-        "review,stars\n" + "".join(f"{row},{number % 2}\n" for number, row in enumerate(rows))
-    )
-    (folder / "faq.csv").write_text(
-        "question,answer\n"
-        + "".join(f"Who made {row}?,Number {n}.\n" for n, row in enumerate(rows))
-    )
-    (folder / "new.csv").write_text("review\n" + "\n".join(rows[:5]) + "\n")
-    mrpc = folder / "glue" / "MRPC"
-    mrpc.mkdir(parents=True)
-    for name in ("train", "dev", "test"):
-        header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-        if name == "test":
-            header = header.replace("Quality", "index")
-        lines = [f"{n % 2}\t{n}\t{n + 50}\tText {n}.\tOther text {n}.\n" for n in range(12)]
-        (mrpc / f"{name}.tsv").write_text(header + "".join(lines))
+    def write(name, *lines):
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+    films = [f"Film {number} is {'fine' if number % 2 else 'dull'}" for number in range(40)]
+    write("reviews.csv", "review,stars", *(f"{film},{n % 2}" for n, film in enumerate(films)))
+    write("faq.csv", "question,answer", *(f"Who made {film}?,{film[:7]}." for film in films))
+    write("new.csv", "review", *films[:5])
+    (folder / "glue" / "MRPC").mkdir(parents=True)
+    rows = [f"{n % 2}\t{n}\t{n + 50}\tText {n}.\tOther text {n}." for n in range(12)]
+    for name, first in (("train", "Quality"), ("dev", "Quality"), ("test", "index")):
+        header = f"{first}\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        write(f"glue/MRPC/{name}.tsv", header, *rows)
+    words = ["-DOCSTART- -X- -X- O", "", "Anna NNP B-NP B-PER", "sees VBZ B-VP O"]
     for name in ("train", "testa"):
-        block = (
-            "-DOCSTART- -X- -X- O\n\nAnna NNP B-NP B-PER\nsees VBZ B-VP O\nRome NNP B-NP B-LOC\n\n"
-        )
-        (folder / f"eng.{name}").write_text(block * 6)
+        write(f"eng.{name}", *6 * [*words, "Rome NNP B-NP B-LOC", ""])
 
 
 def _write_questions(folder):
+    answers = [{"text": "Rome", "answer_start": 14}]
     for name in ("train", "dev"):
         questions = [
-            {
-                "id": f"{name}{number}",
-                "question": "Where does Anna live?",
-                "is_impossible": not number % 2,
-                "answers": [{"text": "Rome", "answer_start": 14}][: number % 2],
-            }
-            for number in range(8)
-        ]
+            {"id": f"{name}{n}", "question": "Where does Anna live?", "is_impossible": not n % 2,
+             "answers": answers[: n % 2]} for n in range(8)
+        ]  # fmt: skip
         paragraph = {"context": "Anna lives in Rome.", "qas": questions}
         data = {"version": "v2.0", "data": [{"title": "Anna", "paragraphs": [paragraph]}]}
         (folder / f"{name}-v2.0.json").write_text(json.dumps(data))
@@ -114,13 +99,8 @@ def _run(folder, name, arguments):
 def _run_python(shown, folder):
     # One process: each of its own would import TensorFlow.
     lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
-    process = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    process = run_python("\n".join(lines), cwd=folder, env=environment)
     assert process.returncode == 0, process.stderr
 
 

@@ -1,7 +1,5 @@
 """Keras opens a model's file once what it is made of is imported."""
 
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -10,13 +8,8 @@ import pytest
 from bert_tf.modeling import BertClassifier
 from bert_tf.training.optimizers import create_optimizer, weight_decay_exclusions
 from bert_tf.training.schedules import WarmupLinearDecay
+from tests.anew import run_python
 from tests.checkpoints.small_checkpoints import SMALL
-
-
-def run(code):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
-    )
 
 
 @pytest.mark.slow
@@ -26,7 +19,8 @@ def test_a_fresh_process_opens_a_file(tmp_path):
     model.save(path)
     ids = np.arange(10, dtype="int32").reshape(2, 5)
     inputs = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids % 3}
-    done = run(f"""
+    done = run_python(
+        textwrap.dedent(f"""
         import keras, bert_tf.modeling
         import numpy as np
         model = keras.saving.load_model({path!r}, safe_mode=True)
@@ -34,6 +28,7 @@ def test_a_fresh_process_opens_a_file(tmp_path):
         inputs = {{"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids % 3}}
         np.save({path!r} + ".npy", np.array(model(inputs)))
     """)
+    )
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(path + ".npy"), np.array(model(inputs)), atol=1e-6)
 
@@ -46,10 +41,12 @@ def test_a_fresh_process_trains_a_compiled_model_on(tmp_path):
     rate = WarmupLinearDecay(1e-3, 1, 9)
     model.compile(create_optimizer("adamw", rate, model.trainable_variables), "mse")
     model.save(path)
-    done = run(f"""
+    done = run_python(
+        textwrap.dedent(f"""
         import keras, bert_tf.modeling, bert_tf.training.optimizers, bert_tf.training.schedules
         model = keras.saving.load_model({path!r})
         print(*model.optimizer.get_config()["undecayed"], model.optimizer.learning_rate)
     """)
+    )
     undecayed = [v.path for v in weight_decay_exclusions(model.trainable_variables)]
     assert done.stdout.split()[: len(undecayed)] == undecayed != [], done.stderr

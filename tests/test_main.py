@@ -3,14 +3,13 @@
 import ast
 import configparser
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 import bert_tf
 from bert_tf import __main__ as listing
-from tests.anew import run_in_forks
+from tests.anew import run_in_forks, run_python
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -72,7 +71,7 @@ def test_nothing_heavy_is_imported():
         "import sys, bert_tf.__main__ as m; sys.argv = ['bert-tf']; m.main()\n"
         "assert not {'tensorflow', 'keras', 'numpy', 'absl'} & set(sys.modules)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    process = run_python(code)
     assert process.returncode == 0, process.stderr
 
 

@@ -1,10 +1,9 @@
 import os
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import startup
+from tests.anew import run_python
 
 
 @pytest.mark.parametrize(
@@ -45,11 +44,7 @@ def test_what_loading_says_is_shown_only_where_it_fails(value, status, said, tmp
     fake = f"import os; os.write(2, b'a notice\\n'); int({value!r})"
     (tmp_path / "tensorflow.py").write_text(fake)
     script = "import os; from bert_tf import startup; startup.load_quietly()"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{script}; os.write(2, b'a warning')"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run_python(f"{script}; os.write(2, b'a warning')", env=environment)
     assert done.returncode == status and done.stderr.startswith(said)
     assert ("ValueError" in done.stderr) == bool(status)

@@ -4,8 +4,6 @@ import functools
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from absl import flags
 
 import bert_tf.extract_features
 import bert_tf.predict
-from tests.anew import run_main
+from tests.anew import run_main, run_python
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import assert_ends_as, results_of, saved
 from tests.two_devices import CASES, MORE_CASES
@@ -33,8 +31,7 @@ slow = pytest.mark.slow  # a process of two devices
 
 
 def _run(path, cases, then=""):
-    command = [sys.executable, "-c", PROGRAM, then, str(path), *cases]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = run_python(PROGRAM, then, path, *cases, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return path, done.stderr
 

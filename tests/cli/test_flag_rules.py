@@ -94,16 +94,12 @@ def refusals(settings, name, value):
 
 
 @pytest.mark.parametrize("settings", BOUNDS)
-def test_bounds(settings):
+def test_bounds_and_that_no_number_is_nan(settings):
     for name, (outside, edge) in BOUNDS[settings].items():
         for value in outside:
             start = f"--{name}={value}: expected a number "
             assert any(said.startswith(start) for said in refusals(settings, name, value)), start
         assert not any("expected a number" in said for said in refusals(settings, name, edge)), name
-
-
-@pytest.mark.parametrize("settings", BOUNDS)
-def test_no_number_is_nan(settings):
     values = flags.FlagValues()
     flag_fields.define_flags(settings, values)
     for name in flag_fields.defaults(settings):
