@@ -190,8 +190,21 @@ def load_or_learn_vocabulary(
 _EVALUATION_SEED_OFFSET = 1_000_000_007
 # Of evaluation batches that are kept in memory.
 _MOST_BYTES = 1 << 26
-# The settings of a corpus' rows, by the names that ``pretraining_dataset`` has for them.
-_OF_ROWS = ("masked_lm_prob", "short_seq_prob", "masking", "objective")
+
+
+def notes_on_rows(
+    settings: PretrainingSettings, corpus: sources.Corpus, tokenizer: BertTokenizer, phase: Phase
+) -> list[str]:
+    """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
+    return pretraining.corpus_lines(
+        corpus,
+        tokenizer,
+        masking=settings.masking,
+        short_seq_prob=settings.short_seq_prob,
+        pairs=settings.pairs,
+        seed=settings.seed,
+        max_seq_length=phase.max_seq_length,
+    )
 
 
 def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
@@ -277,10 +290,16 @@ class Batches:
         order["max_predictions_per_seq"] = predictions_per_row(self._settings, phase)
         if isinstance(source, Records):
             return tfrecords.tfrecord_dataset(source, **order)
-        rows = {name: getattr(self._settings, name) for name in _OF_ROWS}
-        replacement = masking.Replacement(*self._settings.replacement)
         return pretraining.pretraining_dataset(
-            source, self._tokenizer, pairs=pairs, replacement=replacement, **rows, **order
+            source,
+            self._tokenizer,
+            masked_lm_prob=self._settings.masked_lm_prob,
+            short_seq_prob=self._settings.short_seq_prob,
+            masking=self._settings.masking,
+            replacement=masking.Replacement(*self._settings.replacement),
+            pairs=pairs,
+            objective=self._settings.objective,
+            **order,
         )
 
 

@@ -10,7 +10,8 @@ import pytest
 import bert_tf
 from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.data import check_hosts_can_read
-from bert_tf.pretraining.run import _PretrainingRun, run
+from bert_tf.pretraining.run import run
+from bert_tf.pretraining.training import Training
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
 
@@ -96,19 +97,19 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     # Nothing but what is resumed: pairs have a test of their own.
     flags |= dict.fromkeys(("export", "pairs", "nsp"), "false")
     settings = parse(*arguments(inputs, model_dir, **flags))[0]
-    evaluate, figures = _PretrainingRun._evaluate, {}
+    evaluate, results_of = Training.evaluate, {}
 
     def evaluated(self, *given):
         """What it was of the same weights, which other tests compute again."""
-        step = self.loop.step
-        figures[step] = figures[step] if step in figures else evaluate(self, *given)
-        return figures[step]
+        if self.step not in results_of:
+            results_of[self.step] = evaluate(self, *given)
+        return results_of[self.step]
 
-    monkeypatch.setattr(_PretrainingRun, "_evaluate", evaluated)
+    monkeypatch.setattr(Training, "evaluate", evaluated)
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     # Nor is what the first run found of the same corpus and weights looked for again.
-    for name, found in (("corpus_lines", []), ("first_sentences", []),
+    for name, found in (("notes_on_rows", []), ("first_sentences", []),
                         ("fill_masks", results["filled_masks"])):  # fmt: skip
         monkeypatch.setattr(pretraining_run, name, lambda *_, found=found, **__: found)
     (model_dir / "results.json").unlink()

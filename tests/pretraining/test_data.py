@@ -92,8 +92,8 @@ def test_as_many_pieces_are_learned_as_the_flag_says_and_the_config_has_room_for
     settings = parse(*arguments(inputs, tmp_path / "run", vocab_size=60))[0]
     run = RunDirectory(settings.model_dir)
     run.create()
-    _, vocab, config = _open_inputs(settings, run, None, [])
-    assert (len(vocab), config.vocab_size) == (60, 200)
+    inputs = _open_inputs(settings, run, None, [])
+    assert (len(inputs.tokenizer.vocab), inputs.config.vocab_size) == (60, 200)
 
 
 def test_a_recipes_pieces_are_no_more_than_a_config_has_room_for(inputs, tmp_path):
@@ -101,8 +101,8 @@ def test_a_recipes_pieces_are_no_more_than_a_config_has_room_for(inputs, tmp_pat
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     run = RunDirectory(settings.model_dir)
     run.create()
-    _, vocab, config = _open_inputs(settings, run, None, [])
-    assert len(vocab) <= config.vocab_size == 200 < settings.vocab_size
+    inputs = _open_inputs(settings, run, None, [])
+    assert len(inputs.tokenizer.vocab) <= inputs.config.vocab_size == 200 < settings.vocab_size
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

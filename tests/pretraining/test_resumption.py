@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from bert_tf.pretraining.run import _PretrainingRun, run
+from bert_tf.pretraining.run import run
+from bert_tf.pretraining.training import Training
 from bert_tf.training import saved_states
 from tests.killing import Started, kill_at_a_write
 
@@ -80,17 +81,17 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
     """The last checkpoint's evaluation would have been the best; the process ends before it."""
-    evaluate = _PretrainingRun._evaluate
+    evaluate = Training.evaluate
     killed = []
 
     def replaced(self, *arguments):
-        if self.loop.step == 12 and not killed:
+        if self.step == 12 and not killed:
             killed.append(True)
             raise SystemExit
-        losses = {"masked_lm_loss": 20.0 - self.loop.step, "next_sentence_loss": 0.0}
-        return {**evaluate(self, *arguments), **losses}
+        result = evaluate(self, *arguments)
+        return result._replace(masked_lm_loss=20.0 - self.step, next_sentence_loss=0.0)
 
-    monkeypatch.setattr(_PretrainingRun, "_evaluate", replaced)
+    monkeypatch.setattr(Training, "evaluate", replaced)
     flags = {"save_checkpoints_steps": 6, "export": "false"}
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     with pytest.raises(SystemExit):

@@ -1,0 +1,76 @@
+"""A training's best weights: which are kept, and found again."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.pretraining.model import build_loop
+from bert_tf.pretraining.training import Position, RunInputs, Training
+from bert_tf.training import distribution, saved_states
+from bert_tf.training.run_directory import RunDirectory
+
+from .commands import arguments, parse
+
+
+@pytest.fixture
+def training(inputs, tmp_path):
+    """A training of two phases, which has a model and has made no step."""
+    flags = {"max_seq_length": None, "phases": "16:0.5,32:0.5"}
+    settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
+    config = BertConfig.from_preset("bert-tiny", vocab_size=len(SPECIAL_TOKENS))
+    config = dataclasses.replace(config, hidden_size=4, intermediate_size=4)
+    made = Training(
+        settings,
+        RunDirectory(settings.model_dir),
+        distribution.choose_strategy("one_device"),
+        RunInputs(None, BertTokenizer(SPECIAL_TOKENS), config),
+    )
+    made.loop = build_loop(settings, config, made.devices)
+    return made
+
+
+def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys):
+    loop = training.loop
+    folder = tmp_path / "run" / "best" / "checkpoints"
+    weight = loop.model.trainable_variables[0]
+
+    def evaluated(step, loss, phase=0):
+        """The step whose weights are kept then, and what is known of it."""
+        loop.optimizer.iterations.assign(step)
+        weight.assign(np.full(weight.shape, step))
+        training.position = Position(phase)
+        training.keep_best(loss)
+        training.background.wait()
+        found = saved_states.find_latest(str(folder))
+        reader = tf.train.load_checkpoint(f"{found.path}/variables")
+        assert (reader.get_tensor(f"model/{weight.path}") == found.step).all()
+        assert found.extra == training.best
+        return found.step
+
+    assert [evaluated(3, 2.0), evaluated(6, 1.0), evaluated(9, 3.0)] == [3, 6, 6]
+    assert evaluated(12, math.nan) == 6
+    assert [evaluated(15, 5.0, phase=1), evaluated(18, 6.0, phase=1)] == [15, 15]
+    best, training.best = training.best, {}
+    training.restore_best()
+    assert training.best == best == {"step": 15, "phase": 1, "loss": 5.0}
+    # Of a training that goes on from before it, it is not: it comes again.
+    loop.optimizer.iterations.assign(9)
+    training.restore_best()
+    assert training.best == {} and not folder.exists()
+    assert evaluated(9, 4.0) == 9
+    (folder / "step-00000009" / "variables.index").write_bytes(b"")
+    training.restore_best()
+    assert training.best == {}
+    assert "best is damaged: the next evaluation is the best" in capsys.readouterr().out
+    assert evaluated(9, 7.0) == 9  # in its place
+    # A copy that the user put there stays.
+    saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
+    with pytest.raises(ValueError, match="best/checkpoints holds a checkpoint that is no run's be"):
+        training.restore_best()
+    assert (folder / "step-00000012").is_dir()
