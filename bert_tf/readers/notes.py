@@ -119,16 +119,16 @@ def _look_notes(path: str, places: LabelPlaces) -> list[str]:
     return [f"{path}: {places.shown(odd)} count as classes, and {remedy}."] if odd else []
 
 
-def text_notes(path: str, items: Sequence[TextExample], classes: set[str]) -> list[str]:
+def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -> list[str]:
     """Notes on texts that hold other programs' marks, or the rows behind a stray quote."""
     first = [item.text_a for item in items[:1000]]
     has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
     notes = [
         f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
     ]
-    several = isinstance(items[0].label, tuple)
-    parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in classes}
-    joined = [name for name in parts if parts[name][1:] and (several or {*parts[name]} <= classes)]
+    classes, several = {*labels}, isinstance(items[0].label, tuple)
+    parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in labels}
+    joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]
     if joined:
         remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
         notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")

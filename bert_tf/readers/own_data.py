@@ -146,7 +146,7 @@ def _read_texts(
         if label_column is not None and labels:
             found += notes.class_notes(str(path), label_column, places, items)
         if items:
-            found += notes.text_notes(str(path), items, {*labels})
+            found += notes.text_notes(str(path), items, labels)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(found))
 
 

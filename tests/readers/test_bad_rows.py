@@ -13,6 +13,7 @@ from bert_tf.readers.own_data import (
     read_classification,
     read_multilabel,
     read_regression,
+    read_similarity,
     read_swag,
     read_tagging,
 )
@@ -56,6 +57,10 @@ FORMS = {
             labels=["O", "B-ORG", "I-ORG", "B-PER", "I-PER"],
         ),
         "a.jsonl", ({"text": "Ann", "entities": [SPAN]},),
+    ),
+    "similarity": Form(
+        functools.partial(read_similarity, anchor_column="a", other_columns=["b"]),
+        "t.csv", ("a,b", "x,y"),
     ),
     "SWAG": Form(read_swag, "a.csv", (f"{SWAG},label", f"{SWAG_ROW},3")),
     "choices": Form(
@@ -113,6 +118,7 @@ ROWS = {
         ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
         ({"t": "a", "y": "joy,"}, "expected text in column 'y', got ''"),
     ],
+    "similarity": [("z,", "expected text in column 'b', got ''")],
     "regression": [("b,nan", "expected a finite number in column 'y', got 'nan'")],
     "tagging": [
         ({"words": ["a", "b"], "tags": ["O"]}, "expected a tag for each of 2 words, got 1"),

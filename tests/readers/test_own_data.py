@@ -1,16 +1,22 @@
-"""One's own tables of texts and of tagged sentences."""
+"""One's own tables: texts to classify, tag and compare, choices; SWAG's."""
 
 import re
 
 import pytest
 
-from bert_tf.readers.examples import TaggedExample, TextExample
+from bert_tf.readers.examples import ChoiceExample, TaggedExample, TextExample
 from bert_tf.readers.own_data import (
+    read_choices,
     read_classification,
     read_multilabel,
     read_regression,
+    read_similarity,
+    read_swag,
     read_tagging,
+    swag_has_labels,
 )
+
+from .test_bad_rows import SWAG
 
 
 def labels_of(examples):
@@ -132,103 +138,93 @@ def test_tagging(write):
     assert unlabelled.labels == ()
 
 
-# === What is read as it is, and may not be meant ===
+# === Similar texts ===
+
+SIMILAR = "id\ta\tb\tc\tscore\nx\tA cat.\tOne cat.\tA dog.\t4.5\ny\tHe ran.\tHe ran on.\tNo.\t-1\n"
 
 
-def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
-    path = tmp_path / name
-    path.write_text("t\tl\n" + "".join(f"text {n}\t{label}\n" for n, label in enumerate(rows)))
-    columns = columns or {"text_columns": ["t"], "label_column": "l"}
-    return [note.removeprefix(str(path)) for note in read(str(path), **columns).notes]
-
-
-@pytest.mark.parametrize(
-    ("rows", "notes"),
-    [
-        (["a", "b"] * 30, []),
-        (["a"] * 99, []),
-        (["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so the "]),
-        (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
-        (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
-        (["a", "-100", "-", "b"], [": '-100' (line 3), '-' (line 4) count as classes: where the"]),
-        (["a", "a\u200b", "b"], [": 'a' (line 2), 'a\\u200b' (line 3) count as classes, and look"]),
-        (["So so", "so\xa0so", "b"], [": 'So so' (line 2), 'so\\xa0so' (line 3) count as"]),
-        (["می\u200cخواهم", "a\u200db", "b"], []),
-        (["1.0", "0.0", "1.0"], [": '1.0' (line 2), '0.0' (line 3) count as classes: numb"]),
-        ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
-        ([str(n % 20 - 3) for n in range(60)], [": '-3' (line 2), '-2' (line 3), '-1' (line 4), "]),
-        ([f"{n % 20}.5" for n in range(60)], [": '0.5' (line 2), '1.5' (line 3), '2.5' (line 4),"]),
-        ([f"{n % 19}" for n in range(60)], []),
-    ],
-)  # fmt: skip
-def test_classes_that_may_not_be_meant(tmp_path, rows, notes):
-    found = notes_of(tmp_path, list(rows))
-    assert [note[: len(start)] for note, start in zip(found, notes, strict=True)] == notes
-
-
-def test_several_classes_in_one_name(tmp_path):
-    (note,) = notes_of(tmp_path, ["a", "b", "a,b", "b, c", "d"] * 5)
-    assert note == ": a,b are one class each: --task=multilabel learns several."
-    (note,) = notes_of(tmp_path, ["a;b", "b;c", "a;b"], read_multilabel)
-    assert note.endswith(" are one class each: --label_separator says what separates several.")
+@pytest.fixture
+def path(write):
+    return write("t.tsv", SIMILAR)
 
 
 @pytest.mark.parametrize(
-    ("text", "note"),
+    ("others", "label", "texts", "labels"),
     [
-        (
-            "fine [SEP] text",
-            "most texts hold '[CLS]' or '[SEP]', which are read as letters in brac",
-        ),
-        (
-            "[CLS] fine",
-            "most texts hold '[CLS]' or '[SEP]', which are read as letters in brackets:",
-        ),
-        ("b'fine'", "most texts begin with b and a quote, as Python shows bytes: decode them when"),
-        (
-            '"fine,pos\nso,neg\nso"',
-            "lines inside of 3 texts end with a class, as rows do (the firs",
-        ),
-        ('"fine,possible\nneg\n, pos"', None),
-        ("a [SEP", None),
+        (["b"], "score", ("A cat.", "One cat."), [4.5, -1.0]),
+        (["b"], None, ("A cat.", "One cat."), [None, None]),
+        (["b", "c"], None, ("A cat.", "One cat.", "A dog."), [None, None]),
     ],
 )
-def test_texts_that_hold_what_is_no_text(tmp_path, text, note):
-    path = tmp_path / "a.csv"
-    rows = [f"{text},{label}\n" for label in ("pos", "neg", "pos")]
-    path.write_text("".join(["t,l\n", *rows, "fine,pos\n", "bad,neg\n"]))
-    notes = read_classification(str(path), text_columns=["t"], label_column="l").notes
-    assert [found.removeprefix(f"{path}: ")[: len(note or "")] for found in notes] == (
-        [note] if note else []
+def test_similarity(path, others, label, texts, labels):
+    found = read_similarity(
+        path, anchor_column="a", other_columns=others, label_column=label, id_column="id"
     )
+    assert found.items[0].texts == texts
+    assert [item.label for item in found.items] == labels
+    assert [item.id for item in found.items] == ["x", "y"]
 
 
-def test_lists_as_programs_print_them(tmp_path):
-    found = notes_of(tmp_path, ["['a', 'b']", "['a']", "a,b"], read_multilabel)
-    assert len(found) == 1 and found[0].startswith(
-        """: "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) count as classes: they look like"""
-    )
-    assert notes_of(tmp_path, ["a,b", "a", ""], read_multilabel) == []
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"other_columns": ["b", "c", "a"]}, "expected a list of one or two names"),
+        ({"other_columns": ["b", "c"], "label_column": "score"}, "a score is of two texts: name"),
+        ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
+        ({"other_columns": ["d"]}, "line 1: expected one column 'd', got none"),
+    ],
+)
+def test_columns_that_are_not_those_of_similar_texts(path, changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        read_similarity(path, **{"anchor_column": "a", "other_columns": ["b"], **changes})
 
 
-def test_columns_that_say_of_one_class_whether_it_holds(tmp_path):
-    for rows in (["0", "1", "0"], ["False", "True"], ["0,1", "1,0"]):
-        (note,) = notes_of(tmp_path, rows, read_multilabel)
-        assert "count as classes: if they say whether a class holds, and other columns" in note
-    assert notes_of(tmp_path, ["0,1", "1", ""], read_multilabel) == []
-    assert notes_of(tmp_path, ["0", "1", "0"]) == []
+# === Choices ===
+
+SWAG_ROWS = [
+    '0,v1,18313,"He stands, up. He","He stands, up.",He,gold,"says ""so"".",b.,c.,d.',
+    "1,v2,9,A man runs. ,A man runs.,,gen,a.,b.,c.,d.",
+]
 
 
-def test_tags_that_may_not_be_meant(tmp_path):
-    columns = {"words_column": "t", "tags_column": "l"}
-    (note,) = notes_of(tmp_path, ["O O", "B-X I-X", "o B_X", "O O", "O o"], read_tagging, **columns)
-    assert note == (
-        ": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
-        "where entities are scored; correct them if they are misspelt."
-    )
-    (note,) = notes_of(tmp_path, ["o o", "b-x i-x"], read_tagging, **columns)
-    assert note.startswith(": the tags look like those of entities and are none, such as 'o' (line")
-    assert notes_of(tmp_path, ["NOUN O", "B-X I-X", "NOUN VERB"], read_tagging, **columns) == []
-    (note,) = notes_of(tmp_path, ["NOUN\u200e O", "VERB O"], read_tagging, **columns)
-    assert note.startswith(": 'NOUN\\u200e' (line 2) count as classes, and look alike or hold")
-    assert notes_of(tmp_path, ["O O", "S-X U-X"], read_tagging, **columns) == []
+def test_swag(write):
+    labelled = [f"{row},{label}" for row, label in zip(SWAG_ROWS, (2, 0), strict=True)]
+    path = write("train.csv", [f"{SWAG},label", *labelled], line_end="\r\n")
+    examples = read_swag(path)
+    assert examples.items == [
+        ChoiceExample("0", "He stands, up.", ('He says "so".', "He b.", "He c.", "He d."), 2),
+        ChoiceExample("1", "A man runs.", ("a.", "b.", "c.", "d."), 0),
+    ]
+    assert (examples.labels, examples.skipped) == ((), [])
+    assert swag_has_labels(path)
+    path = write("test.csv", [SWAG, *SWAG_ROWS])
+    assert not swag_has_labels(path)
+    unlabelled = read_swag(path, labelled=False).items
+    assert [item.label for item in unlabelled] == [None, None]
+    assert [item.choices for item in unlabelled] == [item.choices for item in examples.items]
+    with pytest.raises(ValueError, match="line 1: expected one column 'label', got none"):
+        read_swag(path)
+
+
+def test_own_columns(write):
+    path = write("a.csv", ["n,q,x,y,z,best", "17,Why?,A,B,C,1", "18,How?,D,E,F,0"])
+    columns = {"context_column": "q", "choice_columns": ["z", "x"], "label_column": "best"}
+    assert read_choices(path, **columns, id_column="n").items == [
+        ChoiceExample("17", "Why?", ("C", "A"), 1),
+        ChoiceExample("18", "How?", ("F", "D"), 0),
+    ]
+    items = read_choices(path, **{**columns, "label_column": None}).items
+    assert [(item.id, item.label) for item in items] == [("0", None), ("1", None)]
+    for wrong in ("x", []):
+        with pytest.raises(ValueError, match=f"choice_columns is {re.escape(repr(wrong))}: expec"):
+            read_choices(path, **{**columns, "choice_columns": wrong})
+
+
+def test_own_lists(write):
+    columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
+    good = {"q": "Why?", "c": ["A", "B", "C"], "y": 2}
+    path = write("a.jsonl", [good, {"q": "How?", "c": ["D", "E"], "y": "0"}])
+    assert read_choices(path, **columns).items == [
+        ChoiceExample("0", "Why?", ("A", "B", "C"), 2),
+        ChoiceExample("1", "How?", ("D", "E"), 0),
+    ]

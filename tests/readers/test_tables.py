@@ -1,15 +1,11 @@
 """Rows and columns of .tsv, .csv and JSON lines, and what each says of a row that is none."""
 
 import gzip
-import importlib.util
-import json
 import re
-import sys
 
 import pytest
 
-from bert_tf.readers.examples import BadRows, number, sorted_names, whole_number
-from bert_tf.readers.records import giving, names_of_classes
+from bert_tf.readers.examples import BadRows
 from bert_tf.readers.tables import TableFile, read_columns, read_fields
 
 
@@ -178,125 +174,3 @@ def test_another_delimiter_and_encoding(read):
     )
     assert rows == [(2, 0, ['é; "so"']), (3, 1, ["a,b"])]
     assert read("a.tsv", "id|text\n1|so\n", ["text"], delimiter="|") == [(2, 0, ["so"])]
-
-
-def test_the_forms_of_values_hold_the_same_rows(tmp_path):
-    rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
-    (tmp_path / "a.json").write_text(json.dumps(rows))
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    paths = ["<rows>", str(tmp_path / "a.json"), str(tmp_path / "a.jsonl")]
-    if importlib.util.find_spec("pyarrow"):
-        from pyarrow import Table, parquet
-
-        parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
-        paths.append(str(tmp_path / "a.parquet"))
-    with giving({"<rows>": rows}):
-        for path in paths:
-            found = list(read_columns(path, ["words", None, "n"], BadRows(path, skip=False)))
-            assert [row.values for _, row in found] == [[r["words"], None, r["n"]] for r in rows]
-            assert [row.number for _, row in found] == [0, 1, 2]
-    with pytest.raises(ValueError, match="There are no rows called <rows> here"):
-        list(read_columns("<rows>", ["n"], BadRows("<rows>", skip=False)))
-
-
-def test_classes_of_hugging_face_have_their_names(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
-    from pyarrow import parquet
-
-    label = {"names": ["world", "sport", "art"], "_type": "ClassLabel"}
-    fields = {"start": {"dtype": "int64", "_type": "Value"}, "label": label}
-    lists = [
-        lambda inner: {"feature": inner, "length": -1, "_type": "Sequence"},
-        lambda inner: {"feature": inner, "_type": "List"},
-        lambda inner: [inner],
-    ]
-    row = {"y": 0, "tags": [2, 1], "spans": [{"start": 1, "label": 0}], "one": 1, "no": -1, "n": 1}
-    path = str(tmp_path / "a.parquet")
-    for of in lists:
-        features = {"tags": of(label), "spans": of(fields), "n": fields["start"]}
-        features |= dict.fromkeys(["y", "no", "gone"], label) | {"one": fields | {"start": label}}
-        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-        rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
-        parquet.write_table(rows, path)
-        found = [r.values for _, r in read_columns(path, [*row], BadRows(path, skip=False))]
-        spans = [{"start": 1, "label": "world"}]
-        assert found == [["world", ["art", "sport"], spans, 1, None, 1]]
-        assert sorted_names(found[0][1] + found[0][:1]) == ("world", "sport", "art")
-    for wrong in ("7", '{"ClassLabel": {}}', json.dumps({"info": {"features": [label]}}), "["):
-        metadata = {"huggingface": wrong + ' "ClassLabel"'[: 13 * (wrong == "[")]}
-        rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
-        assert names_of_classes(rows)(row) == row
-
-
-@pytest.mark.parametrize(
-    ("names", "places", "numbers"),
-    [
-        (["world", "sport"], [0, 1], [0, 1]),
-        (["2", "0", "1"], [2, 0, 1], [2, 0, 1]),
-        (["1", "2", "3"], [0, 1, 2], [1, 2, 3]),
-        (["B", "D", "A"], [1, 3, 0], [1, 3, 0]),
-    ],
-)
-def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
-    datasets = pytest.importorskip("datasets", exc_type=ImportError)
-    feature = datasets.Features({"y": datasets.ClassLabel(names=names)})
-    data = datasets.Dataset.from_dict({"y": range(len(names))}, features=feature)
-    found = [names_of_classes(data)(row)["y"] for row in data]
-    assert found == names
-    assert [whole_number(name, "y", 9) for name in found] == places
-    assert [number(name, "y") for name in found] == numbers
-
-
-def test_what_is_no_parquet_file(tmp_path):
-    pytest.importorskip("pyarrow", exc_type=ImportError)
-    path = tmp_path / "a.parquet"
-    with pytest.raises(ValueError, match="There is no file at"):
-        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match="is no whole Parquet file"):
-        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
-
-
-def test_what_a_parquet_file_must_not_have(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
-    from pyarrow import parquet
-
-    def refused(path):
-        with pytest.raises(ValueError) as caught:
-            list(read_columns(str(path), ["text"], BadRows(str(path), skip=False)))
-        return str(caught.value)
-
-    path = tmp_path / "twice.parquet"
-    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
-    parquet.write_table(pyarrow.Table.from_arrays(columns, ["text", "text"]), path)
-    assert refused(path) == f"{path}: expected each column once, got text more than once."
-
-    path = tmp_path / "latin.parquet"
-    latin = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
-    parquet.write_table(pyarrow.table({"text": latin}), path)
-    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file, or its te")
-
-    path = tmp_path / "flipped.parquet"
-    numbers = [f"number {n}" for n in range(1000)]
-    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
-    parquet.write_table(pyarrow.table({"text": numbers}), path, **options)
-    content = bytearray(path.read_bytes())
-    content[content.index(b"number 500") + 7] ^= 1  # still UTF-8: nothing else would notice
-    path.write_bytes(content)
-    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file")
-
-
-def test_a_key_that_is_there_twice_is_refused(tmp_path):
-    path = str(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 1, "n": 2}\n')
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: expected a JSON object, got .* twice"):
-        list(read_columns(path, ["n"], BadRows(path, skip=False)))
-    (tmp_path / "a.json").write_text('[{"n": 1, "n": 2}]')
-    with pytest.raises(ValueError, match=r"a\.json.* twice"):
-        list(read_columns(str(tmp_path / "a.json"), ["n"], BadRows("a", skip=False)))
-
-
-def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match="needs pyarrow to be read: pip install pyarrow, or"):
-        list(read_columns(str(tmp_path / "a.parquet"), ["a"], BadRows("a", skip=False)))

@@ -1,0 +1,140 @@
+"""Notes on data that are read as they are, and may not be meant."""
+
+import pytest
+
+from bert_tf.readers.notes import encoding_notes
+from bert_tf.readers.own_data import (
+    read_choices,
+    read_classification,
+    read_multilabel,
+    read_tagging,
+)
+
+LABELS = {"text_columns": ["t"], "label_column": "l"}
+TAGS = {"words_column": "t", "tags_column": "l"}
+COUNT = "count as classes"
+
+
+def assert_begin(notes, path, starts):
+    found = [note.removeprefix(path) for note in notes]
+    assert [note[: len(start)] for note, start in zip(found, starts, strict=True)] == starts
+
+
+CASES = [
+    (read_classification, ["a", "b"] * 30, []),
+    (read_classification, ["a"] * 99, []),
+    (read_classification, ["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so"]),
+    (read_classification, ["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own na"]),
+    (read_classification, ["a", "nan", "NULL", "a"],
+     [f": 'nan' (line 3), 'NULL' (line 4) {COUNT}: where they stand for no"]),
+    (read_classification, ["a", "-100", "-", "b"],
+     [f": '-100' (line 3), '-' (line 4) {COUNT}: where they"]),
+    (read_classification, ["a", "a\u200b", "b"],
+     [f": 'a' (line 2), 'a\\u200b' (line 3) {COUNT}, and look alike or hold"]),
+    (read_classification, ["So so", "so\xa0so", "b"],
+     [f": 'So so' (line 2), 'so\\xa0so' (line 3) {COUNT}"]),
+    (read_classification, ["می\u200cخواهم", "a\u200db", "b"], []),
+    (read_classification, ["1.0", "0.0", "1.0"],
+     [f": '1.0' (line 2), '0.0' (line 3) {COUNT}: numbers become so"]),
+    (read_classification, [f"row {n}" for n in range(30)],
+     ["l has 30 classes in 30 examples: is it the column to"]),
+    (read_classification, [str(n % 20 - 3) for n in range(60)], [": '-3' (line 2), '-2' (line 3)"]),
+    (read_classification, [f"{n % 20}.5" for n in range(60)], [": '0.5' (line 2), '1.5' (line 3)"]),
+    (read_classification, [f"{n % 19}" for n in range(60)], []),
+    (read_classification, ["0", "1", "0"], []),
+    (read_classification, ["a", "b", "a,b", "b, c", "d"] * 5,
+     [": a,b are one class each: --task=multilabel learns several."]),
+    (read_multilabel, ["a;b", "b;c", "a;b"],
+     [": a;b, b;c are one class each: --label_separator says what separates several."]),
+    (read_multilabel, ["['a', 'b']", "['a']", "a,b"],
+     [f""": "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) {COUNT}: they look like"""]),
+    (read_multilabel, ["a,b", "a", ""], []),
+    *(
+        (read_multilabel, rows, [f": '{first}' (line 2), '{second}' (line {line}) {COUNT}: if they "
+         "say whether a class holds, and other columns"])
+        for rows, first, second, line in (
+            (["0", "1", "0"], 0, 1, 3), (["False", "True"], False, True, 3),
+            (["0,1", "1,0"], 0, 1, 2),
+        )
+    ),
+    (read_multilabel, ["0,1", "1", ""], []),
+    (read_tagging, ["O O", "B-X I-X", "o B_X", "O O", "O o"],
+     [": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
+      "where entities are scored; correct them if they are misspelt."]),
+    (read_tagging, ["o o", "b-x i-x"],
+     [": the tags look like those of entities and are none, such as 'o' (line"]),
+    (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
+    (read_tagging, ["NOUN\u200e O", "VERB O"],
+     [f": 'NOUN\\u200e' (line 2) {COUNT}, and look alike or hold"]),
+    (read_tagging, ["O O", "S-X U-X"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("read", "rows", "starts"), CASES)
+def test_labels_that_may_not_be_meant(write, read, rows, starts):
+    path = write("a.tsv", ["t\tl", *(f"text {n}\t{label}" for n, label in enumerate(rows))])
+    columns = TAGS if read is read_tagging else LABELS
+    assert_begin(read(path, **columns).notes, path, starts)
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("fine [SEP] text", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
+        ("[CLS] fine", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
+        ("b'fine'", [": most texts begin with b and a quote, as Python shows bytes: decode them"]),
+        (
+            '"fine,pos\nso,neg\nso"',
+            [": lines inside of 3 texts end with a class, as rows do ("],
+        ),
+        ('"fine,possible\nneg\n, pos"', []),
+        ("a [SEP", []),
+    ],
+)
+def test_texts_that_hold_what_is_no_text(write, text, starts):
+    rows = [f"{text},{label}" for label in ("pos", "neg", "pos")]
+    path = write("a.csv", ["t,l", *rows, "fine,pos", "bad,neg"])
+    assert_begin(read_classification(path, **LABELS).notes, path, starts)
+
+
+def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
+    rows = [("\u738b\u82b3\u662f\u8c01", 0), ("\U0001f600\u738b\u82b3\u662f\u8c01", 1)]
+    columns = {"words_column": "text", "tags_column": "entities", "character_spans": True}
+    for shift, starts in (
+        (0, []),
+        (1, [": spans behind an emoji seem to count UTF-16 units, as browsers do: '\u82b3\u662f' "
+             "is read, '\u738b\u82b3' meant"]),
+    ):  # fmt: skip
+        starts_at = [(text, at + shift * at) for text, at in rows]
+        path = write(
+            "a.jsonl",
+            [
+                {"text": text, "entities": [{"start": at, "end": at + 2, "label": "PER"}]}
+                for text, at in starts_at
+            ],
+        )
+        assert_begin(read_tagging(path, **columns).notes, path, starts)
+
+
+def test_choices_that_seem_to_count_from_1(write):
+    columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
+    for first, count, notes in ((1, 21, 1), (0, 21, 0), (1, 20, 0)):
+        rows = [{"q": "Why?", "c": ["A", "B", "C"], "y": first + n % 2} for n in range(count)]
+        assert len(read_choices(write("a.jsonl", rows), **columns).notes) == notes
+
+
+@pytest.mark.parametrize(
+    ("texts", "starts"),
+    [
+        (["It’s café…", "naïve", "漢字", "plain"] * 9, []),
+        (["It\x92s on", "plain"] * 2, []),
+        (["It\x92s on", "plain"] * 3,
+         ["3 of 6 examples hold control characters, such as 'It\\x92s', where cp1252 has"]),
+        (["le cafÃ© – “bon”"] * 3, []),
+        (["le cafÃ© bon"] * 3,
+         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as 'cafÃ©'"]),
+        (["don’t".encode().decode("latin-1")] * 3, ["3 of 3 examples seem to be UTF-8 that"]),
+    ],
+)  # fmt: skip
+def test_texts_in_another_encoding_than_their_own(texts, starts):
+    assert_begin(encoding_notes(texts), "", starts)
