@@ -207,8 +207,8 @@ def _best_spans(spans: _Spans, n_best: int) -> _Spans:
     first = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(distinct))
     questions = tf.gather(questions, first)
     place = tf.range(tf.size(first)) - upper_bound(questions, questions - 1)
-    kept = tf.gather(order, tf.boolean_mask(first, place < n_best))
-    return _Spans(*(tf.gather(values, kept) for values in spans))
+    best = tf.gather(order, tf.boolean_mask(first, place < n_best))
+    return _Spans(*(tf.gather(values, best) for values in spans))
 
 
 def span_texts(

@@ -236,9 +236,9 @@ class Corpus:
     def bytes_per_block(self) -> np.ndarray:
         """(num_blocks,) float64: the bytes of this corpus' text, and its markup, in each."""
         whole = self._sum_per_block(self.table.num_bytes)
-        kept = self._sum_per_block(np.where(self.kept, self.table.num_bytes, 0))
+        own = self._sum_per_block(np.where(self.kept, self.table.num_bytes, 0))
         read = self._blocks_read
-        return self.blocks.lengths[read] * (kept[read] / whole[read])
+        return self.blocks.lengths[read] * (own[read] / whole[read])
 
     @property
     def num_documents(self) -> int:
@@ -311,8 +311,8 @@ class Corpus:
                 f"got fraction {fraction} and max_documents {max_documents}."
             )
         size = self.num_documents
-        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
-        chosen = _smallest(self.table.fingerprints[self.kept], wanted)
+        count = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
+        chosen = _smallest(self.table.fingerprints[self.kept], count)
         if not len(chosen):
             return self, None
         held_out = self.kept & (self.table.fingerprints <= chosen[-1])
@@ -404,23 +404,23 @@ class _Sentences:
 _LOOKED_AT = 16
 
 
-def _smallest(prints: np.ndarray, wanted: int) -> np.ndarray:
-    """The smallest fingerprints, ascending, that ``wanted`` documents have at most."""
-    last = _LOOKED_AT * wanted
+def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
+    """The smallest fingerprints, ascending, that ``count`` documents have at most."""
+    last = _LOOKED_AT * count
     if last < len(prints):
         values, copies = np.unique(
             prints[prints <= np.partition(prints, last)[last]], return_counts=True
         )
-        few = copies <= wanted
-        within = np.cumsum(copies[few]) <= wanted
+        few = copies <= count
+        within = np.cumsum(copies[few]) <= count
         if within.any() and not within.all():
             return values[few][within]
     values, copies = np.unique(prints, return_counts=True)
     if len(values) < 2:
         return values[:0]
-    # A text with more copies than documents are wanted is skipped.
-    few = copies <= wanted
-    chosen = values[few][np.cumsum(copies[few]) <= wanted]
+    # A text with more copies than there is room for is skipped.
+    few = copies <= count
+    chosen = values[few][np.cumsum(copies[few]) <= count]
     return chosen if len(chosen) else values[[np.argmin(copies)]]
 
 

@@ -55,13 +55,13 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
         )
     by_real: dict[str, str] = {}  # by what they are in the end
     real_folder = functools.cache(os.path.realpath)
-    named = list(in_threads(_glob, patterns))
-    below = in_threads(_files_below, [path for found in named for path in found])
-    for pattern, matches in zip(patterns, named, strict=True):
-        found = [file for _ in matches for file in next(below)]
-        if not found:
+    matches = list(in_threads(_glob, patterns))
+    below = in_threads(_files_below, [path for paths_there in matches for path in paths_there])
+    for pattern, paths_there in zip(patterns, matches, strict=True):
+        files_there = [file for _ in paths_there for file in next(below)]
+        if not files_there:
             raise ValueError(paths.corpus(pattern))
-        for path in found:
+        for path in files_there:
             by_real.setdefault(_real(path, real_folder), path)
     files = list(in_threads(describe_file, list(by_real.values())))
     filled = [file for file in files if file.size]
@@ -86,8 +86,8 @@ def describe_file(path: str) -> SourceFile:
     """Asks the file system about a file."""
     local = local_path(path)
     if local is None:
-        found = tf.io.gfile.stat(path)
-        return SourceFile(path, found.length, found.mtime_nsec)
+        status = tf.io.gfile.stat(path)
+        return SourceFile(path, status.length, status.mtime_nsec)
     paths.check_readable(path)
     status = os.stat(local)
     return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -142,6 +142,22 @@ PATTERNS: tuple[object, ...] = (
 )
 
 
+# What is replaced in the text of each format, one after the other.
+_CLEANING = {
+    GOOGLE: (),
+    WIKIEXTRACTOR: (
+        (_BREAK, ""),
+        (_WIKI_DOCUMENTS, f"{_BREAK}\n"),
+        (_WIKI_LINES, "\n"),
+        (_WIKI_LINKS, r"\1"),
+        (_WIKI_TAGS, " "),
+        *_WIKI_ENTITIES,
+    ),
+    PROSE: ((_MARKDOWN_LINES, ""), (_WRAP, r"\1 "), (_MARKDOWN_WORDS, r"\1\2\3")),
+    PARAGRAPHS: ((_BREAK, ""), (_BLANK_LINES, f"\n{_BREAK}\n")),
+}
+
+
 def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.RaggedTensor:
     r"""Parses a block of text, a scalar, into documents of sentences: ragged, none of them blank.
 
@@ -151,19 +167,14 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose").to_list()
     [[b'It is late.', b'Go.', b'Now.']]
     """
-    text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
-    text = tf.strings.regex_replace(text, "\r\n?", "\n")
-    if text_format == WIKIEXTRACTOR:
-        text = _clean_wiki(tf.strings.regex_replace(text, _BREAK, ""))
-    elif text_format == PARAGRAPHS:
-        text = tf.strings.regex_replace(text, _BREAK, "")
-        text = tf.strings.regex_replace(text, _BLANK_LINES, f"\n{_BREAK}\n")
-    elif text_format == PROSE:
-        text = _clean_markdown(text)
-    elif text_format != GOOGLE:
+    if text_format not in _CLEANING:
         raise ValueError(
             f"Unknown corpus format {text_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
         )
+    text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
+    text = tf.strings.regex_replace(text, "\r\n?", "\n")
+    for pattern, replacement in _CLEANING[text_format]:
+        text = tf.strings.regex_replace(text, pattern, replacement)
     marked = mark_sentences(text) if into_sentences and text_format != GOOGLE else text
     # A scalar's lines, (L,), without the white space round them.
     lines = tf.strings.strip(tf.strings.split(marked[tf.newaxis], "\n").values)
@@ -175,26 +186,8 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     # The numbers ascend, so that equal ones are neighbours; a document without lines has none.
     document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~blank)
     lengths = tf.unique_with_counts(document, out_idx=tf.int64).count
-    kept = tf.boolean_mask(lines, ~blank)
-    return tf.RaggedTensor.from_row_lengths(kept, lengths, validate=False)
-
-
-def _clean_wiki(text: tf.Tensor) -> tf.Tensor:
-    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, and marks documents."""
-    text = tf.strings.regex_replace(text, _WIKI_DOCUMENTS, f"{_BREAK}\n")
-    text = tf.strings.regex_replace(text, _WIKI_LINES, "\n")
-    text = tf.strings.regex_replace(text, _WIKI_LINKS, r"\1")
-    text = tf.strings.regex_replace(text, _WIKI_TAGS, " ")
-    for entity, character in _WIKI_ENTITIES:
-        text = tf.strings.regex_replace(text, entity, character)
-    return text
-
-
-def _clean_markdown(text: tf.Tensor) -> tf.Tensor:
-    """Removes Markdown's headings, rules, quotation marks, emphasis; a paragraph becomes a line."""
-    text = tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
-    text = tf.strings.regex_replace(text, _WRAP, r"\1 ")
-    return tf.strings.regex_replace(text, _MARKDOWN_WORDS, r"\1\2\3")
+    filled = tf.boolean_mask(lines, ~blank)
+    return tf.RaggedTensor.from_row_lengths(filled, lengths, validate=False)
 
 
 def detect_format(path: str, head: str) -> str:
@@ -341,9 +334,9 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
             ) from error
         text = value.get(text_key) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            found = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
+            contents = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
             raise ValueError(
-                f"{path}:{number} has no string under {text_key!r} but {found}: rename the key "
+                f"{path}:{number} has no string under {text_key!r} but {contents}: rename the key "
                 "that holds the text, or in Python give open_corpus its text_key."
             )
         yield text

@@ -363,8 +363,8 @@ def _located(
                 return place, tf.io.gfile.stat(place).length
         return name, -1
 
-    found = in_threads(find, [names[number] for number in unknown])
-    for number, (places[number], size) in zip(unknown, found, strict=True):
+    places_and_sizes = in_threads(find, [names[number] for number in unknown])
+    for number, (places[number], size) in zip(unknown, places_and_sizes, strict=True):
         if size != sizes[number]:
             return None
     return tuple(places)

@@ -233,7 +233,7 @@ def packed_examples(
     with tf.device("CPU:0"):
         fitted = fit_segments(segments, max_seq_length)
         table = token_table(ids, tokenizer)
-        kept = tf.nest.map_structure(tf.convert_to_tensor, tuple(targets))
+        columns = tf.nest.map_structure(tf.convert_to_tensor, tuple(targets))
     count, *choices = fitted.lengths.shape
     if num_too_long is None:
         num_too_long = int(np.sum(np.reshape(fitted.truncated, [count, -1]).any(1)))
@@ -246,7 +246,7 @@ def packed_examples(
         if choices:
             batch = {k: tf.reshape(rows, [-1, *choices, width]) for k, rows in batch.items()}
         batch[features.EXAMPLE_INDEX] = indices
-        picked = tf.nest.map_structure(lambda column: tf.gather(column, indices), kept)
+        picked = tf.nest.map_structure(lambda column: tf.gather(column, indices), columns)
         return (batch, *picked) if picked else batch
 
     lengths = np.reshape(fitted.lengths, [count, -1]).max(1)
@@ -264,7 +264,7 @@ def row_examples(
     with tf.device("CPU:0"):
         counts = tf.constant(lengths, tf.int32)
         starts = tf.cumsum(counts, exclusive=True)
-        kept = {
+        tensors = {
             key: (tf.convert_to_tensor(values), padding)
             for key, (values, padding) in columns.items()
         }
@@ -274,7 +274,7 @@ def row_examples(
         is_real = tf.sequence_mask(tf.gather(counts, indices), width)
         place = tf.where(is_real, tf.gather(starts, indices)[:, None] + tf.range(width), 0)
         batch = {}
-        for key, (values, padding) in kept.items():
+        for key, (values, padding) in tensors.items():
             real = is_real
             for _ in values.shape[1:]:
                 real = real[..., None]

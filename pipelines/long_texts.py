@@ -35,9 +35,9 @@ def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     lengths = ids.row_lengths()
     length = tf.gather(lengths, value_rows(ids.row_splits))
     place = tf.ragged.range(lengths).values
-    kept = (place < head) | (place >= length - (room - head)) | (length <= room)
+    is_read = (place < head) | (place >= length - (room - head)) | (length <= room)
     return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(ids.values, kept), tf.minimum(lengths, room), validate=False
+        tf.boolean_mask(ids.values, is_read), tf.minimum(lengths, room), validate=False
     )
 
 

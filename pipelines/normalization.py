@@ -368,9 +368,9 @@ def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(bound, 0)
 
 
-def next_larger(keys: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """For each wanted key the first larger one of an ascending vector, int64's largest if none."""
-    return tf.gather(tf.concat([keys, [tf.int64.max]], 0), upper_bound(keys, wanted))
+def next_larger(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """For each values key the first larger one of an ascending vector, int64's largest if none."""
+    return tf.gather(tf.concat([keys, [tf.int64.max]], 0), upper_bound(keys, values))
 
 
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:

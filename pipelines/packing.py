@@ -84,11 +84,11 @@ def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegmen
     special = 1 + len(segments)
     room = max_seq_length - special
     if len(segments) == 1:
-        kept = [tf.minimum(lengths[0], room)]
+        fitting = [tf.minimum(lengths[0], room)]
     else:
-        kept = list(longest_first(lengths[0], lengths[1], room))
-    ranges = [(starts, stay) for (starts, _), stay in zip(segments, kept, strict=True)]
-    tokens = tf.add_n(kept)
+        fitting = list(longest_first(lengths[0], lengths[1], room))
+    ranges = [(starts, stay) for (starts, _), stay in zip(segments, fitting, strict=True)]
+    tokens = tf.add_n(fitting)
     return FittedSegments(ranges, tf.cast(tokens, tf.int32) + special, tokens < tf.add_n(lengths))
 
 

@@ -174,7 +174,7 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows:
     sample = list(corpus.sentences(SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
-    told = {
+    remarks = {
         f"Tokens that reach rows: {share:.1%} of a sample of {size:,}.": True,
         "  That is little: most sentences nearly fill a row, and pairs of them are cut to length. "
         "Longer rows (--max_seq_length) use more of the text, and --pairs=false of pretrain leaves "
@@ -186,7 +186,7 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows:
         "are.": is_chinese and masking == "whole_word",
     }
     notes = casing_note(tokenizer.vocab, tokenizer.do_lower_case), unknown_note(sample, tokenizer)
-    return [*(line for line, holds in told.items() if holds), *filter(None, notes)]
+    return [*(line for line, holds in remarks.items() if holds), *filter(None, notes)]
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:

@@ -56,8 +56,8 @@ def _find_tokens(
 
     first = count(tf.gather(tokens.byte_ends, places.values) <= tf.gather(byte_starts, questions))
     last = count(tf.gather(tokens.byte_starts, places.values) < tf.gather(byte_ends, questions)) - 1
-    found = (byte_starts >= 0) & (first <= last)
-    return tf.where(found, first, -1), tf.where(found, last, -1)
+    has_tokens = (byte_starts >= 0) & (first <= last)
+    return tf.where(has_tokens, first, -1), tf.where(has_tokens, last, -1)
 
 
 def _window_spans(
@@ -118,10 +118,10 @@ class QuestionExamples:
         pieces = []
         for questions, rows in self._chunks():
             windows = _cut_out(self.windows, questions, rows)
-            kept = BestColumns(*(tf.constant(column[rows]) for column in best))
+            columns = BestColumns(*(tf.constant(column[rows]) for column in best))
             with tf.device("CPU:0"):
                 answers = answers_from_columns(
-                    kept, windows, self.contexts[questions], max_answer_length=max_answer_length
+                    columns, windows, self.contexts[questions], max_answer_length=max_answer_length
                 )
             pieces.append([values.numpy() for values in answers])
         answers = Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))

@@ -12,7 +12,6 @@ line after each document. The same installation gives the same file, byte for by
 
 import ast
 import concurrent.futures
-import contextlib
 import functools
 import gc
 import os
@@ -189,7 +188,9 @@ def collect_ahead() -> None:
 def _send() -> None:
     """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
-    with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
+    # The garbage collector took longer than to parse, and found nothing.
+    count = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
         text = _collect(functools.partial(pool.map, chunksize=8))
         pool.shutdown(cancel_futures=True)
     sys.stdout.buffer.write(text)
@@ -224,7 +225,7 @@ def _collect(mapped: _Mapped = map) -> bytes:
     """The documents, each with a blank line behind it, up to the one that would be too much."""
     documents: list[bytes] = []
     left = _MAX_BYTES
-    for sentences in _documents(mapped):
+    for sentences in _documents(_texts(mapped)):
         document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
         left -= len(document)
         if left < 0:
@@ -233,16 +234,50 @@ def _collect(mapped: _Mapped = map) -> bytes:
     return b"".join(documents)
 
 
-def read_documents(
-    folder: str, seen: set[str] | None = None, mapped: _Mapped = map
-) -> Iterator[list[str]]:
-    """Yields the sentences of every module below a folder, in the order of the paths.
+def _documents(texts: Iterable[Iterable[list[str]]]) -> Iterator[list[str]]:
+    """Yields the sentences of each text's paragraphs that are new, where these are enough."""
+    seen: set[str] = set()
+    for paragraphs in texts:
+        sentences: list[str] = []
+        for paragraph in paragraphs:
+            key = " ".join(paragraph)
+            if key not in seen:
+                seen.add(key)
+                sentences += paragraph
+        if len(sentences) >= _SENTENCES_PER_DOCUMENT:
+            yield sentences
 
-    Paragraphs in ``seen`` are left out; those yielded are added to it.
-    """
-    seen = set() if seen is None else seen
-    for paragraphs in mapped(_paragraphs, _sources(folder)):
-        yield from _document(paragraphs, seen)
+
+def _texts(mapped: _Mapped) -> Iterator[Iterable[list[str]]]:
+    """Yields the paragraphs of each topic, and of each source."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # some distributions package it apart
+        topics = {}
+    for name in sorted(topics):
+        yield read_prose(topics[name])
+    for folder in _folders():
+        yield from mapped(_paragraphs, _sources(folder))
+
+
+def _folders() -> Iterator[str]:
+    """Yields the folders of the standard library, and of the installed packages."""
+    yield sysconfig.get_path("stdlib")
+    paths = sysconfig.get_paths()
+    folders = {
+        os.path.realpath(path)
+        for path in (paths["purelib"], paths["platlib"], *sys.path)
+        if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path)
+    }
+    packages = {
+        name: os.path.join(folder, name)
+        for folder in sorted(folders)
+        for name in os.listdir(folder)
+        if name.isidentifier() and os.path.isdir(os.path.join(folder, name))
+    }
+    for name in sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name)):
+        if name not in _FOLDERS_LEFT_OUT:
+            yield packages[name]
 
 
 def _sources(folder: str) -> Iterator[str]:
@@ -270,70 +305,13 @@ def read_docstrings(path: str) -> list[str]:
         quoted = re.split(b"\"\"\"|'''", source)[1::2]
         if sum(map(len, quoted)) < _TRIPLE_QUOTED * len(source):
             return []
-        # The garbage collector took longer than to parse, and found nothing.
-        with warnings.catch_warnings(), _without_collection():
+        with warnings.catch_warnings():
             # Invalid escapes in other people's sources are none of the reader's business.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
         return list(_docstrings(tree))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """Holds the garbage collector back."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _documents(mapped: _Mapped) -> Iterator[list[str]]:
-    """Yields all documents, in their order."""
-    seen: set[str] = set()
-    yield from _topics(seen)
-    yield from read_documents(sysconfig.get_path("stdlib"), seen, mapped)
-    paths = sysconfig.get_paths()
-    folders = {
-        os.path.realpath(path)
-        for path in (paths["purelib"], paths["platlib"], *sys.path)
-        if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path)
-    }
-    packages = {
-        name: os.path.join(folder, name)
-        for folder in sorted(folders)
-        for name in os.listdir(folder)
-        if name.isidentifier() and os.path.isdir(os.path.join(folder, name))
-    }
-    order = sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name))
-    for name in order:
-        if name not in _FOLDERS_LEFT_OUT:
-            yield from read_documents(packages[name], seen, mapped)
-
-
-def _topics(seen: set[str]) -> Iterator[list[str]]:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:  # some distributions package it apart
-        return
-    for name in sorted(topics):
-        yield from _document(read_prose(topics[name]), seen)
-
-
-def _document(paragraphs: Iterable[list[str]], seen: set[str]) -> Iterator[list[str]]:
-    """Yields one document with the new paragraphs, or nothing where there is too little."""
-    sentences: list[str] = []
-    for paragraph in paragraphs:
-        key = " ".join(paragraph)
-        if key not in seen:
-            seen.add(key)
-            sentences += paragraph
-    if len(sentences) >= _SENTENCES_PER_DOCUMENT:
-        yield sentences
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

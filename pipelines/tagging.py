@@ -59,12 +59,12 @@ def tag_windows(
 
     # === Words ===
     # Twice the start of the window that has a word's first token in its middle.
-    wanted = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
+    twice_start = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
     last, most = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
-    earlier = tf.clip_by_value(wanted // (2 * stride), 0, last)
+    earlier = tf.clip_by_value(twice_start // (2 * stride), 0, last)
     later = tf.minimum(earlier + 1, last)
     earlier_gap, later_gap = (
-        2 * tf.minimum(choice * stride, most) - wanted for choice in (earlier, later)
+        2 * tf.minimum(choice * stride, most) - twice_start for choice in (earlier, later)
     )
     is_later = tf.maximum(later_gap, -later_gap) < tf.maximum(earlier_gap, -earlier_gap)
     rows = tf.gather(before, sentence) + tf.where(is_later, later, earlier)

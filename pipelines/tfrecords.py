@@ -159,10 +159,10 @@ def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
 def match_files(patterns: Sequence[str]) -> list[str]:
     """Lists the files that globs match: sorted, each once."""
     paths: set[str] = set()
-    for pattern, found in zip(patterns, in_threads(tf.io.gfile.glob, patterns), strict=True):
-        if not found:
+    for pattern, matches in zip(patterns, in_threads(tf.io.gfile.glob, patterns), strict=True):
+        if not matches:
             raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
-        paths.update(found)
+        paths.update(matches)
     return sorted(paths)
 
 
@@ -206,14 +206,14 @@ def _values_of(record: bytes, path: str) -> tuple[int, ...]:
         raise ValueError(
             f"{path}: the first record is not a tf.train.Example ({error})."
         ) from error
-    found = example.features.feature
-    if missing := [name for name in GOOGLE_NAMES.values() if name not in found]:
+    stored = example.features.feature
+    if missing := [name for name in GOOGLE_NAMES.values() if name not in stored]:
         raise ValueError(
-            f"{path}: the records have no feature {missing[0]!r} but {listed(sorted(found))}; "
+            f"{path}: the records have no feature {missing[0]!r} but {listed(sorted(stored))}; "
             f"expected {', '.join(GOOGLE_NAMES.values())}."
         )
     kinds = {key: _stored_as(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
-    lists = (getattr(found[GOOGLE_NAMES[key]], f"{kind}_list") for key, kind in kinds.items())
+    lists = (getattr(stored[GOOGLE_NAMES[key]], f"{kind}_list") for key, kind in kinds.items())
     return tuple(len(each.value) for each in lists)
 
 

@@ -248,13 +248,13 @@ def _choose_alphabet(
     """The characters to keep, the most frequent first, and the pieces they need."""
     alphabet: list[str] = []
     pieces: list[str] = []
-    wanted = _CHARACTER_COVERAGE * sum(characters.values())
+    enough = _CHARACTER_COVERAGE * sum(characters.values())
     covered = 0
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         forms = [character]
         if not _stands_alone(character):
             forms.append(CONTINUATION_PREFIX + character)
-        if len(pieces) + len(forms) > room or count < min_frequency or covered >= wanted:
+        if len(pieces) + len(forms) > room or count < min_frequency or covered >= enough:
             break
         alphabet.append(character)
         pieces += forms
@@ -296,11 +296,11 @@ def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
 
 def marks_note(corpus: Corpus) -> str | None:
     """A sentence where lower-casing changes letters of scripts without capitals, else None."""
-    found = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
-    kinds = {c: unicodedata.category(c)[0] for c in found if c.lower() == c.upper()}
-    letters = collections.Counter({c: found[c] for c, kind in kinds.items() if kind in "LM"})
+    characters = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
+    kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
+    letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
     changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
-    if 2 * letters.total() <= found.total() or _TOLD * changed.total() <= found.total():
+    if 2 * letters.total() <= characters.total() or _TOLD * changed.total() <= characters.total():
         return None
     return (
         f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "

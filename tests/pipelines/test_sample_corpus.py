@@ -78,7 +78,8 @@ FOLDER = {
 def test_a_tree_of_sources(tmp_path, recwarn):
     folder = write(tmp_path / "package", FOLDER)
     os.symlink("nowhere.py", tmp_path / "package" / "dangling.py")
-    first, second = sample_corpus.read_documents(folder)
+    texts = map(sample_corpus._paragraphs, sample_corpus._sources(folder))
+    first, second = sample_corpus._documents(texts)
     assert " ".join(first) == FULL
     # A copy of a paragraph is left out.
     assert " ".join(second) == COPY.replace(f"{FULL}\n\n", "").replace("\n\n", " ")
