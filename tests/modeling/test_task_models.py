@@ -235,3 +235,24 @@ def test_too_long_for_the_positions():
     assert model(choice_batch(choices=13)).shape == (2, 13)
     with pytest.raises(ValueError, match="of 13 tokens is longer than the 12 positions"):
         model(choice_batch(sequence=13))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_head_reads_all_real_tokens(pooling):
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = made(BertClassifier, config, num_classes=3, pooling=pooling)
+    weights, batch = weights_by_path(model), encoder_batch(batch=4)
+    logits = np.asarray(model(batch))
+    for row, mask in enumerate(batch["input_mask"] > 0):
+        ids, real, types = (
+            batch[key][row, mask] for key in ("input_word_ids", "input_mask", "input_type_ids")
+        )
+        last = np.array(encode(weights, TINY, ids, real, types)[0][-1])
+        read = last.mean(0) if pooling == "mean" else last.max(0)
+        kernel, bias = (
+            weights[f"bert_classifier/classifier/{leaf}"] for leaf in ("kernel", "bias")
+        )
+        np.testing.assert_allclose(logits[row], read @ kernel + bias, atol=2e-5)
+    # Training leaves padding out, and reads the same.
+    model.encoder.trains_without_padding = True
+    np.testing.assert_allclose(model(batch, training=True), logits, atol=1e-5)

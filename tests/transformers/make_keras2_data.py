@@ -3,20 +3,16 @@
     TF_USE_LEGACY_KERAS=1 python -m tests.transformers.make_keras2_data
 
 - ``names.txt``: every public name that concerns BERT or DistilBERT in TensorFlow, or tokenizers.
-- ``recorded/variables.json``: of each class, the names and shapes of its variables.
 - ``keras2/``: what users have on disk, each with its outputs on one batch. ``classifier`` is what
-  ``save_pretrained`` wrote (``tf_model.h5``). ``functional`` is a user's own functional model with
-  a ``TFBertModel`` in it, after one step of training: as a SavedModel, as the files of
-  ``tf.train.Checkpoint(model=, optimizer=)``, and as ``save_weights`` writes it, to HDF5 and as a
-  checkpoint. ``main_layer`` is another, with a ``TFBertMainLayer``, whole in one HDF5 file.
-  ``subclassed`` is a user's own subclass of ``tf.keras.Model``: its weights in HDF5.
+  ``save_pretrained`` wrote (``tf_model.h5``). ``functional`` has the weights, in HDF5, of a user's
+  own functional model with a ``TFBertModel`` in it, after one step of training. ``main_layer`` is
+  another, with a ``TFBertMainLayer``, whole in one HDF5 file. ``subclassed`` is a user's own
+  subclass of ``tf.keras.Model``: its weights in HDF5.
 """
 
-import json
 import pathlib
 import re
 import shutil
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -81,32 +77,6 @@ def write_names() -> None:
     lines = sorted(chosen)
     (HERE / "names.txt").write_text("".join(f"{line}\n" for line in lines))
     print(len(lines), "names")
-
-
-def write_variables() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        models.make(pathlib.Path(folder, "models"))
-        bert = transformers.BertConfig.from_pretrained(f"{folder}/models/bert-uncased")
-    distil = transformers.DistilBertConfig(
-        vocab_size=bert.vocab_size,
-        dim=bert.hidden_size,
-        hidden_dim=bert.intermediate_size,
-        n_layers=bert.num_hidden_layers,
-        n_heads=bert.num_attention_heads,
-        max_position_embeddings=bert.max_position_embeddings,
-    )
-    variables = {}
-    for name in sorted(dir(transformers)):
-        match = re.fullmatch(r"TF(Distil)?Bert(Model|For\w+|LMHeadModel|MainLayer)", name)
-        if not match:
-            continue
-        tf.keras.backend.clear_session()
-        layer = getattr(transformers, name)(distil if match[1] else bert)
-        ids = tf.ones((1, 2, 4) if name.endswith("MultipleChoice") else (1, 4), tf.int32)
-        layer(ids)
-        variables[name] = [[weight.name, list(weight.shape)] for weight in layer.weights]
-    lines = [f"{json.dumps(name)}: {json.dumps(variables[name])}" for name in variables]
-    (HERE / "recorded" / "variables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -203,7 +173,6 @@ def make_subclassed(folder: pathlib.Path) -> None:
 
 def main() -> None:
     write_names()
-    write_variables()
     shutil.rmtree(KERAS2, ignore_errors=True)
     makers = (make_classifier, make_functional, make_main_layer, make_subclassed)
     for maker in makers:

@@ -2,17 +2,17 @@
 
 ``make(folder)`` writes one folder for each head: ``config.json``, ``vocab.txt``,
 ``tokenizer_config.json`` and ``model.safetensors``. Every number follows from a seed, so that what
-one environment recorded with them, another can compare. Nothing here needs more than NumPy: the
-environment of the recordings has no bert_tf, and that of bert_tf may have no safetensors.
+one environment recorded with them, another can compare. Nothing here needs bert_tf, which the
+environment of the recordings has not.
 """
 
 import json
 import pathlib
 import string
-import struct
 from typing import NamedTuple
 
 import numpy as np
+from safetensors.numpy import save_file
 
 HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS, TYPES = 32, 2, 2, 64, 128, 2
 
@@ -126,20 +126,6 @@ def _values(name: str, shape: tuple[int, ...], random: np.random.RandomState) ->
     return values.astype("<f4")
 
 
-def write_safetensors(path: pathlib.Path, tensors: dict[str, np.ndarray]) -> None:
-    """The format of safetensors: the length of a JSON header, the header, then the numbers."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for name, array in tensors.items():
-        offsets = [start, start + array.nbytes]
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
-        start = offsets[1]
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    data = b"".join(array.tobytes() for array in tensors.values())
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 def make(folder: pathlib.Path) -> None:
     """Writes every folder of ``FOLDERS`` into ``folder``."""
     for name, (seed, architecture, head, config) in FOLDERS.items():
@@ -150,10 +136,8 @@ def make(folder: pathlib.Path) -> None:
         shapes = {prefix + key: shape for key, shape in _encoder_shapes(pooler).items()} | head
         directory = folder / name
         directory.mkdir(parents=True)
-        write_safetensors(
-            directory / "model.safetensors",
-            {key: _values(key, shape, random) for key, shape in shapes.items()},
-        )
+        tensors = {key: _values(key, shape, random) for key, shape in shapes.items()}
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
         settings = {
             "architectures": [architecture],
             "model_type": "bert",
@@ -175,8 +159,7 @@ def make(folder: pathlib.Path) -> None:
         (directory / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
         (directory / "vocab.txt").write_text("".join(f"{piece}\n" for piece in _VOCABULARY))
         tokenizer = {
-            "do_lower_case": True,
-            "model_max_length": POSITIONS,
+            **{"do_lower_case": True, "model_max_length": POSITIONS},
             "tokenizer_class": "BertTokenizer",
         }
         (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer) + "\n")

@@ -1,7 +1,6 @@
 """The models by transformers' names: how they are called, trained, saved, and what they refuse."""
 
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ import bert_tf
 import bert_tf.transformers as successor
 from bert_tf.transformers import BertConfig, TFBertForSequenceClassification, TFBertModel
 from bert_tf.transformers.models import MODELS
-from bert_tf.transformers.outputs import OUTPUTS, ModelOutput
+from bert_tf.transformers.outputs import ModelOutput
 
 SIZES = {
     **{"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2},
@@ -102,24 +101,6 @@ def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
     assert losses[-1] < losses[0]
     for weight, value in zip(encoder.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)
-
-
-def test_a_class_of_one_s_own_is_loaded(tmp_path, classifier):
-    class WithAverage(successor.TFBertPreTrainedModel):
-        def __init__(self, config, *inputs, **kwargs):
-            super().__init__(config, *inputs, **kwargs)
-            self.bert = successor.TFBertMainLayer(config, name="bert")
-            self.scores = keras.layers.Dense(2)
-
-        def call(self, inputs, training=False):
-            states = self.bert(inputs, training=training).last_hidden_state
-            return self.scores(tf.reduce_mean(states, axis=1))
-
-    classifier.save_pretrained(tmp_path)
-    model = WithAverage.from_pretrained(tmp_path)
-    assert tuple(model({"input_ids": IDS}).shape) == (2, 2)
-    expected = classifier.bert(IDS).last_hidden_state.numpy()
-    np.testing.assert_array_equal(model.bert(IDS).last_hidden_state.numpy(), expected)
 
 
 @pytest.mark.parametrize("name", ["weights.h5", "weights.weights.h5", "checkpoint/best"])
@@ -278,17 +259,6 @@ def test_refusals(classifier, case, monkeypatch):
     act, error, words = REFUSALS[case]
     with pytest.raises(error, match=words):
         act(classifier)
-
-
-def test_names_that_are_there_and_those_that_say_what_to_use():
-    for name in successor.NAMES:
-        assert getattr(successor, name).__doc__
-    listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
-    for name in {entry.rsplit(".", 1)[-1] for entry in listed} - {*successor.NAMES, *OUTPUTS}:
-        with pytest.raises(ImportError, match=f"no {name}: use "):
-            getattr(successor, name)
-    with pytest.raises(AttributeError, match="TFGPT2Model"):
-        _ = successor.TFGPT2Model
 
 
 @keras.saving.register_keras_serializable()

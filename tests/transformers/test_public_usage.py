@@ -107,9 +107,11 @@ class Ranker(successor.TFBertPreTrainedModel, TFSequenceClassificationLoss):
 
 
 def test_a_class_of_ones_own_takes_its_arguments_and_is_told_that_it_trains(tmp_path):
-    successor.TFBertModel(CONFIG).save_pretrained(tmp_path)
+    saved = successor.TFBertModel(CONFIG)
+    saved.save_pretrained(tmp_path)
     model = Ranker.from_pretrained(tmp_path, units=2)
     assert tuple(model({"input_ids": IDS}).shape) == (2, 2)
+    np.testing.assert_array_equal(model.bert(IDS)[0], saved(IDS)[0])
     assert shape_list(tf.zeros((2, 3))) == [2, 3]
     assert model.hf_compute_loss(np.array([0, 1]), np.zeros((2, 2))).shape == (2,)
     model.compile("sgd", "mse", run_eagerly=True)
@@ -220,15 +222,20 @@ def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
             successor.TFBertModel.from_config(CONFIG.to_dict())
 
 
-def test_names_are_imported_from_the_modules_that_they_were_in():
+def test_every_name_of_theirs_is_here_or_says_what_to_use():
+    for name in successor.NAMES:
+        assert getattr(successor, name).__doc__
     listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
-    for module, _, name in (entry.rpartition(".") for entry in listed if "." in entry):
-        found = importlib.import_module(f"bert_tf.transformers.{module}")
-        if name in successor.NAMES:
-            assert getattr(found, name) is getattr(successor, name)
-        else:
-            with pytest.raises(ImportError, match=f"no {name}: use "):
-                getattr(found, name)
+    for module, _, name in (entry.rpartition(".") for entry in listed):
+        for place in {"", module}:  # the module that it was in, too
+            found = importlib.import_module(f"bert_tf.transformers.{place}".rstrip("."))
+            if name in successor.NAMES:
+                assert getattr(found, name) is getattr(successor, name)
+            else:
+                with pytest.raises(ImportError, match=f"no {name}: use "):
+                    getattr(found, name)
+    with pytest.raises(AttributeError, match="TFGPT2Model"):
+        _ = successor.TFGPT2Model
     logging = importlib.import_module("bert_tf.transformers.utils.logging")
     assert logging is successor.logging
     import bert_tf.transformers.optimization_tf as optimization
@@ -433,15 +440,6 @@ def test_a_loss_of_ones_own_gets_the_labels_and_the_logits():
     found = model(IDS, labels=np.array([0, 1]))
     expected = model.head.loss(np.array([0, 1]), found.logits)
     np.testing.assert_allclose(found.loss, 2 * expected, rtol=1e-6)
-
-
-def test_next_sentence_labels_have_their_name():
-    model = successor.TFBertForNextSentencePrediction(CONFIG)
-    for found in (
-        model(IDS, next_sentence_label=[0, 1]),
-        model({"input_ids": IDS, "next_sentence_label": [0, 1]}),
-    ):
-        assert tuple(found.loss.shape) == (2,)
 
 
 def test_a_folder_below_is_read_where_it_is_said(tmp_path):
