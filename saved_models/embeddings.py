@@ -116,8 +116,8 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
         vectors = pool(tf.cast(last, tf.float32), mask, token)
         scaled = normalize(vectors) if served.options.normalize else vectors
         answers[f"{token}_output"] = scaled
-    if served.vectors is not None:
-        answers["sentence_embedding"] = served.vectors(last, mask)
+    if served.model.sentence_embedding is not None:
+        answers["sentence_embedding"] = served.model.embed_states(last, mask)
     if features.POOLED_OUTPUT in outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
     return answers
@@ -153,7 +153,7 @@ def sentence_vectors(
 
     def vectors(inputs: Outputs) -> tf.Tensor:
         states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
-        return normalize(served.vectors(states, inputs[features.INPUT_MASK]))
+        return normalize(served.model.embed_states(states, inputs[features.INPUT_MASK]))
 
     return on_rows(served, rows, vectors), truncated
 

@@ -49,10 +49,7 @@ _FITS_REQUESTS = refuses(
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Options of serving a model.
-
-    Attributes:
-        **fields.
+    """Options of serving a model, which are the flags of ``python -m bert_tf.export``, and more.
 
     Raises:
         ValueError: a value is out of its range.
@@ -125,10 +122,6 @@ class ExportOptions:
         return min(_LARGEST_BATCH, self.max_rows or _LARGEST_BATCH)
 
 
-ExportOptions.__doc__ = str(ExportOptions.__doc__).replace(
-    "        **fields.",
-    "\n".join(
-        f"        {field.name}: {field.metadata['help']}"
-        for field in dataclasses.fields(ExportOptions)
-    ),
+ExportOptions.__doc__ = f"{ExportOptions.__doc__}\n    Attributes:\n" + "\n".join(
+    f"        {field.name}: {field.metadata['help']}" for field in dataclasses.fields(ExportOptions)
 )

@@ -32,7 +32,6 @@ class Served:
         call: features to the model's outputs, at inference.
         encode: features to the encoder's outputs, at inference.
         guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to vectors (N, D).
         weights: the variables, by the paths by which ``checkpoints.exports`` finds them.
         resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
@@ -47,7 +46,6 @@ class Served:
     call: Callable[[Mapping[str, tf.Tensor]], Any]
     encode: Callable[[Mapping[str, tf.Tensor]], Any]
     guess: Any = None
-    vectors: Any = None
     weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
     resources: tuple[Any, ...] = ()
     quick: "Served | None" = None
@@ -149,17 +147,14 @@ def _graphs(model: BertModel, weights: Weights, read: Read) -> dict[str, Any]:
     if model is not encoder:
         call = _trace_model(model, read, table, encode)
     graphs = {"encode": encode, "call": call}
-    states = tf.TensorSpec([None, None, model.config.hidden_size], encoder.compute_dtype)
     if model.masked_lm is not None:
 
         def guess(states: tf.Tensor) -> tf.Tensor:
             with reading(read, table):
                 return _masked_lm_logits(model, states)
 
-        graphs["guess"] = _traced(guess, tf.TensorSpec(states.shape[1:], model.compute_dtype))
-    if model.sentence_embedding is not None:
-        mask = tf.TensorSpec([None, None], tf.int32)
-        graphs["vectors"] = _traced(model.embed_states, states, mask)
+        states = tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype)
+        graphs["guess"] = _traced(guess, states)
     return graphs
 
 
@@ -194,8 +189,8 @@ def _masked_lm_logits(model: BertModel, states: tf.Tensor) -> tf.Tensor:
     return model.masked_lm(states[None], positions[None], training=False)[0]
 
 
-def _traced(run: Callable[..., Any], *specification: Any) -> Callable[..., Any]:
-    function = tf.function(run, input_signature=specification, autograph=False)
+def _traced(run: Callable[..., Any], specification: Any) -> Callable[..., Any]:
+    function = tf.function(run, input_signature=[specification], autograph=False)
     function.get_concrete_function()
     return function
 

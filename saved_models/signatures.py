@@ -192,22 +192,22 @@ def _at_most(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
 
 def fitting(options: ExportOptions, requests: Requests) -> Requests:
     """Sample requests without the rows that would be refused; a request of none is left out."""
+    most = options.max_bytes
     fits = []
     for columns in requests:
         rows = list(zip(*columns.values(), strict=True))
-        rows = [row for row in rows if _fits(options, row)][: options.max_rows]
+        if most is not None:
+            rows = [row for row in rows if max(map(_size, row)) <= most]
         if rows:
-            values = (list(column) for column in zip(*rows, strict=True))
+            values = map(list, zip(*rows[: options.max_rows], strict=True))
             fits.append(dict(zip(columns, values, strict=True)))
     return tuple(fits)
 
 
-def _fits(options: ExportOptions, row: tuple[Any, ...]) -> bool:
-    """True if no column of a row, a string, strings or ids, is beyond a limit."""
-    for value in row:
-        parts = value if isinstance(value, list) else [value]
-        texts = [part.encode() if isinstance(part, str) else part for part in parts]
-        size = sum(len(text) for text in texts if isinstance(text, bytes))
-        if options.max_bytes is not None and size > options.max_bytes:
-            return False
-    return True
+def _size(value: Any) -> int:
+    """Bytes of a string or of strings; 0 of ids."""
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    if isinstance(value, str):
+        return len(value.encode())
+    return len(value) if isinstance(value, bytes) else 0
