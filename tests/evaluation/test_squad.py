@@ -302,17 +302,6 @@ def test_version_1_equals_googles_loop():
         assert predictions.answers()[name] == (entries[0][0] if entries else "")
 
 
-@pytest.mark.parametrize("with_null", [True, False])
-def test_never_a_span(tmp_path, with_null):
-    answers = _answers(2)._replace(counts=np.zeros(40, np.int32))
-    predictions = squad_predictions(_ids(answers), answers, with_null=with_null)
-    predictions.write(str(tmp_path))
-    assert (tmp_path / "null_odds.json").exists() == with_null
-    assert set(json.loads((tmp_path / "predictions.json").read_text()).values()) == {""}
-    lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
-    assert all([entry["probability"] for entry in entries] == [1.0] for entries in lists.values())
-
-
 def test_files(tmp_path):
     answers = Answers(
         tf.constant([["Zoë", "a"], ["b", ""]]),

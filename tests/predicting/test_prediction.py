@@ -14,13 +14,13 @@ import pytest
 from bert_tf.checkpoints import conversion
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
-from tests.finetuning import small_runs
 
 from .prediction_models import (
     CLASSES,
     LABELS,
     TEXTS,
     predict,
+    preprocessor_of,
     probabilities_of,
     read_lines,
     text_task,
@@ -111,26 +111,17 @@ def test_a_hugging_face_classifier(classifier, table, tmp_path):
 
 def test_several_classes_by_a_threshold_of_calibrated_probabilities(table, tmp_path):
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
-    more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
+    more = {"multi_label": True, "thresholds": {"probability": 0.6, "temperature": 2.0}}
     task = text_task("multilabel")
-    model = small_runs.write_model(
-        folder, "BertClassifier", CLASSES, task, labels=LABELS, **more
-    )  # of its own, which is changed
-    raw = np.array([0.1, 0.2, 0.6])
-    model.classifier.bias.assign(-np.log(1 / raw - 1))
-    model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
-    small_runs.save_weights(folder, model, 1)
-    calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
-    for options, names in (
-        ({}, ["neutral", "pos"]),
-        ({"threshold": 0.2}, list(LABELS)),
-        ({"threshold": 0.5}, ["pos"]),
-        ({"threshold": 1.0}, []),
-    ):
+    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
+    logits = [model(preprocessor_of(16)([text]), training=False)[0] for text in TEXTS]
+    shares = 1 / (1 + np.exp(-np.array(logits) / 2))
+    assert len({(shares >= threshold).sum() for threshold in (0.1, 0.5, 0.6, 1.0)}) == 4
+    for options, threshold in (({}, 0.6), ({"threshold": 0.1}, 0.1), ({"threshold": 1.0}, 1.0)):
         predict(folder, table, output, **options)
-        for row in read_lines(output):
-            assert row["prediction"] == names
-            assert [*row["probabilities"].values()] == pytest.approx(calibrated.tolist(), abs=2e-6)
+        for row, own in zip(read_lines(output), shares, strict=True):
+            assert row["prediction"] == [LABELS[at] for at in np.flatnonzero(own >= threshold)]
+            assert [*row["probabilities"].values()] == pytest.approx(own.tolist(), abs=2e-6)
     with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
         predict(folder, table, output, threshold=2)
 
