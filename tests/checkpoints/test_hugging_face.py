@@ -63,41 +63,6 @@ def directory(tmp_path):
 # === Reading ===
 
 
-def test_names_and_layouts(directory):
-    tensors = random_tensors(PRETRAINING)
-    checkpoint = hugging_face.open_checkpoint(directory(with_prefix(tensors)))
-    read = read_all(checkpoint)
-    names = {
-        "embeddings/word_embeddings": "embeddings.word_embeddings.weight",
-        "embeddings/position_embeddings": "embeddings.position_embeddings.weight",
-        "embeddings/token_type_embeddings": "embeddings.token_type_embeddings.weight",
-        "embeddings/layer_norm/gamma": "embeddings.LayerNorm.weight",
-        "embeddings/layer_norm/beta": "embeddings.LayerNorm.bias",
-        "layer_1/attention/query/kernel": "encoder.layer.1.attention.self.query.weight",
-        "layer_1/attention/query/bias": "encoder.layer.1.attention.self.query.bias",
-        "layer_1/attention/key/kernel": "encoder.layer.1.attention.self.key.weight",
-        "layer_1/attention/value/kernel": "encoder.layer.1.attention.self.value.weight",
-        "layer_1/attention/output/kernel": "encoder.layer.1.attention.output.dense.weight",
-        "layer_1/attention_layer_norm/gamma": "encoder.layer.1.attention.output.LayerNorm.weight",
-        "layer_1/intermediate/kernel": "encoder.layer.1.intermediate.dense.weight",
-        "layer_1/output/kernel": "encoder.layer.1.output.dense.weight",
-        "layer_1/output_layer_norm/beta": "encoder.layer.1.output.LayerNorm.bias",
-        "pooler/dense/kernel": "pooler.dense.weight",
-        "masked_lm/dense/kernel": "cls.predictions.transform.dense.weight",
-        "masked_lm/layer_norm/gamma": "cls.predictions.transform.LayerNorm.weight",
-        "masked_lm/output_bias": "cls.predictions.bias",
-        "next_sentence/dense/kernel": "cls.seq_relationship.weight",
-    }
-    for ours, theirs in names.items():
-        expected = tensors[theirs].T if ours.endswith("kernel") else tensors[theirs]
-        assert np.array_equal(read[ours], expected), ours
-        there = theirs if theirs.startswith("cls.") else f"bert.{theirs}"
-        assert checkpoint.tensors[ours].names == (there,)
-    assert len(read) == len(tensors) and checkpoint.unused == ()
-    assert checkpoint.model == MODELS["pretrainer"]
-    assert checkpoint.config.num_hidden_layers == 2 and checkpoint.config.intermediate_size == 12
-
-
 def test_old_names_no_prefix_and_position_ids(directory):
     tensors = random_tensors(PRETRAINING)
     expected = read_all(hugging_face.open_checkpoint(directory(tensors)))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bert_tf.evaluation.scores import ClassScore
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.entities import (
     SCHEMES,
@@ -75,23 +74,6 @@ def test_literal_entities():
     ]
     assert find_all([["O", "B-A-B", "I-A-B"]]) == [[Entity("A-B", 1, 3)]]
     assert find_all([[]]) == [[]]
-
-
-def test_literal_scores():
-    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "B-LOC"]]
-    predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-PER", "I-PER", "B-LOC", "I-LOC"]]
-    scores = entity_scores(true, predicted)
-    # Right: the first PER alone. The second is too long, both LOC after it are one.
-    assert scores.overall == ClassScore(num_true=5, num_predicted=4, num_correct=1)
-    assert scores.by_type == {"LOC": ClassScore(3, 1, 0), "PER": ClassScore(2, 3, 1)}
-    assert (scores.overall.precision, scores.overall.recall) == (1 / 4, 1 / 5)
-    assert scores.overall.f1 == pytest.approx(2 * (1 / 4) * (1 / 5) / (1 / 4 + 1 / 5))
-
-
-def test_nothing_to_divide_by():
-    scores = entity_scores([["O", "O"]], [["O", "O"]])
-    assert scores.by_type == {} and scores.overall == ClassScore(0, 0, 0)
-    assert (scores.overall.precision, scores.overall.recall, scores.overall.f1) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -27,29 +27,6 @@ def test_the_first_bad_row_is_an_error():
         BadRows("a.tsv", skip=None).collect([(7, 5)], halve)
 
 
-def test_bad_rows_are_skipped_and_listed():
-    bad = BadRows("a.tsv", skip=True)
-    assert bad.collect([(1, 2), (2, 3), ("question 9", 5), (4, 6)], halve) == [1, 3]
-    assert bad.skipped == [
-        "a.tsv, line 2: expected an even number, got 3.",
-        "a.tsv, question 9: expected an even number, got 5.",
-    ]
-
-
-def test_a_row_of_several_lines_names_the_one_at_fault():
-    def fail(row):
-        raise BadRowError("expected a tag, got none", line=12)
-
-    with pytest.raises(ValueError, match="a.tsv, line 12: expected a tag"):
-        BadRows("a.tsv", skip=False).collect([(10, 0)], fail)
-
-
-def test_what_is_always_skipped_is_listed_too():
-    bad = BadRows("a.tsv", skip=False)
-    bad.skip(3, "expected 6 columns, got 4")
-    assert bad.skipped == ["a.tsv, line 3: expected 6 columns, got 4."]
-
-
 def test_no_row_and_no_good_row_are_errors():
     with pytest.raises(ValueError, match="a.tsv has no rows: expected at least one example"):
         BadRows("a.tsv", skip=True).collect([], halve)
