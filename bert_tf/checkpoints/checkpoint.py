@@ -113,8 +113,8 @@ def names_left(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tu
 def model_of(model_class: type[BertModel], **known: Any) -> ModelSpec:
     """The model of a class with those of the known arguments that it takes; ``None`` is unknown."""
     checks = model_class.argument_checks
-    found = {key: value for key, value in known.items() if key in checks and value is not None}
-    return ModelSpec(model_class, found)
+    arguments = {key: value for key, value in known.items() if key in checks and value is not None}
+    return ModelSpec(model_class, arguments)
 
 
 def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> ModelSpec:
@@ -167,10 +167,10 @@ class Checkpoint:
     @property
     def pooling(self) -> str:
         """Pooling for the head of a new task, from this model's head or its sentence embedding."""
-        found, embedding = self.model.arguments.get("pooling", "cls"), self.sentence_embedding
+        pooling, embedding = self.model.arguments.get("pooling", "cls"), self.sentence_embedding
         if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
-            found = embedding.pooling
-        return found if found in HEAD_POOLINGS else "cls"
+            pooling = embedding.pooling
+        return pooling if pooling in HEAD_POOLINGS else "cls"
 
     def fingerprint(self) -> str:
         """Hexadecimal digits that stand for the model, its vocabulary and every weight."""

@@ -59,22 +59,22 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
             f"{path} is found and fetched by huggingface_hub, which is not installed: "
             f"pip install 'bert_tf[hub]', {by_hand}"
         ) from error
-    found = None
+    snapshot = None
     with contextlib.suppress(OSError, ValueError):
-        found = hub.snapshot_download(
+        snapshot = hub.snapshot_download(
             name, revision=revision, local_files_only=True, allow_patterns=CONFIG
         )
-    if found is not None and _is_whole(found, allow_pickle):
+    if snapshot is not None and _is_whole(snapshot, allow_pickle):
         # Another program's may be without the files that make a sentence's embedding.
-        commit, modules = os.path.basename(found), sentence_transformers.MODULES
+        commit, modules = os.path.basename(snapshot), sentence_transformers.MODULES
         if hub.try_to_load_from_cache(name, modules, revision=commit) is not None:
-            return found  # they are there, or known to be nowhere
+            return snapshot  # they are there, or known to be nowhere
     try:
         fetched = _fetch(hub, name, revision, allow_pickle)
     except Exception as error:  # of the network, in a version's own classes
         # Weights without a vocabulary, or a pickle: their reader says what is to be said.
-        if found is not None and hugging_face.is_directory(found):
-            return found
+        if snapshot is not None and hugging_face.is_directory(snapshot):
+            return snapshot
         raise ValueError(
             f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
             f"({_why(error)}): try again, {by_hand}"
@@ -96,15 +96,15 @@ def _fetch(hub: Any, name: str, revision: str, allow_pickle: bool) -> str | None
         if not any(fnmatch.filter(names, pattern) for pattern in _patterns(form)):
             continue
         # By the revision's own name, so that the cache knows which commit it is.
-        found: str = hub.snapshot_download(
+        snapshot: str = hub.snapshot_download(
             name, revision=revision, allow_patterns=_patterns((*_TEXTS, *form))
         )
-        if not sentence_transformers.is_checkpoint(found):
+        if not sentence_transformers.is_checkpoint(snapshot):
             # The cache learns that the hub has no such file.
             with contextlib.suppress(hub.errors.EntryNotFoundError):
-                commit = os.path.basename(found)
+                commit = os.path.basename(snapshot)
                 hub.hf_hub_download(name, sentence_transformers.MODULES, revision=commit)
-        return found
+        return snapshot
     return None
 
 
@@ -115,8 +115,8 @@ def _patterns(names: Iterable[str]) -> list[str]:
 def _weights(path: str) -> str | None:
     """The file of the weights of a snapshot that has a config beside it."""
     folders = [place for folder in _FOLDERS for place in glob.glob(os.path.join(path, folder))]
-    found = (hugging_face.weights_file(each) for each in folders if hugging_face.is_directory(each))
-    return next(found, None)
+    files = (hugging_face.weights_file(each) for each in folders if hugging_face.is_directory(each))
+    return next(files, None)
 
 
 def _is_whole(path: str, allow_pickle: bool) -> bool:

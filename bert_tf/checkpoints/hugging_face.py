@@ -172,15 +172,15 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     folder, source = os.path.dirname(path), path
     if values is None:
         files = [os.path.join(folder, name) for name in (CONFIG, SIZES)]
-        found = next(filter(is_file, files), None)
-        if found is None:
+        config_file = next(filter(is_file, files), None)
+        if config_file is None:
             raise ValueError(
                 f"{path} holds a BERT of transformers' TensorFlow classes, and nothing that says "
                 f"its sizes: expected {CONFIG} or {SIZES} in {folder or '.'}; put the model's "
                 "there, or read the weights into a model of the same sizes: "
                 f"bert_tf.transformers.TFBertModel(config).load_weights({path!r})."
             )
-        source, values = found, read_json_object(found)
+        source, values = config_file, read_json_object(config_file)
     tensors = tf_model_files.by_pytorch_names(variables, path)
     checkpoint = _of_tensors(path, tensors, values, source, folder)
     layers, expected = map(_LAYER.fullmatch, tensors), checkpoint.config.num_hidden_layers

@@ -58,8 +58,8 @@ _NOT_DISTILLED = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLM
 def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
     """The sizes that a ``config.json`` says."""
     if _is_distilbert(values):
-        given = {**_DISTILBERT_DEFAULTS, **values}
-        sizes = {name: given[key] for key, name in _DISTILBERT_KEYS.items() if key in given}
+        filled = {**_DISTILBERT_DEFAULTS, **values}
+        sizes = {name: filled[key] for key, name in _DISTILBERT_KEYS.items() if key in filled}
         values = {**sizes, "type_vocab_size": 0}
     return BertConfig.from_dict(values, source)
 
@@ -94,8 +94,8 @@ def _classifier(
 ) -> tuple[type[BertModel], tuple[str, ...]]:
     """Class of model that ``classifier`` belongs to (sequences, tokens, choices), and notes."""
     notes: tuple[str, ...] = ()
-    named = values.get("architectures")
-    architecture = named[0] if isinstance(named, list) and named else None
+    architectures = values.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     if isinstance(architecture, str) and _is_distilbert(values):
         architecture = architecture.removeprefix(DISTIL)
     if architecture not in [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]:
@@ -134,8 +134,8 @@ def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tupl
     if not isinstance(names, Mapping) or classes is None:
         return ()
     defaults = _default_labels(classes)
-    found = (names.get(str(index), defaults[index]) for index in range(classes))
-    labels = check_labels(found, source)
+    ordered = (names.get(str(index), defaults[index]) for index in range(classes))
+    labels = check_labels(ordered, source)
     return () if labels == defaults else labels
 
 

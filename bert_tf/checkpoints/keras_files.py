@@ -90,13 +90,13 @@ def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelS
             f"this library: {', '.join(MODEL_CLASSES)}."
         )
     name = registered.removeprefix(f"{_PACKAGE}>")
-    given = values.get("config")
-    if not isinstance(given, dict) or not isinstance(given.get("config"), dict):
+    constructor = values.get("config")
+    if not isinstance(constructor, dict) or not isinstance(constructor.get("config"), dict):
         raise ValueError(f"{path}: {_CONFIG} has no sizes of a BERT under config.")
     known = ("config", "name", "dtype", "trainable")
-    arguments = {key: value for key, value in given.items() if key not in known}
+    arguments = {key: value for key, value in constructor.items() if key not in known}
     spec = check_model(name, arguments, f"{path}, {_CONFIG}")
-    return BertConfig.from_dict(given["config"], f"{path}, {_CONFIG}"), spec
+    return BertConfig.from_dict(constructor["config"], f"{path}, {_CONFIG}"), spec
 
 
 def _check_size(archive: zipfile.ZipFile, name: str, limit: int, path: str) -> None:

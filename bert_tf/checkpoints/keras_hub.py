@@ -141,7 +141,7 @@ def _read_config(source: str) -> BertConfig:
     missing = [key for key in (*_SIZES, "dropout") if key not in values]
     if missing:
         raise ValueError(f"{source} has no {', '.join(missing)} in its config.")
-    sizes = {ours: values[theirs] for theirs, ours in _SIZES.items()}
+    sizes = {name: values[key] for key, name in _SIZES.items()}
     rest = {
         "hidden_act": "gelu_new",
         "layer_norm_eps": 1e-12,
@@ -232,8 +232,8 @@ def _name(stored: str, modules: Mapping[str, str]) -> str | None:
     module = "/".join(part.removeprefix("_") for part in place[1].split("/"))
     block = _BLOCK.fullmatch(module)
     if block and modules is _BACKBONE_MODULES:
-        found = _BLOCK_MODULES.get(block[2])
-        name = None if found is None else f"layer_{block[1] or 0}/{found}"
+        inner = _BLOCK_MODULES.get(block[2])
+        name = None if inner is None else f"layer_{block[1] or 0}/{inner}"
     else:
         name = modules.get(module)
     if name is None:

@@ -57,12 +57,12 @@ def open_checkpoint(
         path = hub.directory_of(path, allow_pickle)
     paths.check_checkpoint(path)
     path = paths.of_model(path).rstrip("/") or path[:1]
-    given = {"allow_pickle": allow_pickle, "settings": settings}
+    arguments = {"allow_pickle": allow_pickle, "settings": settings}
     for form in FORMATS:
         reader = importlib.import_module(f"{__package__}.{form.reader}")
         with _named(path):
             if reader.is_checkpoint(path):
-                options = {name: given[name] for name in form.options}
+                options = {name: arguments[name] for name in form.options}
                 return _checked(reader.open_checkpoint(path, **options))
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
@@ -278,30 +278,30 @@ def select(
 def _wanted_model(
     checkpoint: Checkpoint, model_class: type[BertModel] | None, arguments: Mapping[str, Any]
 ) -> ModelSpec:
-    found = checkpoint.model
+    source = checkpoint.model
     if model_class is None:
         if arguments:
             raise ValueError(
                 f"{', '.join(arguments)} would be an argument of a model that is not named: pass "
-                f"model_class too; {checkpoint.path} holds a {found.class_name}."
+                f"model_class too; {checkpoint.path} holds a {source.class_name}."
             )
-        return found
+        return source
     if model_class not in MODEL_CLASSES.values():
         raise ValueError(
             f"model_class is {model_class!r}, expected one of {', '.join(MODEL_CLASSES)}."
         )
-    if model_class is found.model_class:
-        merged = {**found.arguments, **arguments}
+    if model_class is source.model_class:
+        merged = {**source.arguments, **arguments}
         if merged.get("nsp") and "pooler" not in arguments:
             merged.pop("pooler", None)  # the head asked for brings its own
         return ModelSpec(model_class, merged)
     if model_class is BertEncoder:
-        arguments = {"pooler": found.has_pooler, **arguments}
+        arguments = {"pooler": source.has_pooler, **arguments}
     if "pooling" in model_class.argument_checks:
         arguments = {"pooling": checkpoint.pooling, **arguments}
     if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(
-            f"{checkpoint.path} holds a {found.class_name}, which does not say how many classes a "
+            f"{checkpoint.path} holds a {source.class_name}, which does not say how many classes a "
             f"{model_class.__name__} has: pass num_classes."
         )
     return ModelSpec(model_class, arguments)
@@ -345,9 +345,9 @@ def _check_missing(
     may_be_new: Collection[str],
 ) -> None:
     """Only a whole part that the caller asked for may be missing: a head, or the pooler."""
-    wanted = collections.Counter(name.split("/")[0] for name in expected)
+    needed = collections.Counter(name.split("/")[0] for name in expected)
     lacking = collections.Counter(name.split("/")[0] for name in missing)
-    new = {part for part in may_be_new if lacking[part] == wanted[part]}
+    new = {part for part in may_be_new if lacking[part] == needed[part]}
     bad = [name for name in missing if name.split("/")[0] not in new]
     if bad:
         raise ValueError(

@@ -123,14 +123,14 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"A text's vector is trained: pooling by {embedding.pooling}{cut}{scaled}."
         prefixes = (embedding.query_prefix, embedding.document_prefix)
         if any(prefixes):
-            named = ", ".join(map(markdown_code, prefixes))
-            yield f"The prefixes of queries and of documents: {named}."
+            codes = ", ".join(map(markdown_code, prefixes))
+            yield f"The prefixes of queries and of documents: {codes}."
     if labels := checkpoint.labels:
         left = len(labels) - _MOST_CLASSES
         more = f" and {left:,} more" if left > 0 else ""
         several = ", any number of which may hold at once" if checkpoint.multi_label else ""
-        named = ", ".join(map(markdown_code, labels[:_MOST_CLASSES]))
-        yield f"{len(labels):,} classes: {named}{more}{several}."
+        codes = ", ".join(map(markdown_code, labels[:_MOST_CLASSES]))
+        yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
 def use(checkpoint: Checkpoint) -> str:
@@ -173,8 +173,8 @@ def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
             use(checkpoint),
             header=about(checkpoint),
         )
-    found = _HEADER.match(text)
-    end = found.end() if found else 0
+    header = _HEADER.match(text)
+    end = header.end() if header else 0
     embeds = form == "huggingface" and checkpoint.sentence_embedding
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
@@ -250,7 +250,7 @@ def _run_header(
     scores: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     known = about(checkpoint)
-    found = [
+    results = [
         {
             "task": {"type": known["pipeline_tag"]},
             "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
@@ -263,7 +263,7 @@ def _run_header(
     return {
         "base_model": start.removeprefix("hf://") if start.startswith("hf://") else "",
         **known,
-        "model-index": [{"name": name, "results": found}] if found else (),
+        "model-index": [{"name": name, "results": results}] if results else (),
     }
 
 

@@ -82,13 +82,13 @@ def read_description(path: str) -> Checkpoint:
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens the newest intact checkpoint of a directory."""
     described = read_description(path)
-    found = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
-    if found is None:
+    state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
+    if state is None:
         raise ValueError(
             f"{path} has no checkpoint yet, as its run was stopped before the first: give the "
             "run's command again, which continues it."
         )
-    bundle = Bundle(os.path.join(found.path, saved_states.BUNDLE))
+    bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
     # The variables of an optimizer, which are none of the model's, are expected in a run.
     stored = {
         name.removeprefix(_MODEL).split("/", 1)[-1]: name
@@ -100,7 +100,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         return bundle.tensor(stored[below_model]) if below_model in stored else None
 
     tensors = take_weights(described.config, described.model, find_variable, bundle.prefix)
-    unused, notes = names_left(stored.values(), tensors), (*found.warnings, *described.notes)
+    unused, notes = names_left(stored.values(), tensors), (*state.warnings, *described.notes)
     return dataclasses.replace(described, tensors=tensors, unused=unused, notes=notes)
 
 

@@ -59,7 +59,7 @@ def read_variables(bundle: Bundle) -> list[Variable]:
         ) from error
     nodes = graph.nodes
     waiting = [0] if nodes else []
-    found = {*waiting}
+    reached = {*waiting}
     while waiting:
         for child in nodes[waiting.pop()].children:
             if not 0 <= child.node_id < len(nodes):
@@ -67,12 +67,12 @@ def read_variables(bundle: Bundle) -> list[Variable]:
                     f"{bundle.prefix}: {GRAPH_KEY} names the object {child.node_id} of "
                     f"{len(nodes)}, the checkpoint is damaged."
                 )
-            if child.local_name not in _OPTIMIZERS and child.node_id not in found:
-                found.add(child.node_id)
+            if child.local_name not in _OPTIMIZERS and child.node_id not in reached:
+                reached.add(child.node_id)
                 waiting.append(child.node_id)
     return [
         Variable(attribute.checkpoint_key, attribute.full_name)
-        for node in sorted(found)
+        for node in sorted(reached)
         for attribute in nodes[node].attributes
         if attribute.name == _VALUE and attribute.checkpoint_key in bundle.shapes
     ]
@@ -148,7 +148,7 @@ def _name(variable: str) -> str | None:
         module = _BLOCK_MODULES.get(block[2], "")
         name = f"layer_{block[1]}/{module}"
     else:
-        endings = (ours for theirs, ours in _MODULES.items() if f"/{path}".endswith(f"/{theirs}"))
+        endings = (here for there, here in _MODULES.items() if f"/{path}".endswith(f"/{there}"))
         module = name = next(endings, "")
     leaf = "" if leaf == "embeddings" else f"/{leaf}"
     return name + leaf if module and leaf in leaves(module) else None

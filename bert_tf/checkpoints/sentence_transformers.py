@@ -144,12 +144,12 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
         raise _NotComputedError("leaves prompts out of its pooling, which is not done")
     modes = values.get("pooling_mode")
     if modes is None:
-        asked = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
-        for key, value in asked.items():
+        flags = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
+        for key, value in flags.items():
             if not isinstance(value, bool):
                 raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
-        modes = [_MODES.get(key, key) for key, is_on in asked.items() if is_on]
-        modes = modes if asked else ["mean"]  # its default
+        modes = [_MODES.get(key, key) for key, is_on in flags.items() if is_on]
+        modes = modes if flags else ["mean"]  # its default
     modes = [_SPELLED.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
         raise _NotComputedError(
@@ -162,19 +162,19 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
     """The encoder of a checkpoint, with the layer in a folder."""
     source = os.path.join(folder, CONFIG)
     values = read_json_object(source)
-    named = {name: key for key, name in _ACTIVATIONS.items()}
+    activations = {name: key for key, name in _ACTIVATIONS.items()}
     activation, name = values.get("activation_function", _ACTIVATIONS["tanh"]), "sentence_embedding"
-    if values.get("bias", True) is not True or activation not in [*named]:
+    if values.get("bias", True) is not True or activation not in [*activations]:
         raise _NotComputedError(
             f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias, "
-            f"which is not computed: expected {' or '.join(named)}, and a bias"
+            f"which is not computed: expected {' or '.join(activations)}, and a bias"
         )
     if values.get("use_residual"):
         raise _NotComputedError(f"has a {_DENSE} layer that adds its input, which is not computed")
     places = values.get("module_input_name", name), values.get("module_output_name") or name
     if places != (name, name):
         raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
-    dense = {"dense_size": values.get("out_features"), "dense_activation": named[activation]}
+    dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
     layer = {name: _LINEAR.spell(name) for name in _LAYER}
     if missing := [spelling.name for spelling in layer.values() if spelling.name not in stored]:
@@ -229,7 +229,7 @@ def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str
     default = values.get("default_prompt_name")
     usual = prompts.get(default, "") if isinstance(default, str) else ""
     prefixes = [next(filter(None, map(prompts.get, names)), usual) for names in _ROLES]
-    found = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
+    fields = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
     known = [*itertools.chain(*_ROLES), default]
     others = [f"{name}: {quote(text)}" for name, text in prompts.items() if name not in known]
     how, notes = values.get("similarity_fn_name"), []
@@ -239,7 +239,7 @@ def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str
         notes.append(
             f"{source} has further prompts; put them before your texts yourself: {listed(others)}."
         )
-    return found, tuple(notes)
+    return fields, tuple(notes)
 
 
 # === Writing ===

@@ -118,8 +118,8 @@ def open_safetensors(path: str) -> dict[str, StoredTensor]:
     tensors = {}
     with _safetensors(path, local) as file:
         for name in file.keys():  # noqa: SIM118 - it is no mapping
-            found = file.get_slice(name)
-            code, shape = found.get_dtype(), tuple(found.get_shape())
+            header = file.get_slice(name)
+            code, shape = header.get_dtype(), tuple(header.get_shape())
             if code not in _DTYPES:
                 raise ValueError(
                     f"{path}: tensor {quote(name)} has the dtype {quote(code)}: expected one of "
@@ -182,11 +182,11 @@ def open_hdf5(path: str) -> dict[str, StoredTensor]:
     size = os.path.getsize(local.path)
     entries = {}
 
-    def visit(name: str, found: h5py.Dataset | h5py.Group) -> None:
-        if isinstance(found, h5py.Dataset):
-            dtype = _checked_dtype(found, size, f"{path}: {quote(name)}")
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if isinstance(item, h5py.Dataset):
+            dtype = _checked_dtype(item, size, f"{path}: {quote(name)}")
             read = functools.partial(_read_hdf5, path, local, name, dtype)
-            entries[name] = StoredTensor((name,), tuple(found.shape), dtype.name, read)
+            entries[name] = StoredTensor((name,), tuple(item.shape), dtype.name, read)
 
     with _hdf5(path, local) as file:
         file.visititems(visit)

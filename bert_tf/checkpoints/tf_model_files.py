@@ -49,10 +49,12 @@ def variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, Stored
 
 def places(names: Iterable[str]) -> list[str]:
     """The names of the main layers whose variables these are, but for an optimizer's copies."""
-    found = {f"/{name}".removesuffix(WORDS) for name in names if f"/{name}".endswith(WORDS)}
+    layers = {f"/{name}".removesuffix(WORDS) for name in names if f"/{name}".endswith(WORDS)}
     # An optimizer's slots have the whole name of their variable behind its own.
     return sorted(
-        place[1:] for place in found if not any(place.endswith(other) for other in found - {place})
+        place[1:]
+        for place in layers
+        if not any(place.endswith(other) for other in layers - {place})
     )
 
 
@@ -61,13 +63,14 @@ def by_pytorch_names(
 ) -> dict[str, StoredTensor]:
     """Variables by their names in a PyTorch file, in that layout; those of one BERT, or none."""
     pairs = list(variables)
-    found = places(name for name, _ in pairs)
-    if len(found) > 1:
+    layers = places(name for name, _ in pairs)
+    if len(layers) > 1:
         raise ValueError(
-            f"{path} holds {len(found)} BERTs, {quote(found[0])} and {quote(found[1])} among them, "
-            "and nothing says which to take: expected one; save the model that you want by itself."
+            f"{path} holds {len(layers)} BERTs, {quote(layers[0])} and {quote(layers[1])} among "
+            "them, and nothing says which to take: expected one; save the model that you want by "
+            "itself."
         )
-    below = f"{found[0]}/" if found else "/"
+    below = f"{layers[0]}/" if layers else "/"
     kind = "distilbert" if any(n.startswith(f"{below}transformer/") for n, _ in pairs) else "bert"
     tensors: dict[str, StoredTensor] = {}
     for variable, entry in pairs:

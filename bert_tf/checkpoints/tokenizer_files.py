@@ -147,15 +147,15 @@ def _read_tokenizer(path: str) -> Mapping[str, Any] | None:
         return None
     values = read_json_object(source)
     for part, computed in _COMPUTED.items():
-        found = values.get(part)
-        if not isinstance(found, Mapping) or found.get("type") is None:
+        stated = values.get(part)
+        if not isinstance(stated, Mapping) or stated.get("type") is None:
             raise ValueError(
-                f"{source}: expected its {part} to be a {computed['type']}, got {quote(found)}."
+                f"{source}: expected its {part} to be a {computed['type']}, got {quote(stated)}."
             )
         for key, good in computed.items():
-            if found.get(key) not in (None, good):
+            if stated.get(key) not in (None, good):
                 raise ValueError(
-                    f"{source}: {part}.{key} is {quote(found[key])}, and only {good!r} can be "
+                    f"{source}: {part}.{key} is {quote(stated[key])}, and only {good!r} can be "
                     "computed."
                 )
     return values
@@ -167,14 +167,14 @@ def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str
     pieces = vocabulary.load_vocabulary(plain) if tf.io.gfile.exists(plain) else None
     if tokenizer is None:
         return pieces
-    found = _pieces(tokenizer, source)
+    others = _pieces(tokenizer, source)
     if pieces is None:
-        vocabulary.validate_vocabulary(found, source)
-        return found
+        vocabulary.validate_vocabulary(others, source)
+        return others
     # The released Chinese vocabulary has a piece of white space, which some libraries strip.
-    if [piece.strip() for piece in pieces] != [piece.strip() for piece in found]:
+    if [piece.strip() for piece in pieces] != [piece.strip() for piece in others]:
         raise ValueError(
-            f"{plain} and {source} are of two tokenizers, with {len(pieces):,} and {len(found):,} "
+            f"{plain} and {source} are of two tokenizers, with {len(pieces):,} and {len(others):,} "
             "pieces, some of which differ: keep the one that the model was trained with."
         )
     return pieces
@@ -227,11 +227,11 @@ def _read_settings(
         os.path.join(path, name) for name in (TOKENIZER_CONFIG, CONFIG, ADDED_TOKENS)
     )
     values = read_json_object(source) if tf.io.gfile.exists(source) else {}
-    named = values.get(_CLASS)
-    if named is None and tf.io.gfile.exists(config):  # where transformers looks next
-        named = read_json_object(config).get(_CLASS)
-    if named is not None and not _LIKE_BERTS.fullmatch(str(named)):
-        raise ValueError(f"{path} names the {_CLASS} {quote(named)}: expected BERT's.")
+    class_name = values.get(_CLASS)
+    if class_name is None and tf.io.gfile.exists(config):  # where transformers looks next
+        class_name = read_json_object(config).get(_CLASS)
+    if class_name is not None and not _LIKE_BERTS.fullmatch(str(class_name)):
+        raise ValueError(f"{path} names the {_CLASS} {quote(class_name)}: expected BERT's.")
     if values.get("do_basic_tokenize") is False:
         raise ValueError(f"{source}: do_basic_tokenize is false, which is not computed.")
     if pieces and not adds_tokens:

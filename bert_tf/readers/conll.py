@@ -88,10 +88,10 @@ def read_conll(
 
     places = (sentence.first_line for sentence in sentences)
     items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
-    found = labels or entity_labels(
+    known_labels = labels or entity_labels(
         (tag for item in items for tag in item.tags or ()), convert_to or file_scheme or "IOB2"
     )
-    return ExampleSet(items, tuple(found) if labelled else (), bad.skipped)
+    return ExampleSet(items, tuple(known_labels) if labelled else (), bad.skipped)
 
 
 def is_word(text: str) -> bool:

@@ -98,9 +98,9 @@ def find_scored(
         tags = next(tags for tags in sequences if not all(map(is_tag, tags)))
         index = next(index for index, tag in enumerate(tags) if not is_tag(tag))
         raise ValueError(f"Tag {index} is {quote(tags[index])}: expected {_ENTITY_TAGS}.")
-    found: list[list[tuple[Entity, float]]] = [[] for _ in sequences]
+    by_sequence: list[list[tuple[Entity, float]]] = [[] for _ in sequences]
     if not names:
-        return found
+        return by_sequence
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[tag] for tags in sequences for tag in tags])
     text = np.repeat(np.arange(len(lengths)), lengths)
@@ -109,8 +109,8 @@ def find_scored(
     columns = (column.numpy().tolist() for column in entities)
     for number, first, last, kind, score in zip(*columns, strict=True):
         begin = int(begins[number])
-        found[number].append((Entity(kind.decode(), first - begin, last + 1 - begin), score))
-    return found
+        by_sequence[number].append((Entity(kind.decode(), first - begin, last + 1 - begin), score))
+    return by_sequence
 
 
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
@@ -176,7 +176,7 @@ _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label 
 
 def word_places(text: str) -> tuple[WordPlace, ...]:
     """The places of a text's words, as the tokenizer parts them."""
-    found: list[WordPlace] = []
+    places: list[WordPlace] = []
     start, end = None, 0  # of the word that has begun, if any
     for place, character in enumerate(text):
         kind = _kind(character)
@@ -184,11 +184,11 @@ def word_places(text: str) -> tuple[WordPlace, ...]:
             start, end = place if start is None else start, place + 1
         elif kind != "dropped":  # what is invisible may be within a word, not at its ends
             if start is not None:
-                found.append((start, end))
+                places.append((start, end))
             start = None
             if kind == "alone":
-                found.append((place, place + 1))
-    return (*found, (start, end)) if start is not None else tuple(found)
+                places.append((place, place + 1))
+    return (*places, (start, end)) if start is not None else tuple(places)
 
 
 @functools.cache

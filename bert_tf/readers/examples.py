@@ -87,8 +87,8 @@ _TEXTS = ("text_a", "text_b", "words", "context", "choices", "texts", "question"
 
 def texts_of(example: Any) -> list[str]:
     """The texts of an example of any kind; of a tagged one its words."""
-    found = (getattr(example, name, None) or () for name in _TEXTS)
-    return [t for texts in found for t in ([texts] if isinstance(texts, str) else texts)]
+    fields = (getattr(example, name, None) or () for name in _TEXTS)
+    return [t for texts in fields for t in ([texts] if isinstance(texts, str) else texts)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,11 +240,11 @@ def text(value: Any, what: str) -> str:
 
 def filled_text(value: Any, what: str) -> str:
     """Text that is not white space alone."""
-    found = text(value, what)
+    checked = text(value, what)
     # Zeros are what a file has where its last blocks were never written.
-    if not found.replace("\0", "").strip():
-        raise NoTextError(f"expected text in {what}, got {shown(found)}")
-    return found
+    if not checked.replace("\0", "").strip():
+        raise NoTextError(f"expected text in {what}, got {shown(checked)}")
+    return checked
 
 
 def name(value: Any, what: str) -> str:
@@ -253,8 +253,8 @@ def name(value: Any, what: str) -> str:
         return "true" if value else "false"
     if not isinstance(value, str) and isinstance(value := _whole(value), int):
         return str(value)
-    found = filled_text(value, what).strip()
-    return value if value == found else found  # a ClassName stays one
+    stripped = filled_text(value, what).strip()
+    return value if value == stripped else stripped  # a ClassName stays one
 
 
 def _whole(value: Any) -> Any:
@@ -264,10 +264,10 @@ def _whole(value: Any) -> Any:
 
 def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
     """A name, one of ``names`` where these are given."""
-    found = name(value, what)
-    if names is not None and found not in names:
-        raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(found)}")
-    return found
+    label = name(value, what)
+    if names is not None and label not in names:
+        raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(label)}")
+    return label
 
 
 def row_id(value: Any, row_number: int) -> str:
@@ -279,28 +279,28 @@ def number(value: Any, what: str) -> float:
     """A finite number."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
-            found = float(value)
+            parsed = float(value)
         except (ValueError, OverflowError):
-            found = getattr(value, "place", math.nan)
-        if math.isfinite(found):
-            return found
+            parsed = getattr(value, "place", math.nan)
+        if math.isfinite(parsed):
+            return parsed
     raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
 
 
 def whole_number(value: Any, what: str, most: int) -> int:
     """A whole number from 0 to ``most``."""
-    found = _whole(getattr(value, "place", value))
-    if isinstance(found, str) and found.strip().isdecimal():
-        found = int(found)
-    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= most:
-        return found
+    whole = _whole(getattr(value, "place", value))
+    if isinstance(whole, str) and whole.strip().isdecimal():
+        whole = int(whole)
+    if isinstance(whole, int) and not isinstance(whole, bool) and 0 <= whole <= most:
+        return whole
     raise BadRowError(f"expected a whole number from 0 to {most} in {what}, got {shown(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     """Puts names of classes in order: whole numbers by value, else by place or by characters."""
-    found = set(names)
+    unique = set(names)
     try:
-        return tuple(sorted(found, key=lambda label: (int(label), label)))
+        return tuple(sorted(unique, key=lambda label: (int(label), label)))
     except ValueError:
-        return tuple(sorted(found, key=lambda label: (getattr(label, "place", 0), label)))
+        return tuple(sorted(unique, key=lambda label: (getattr(label, "place", 0), label)))

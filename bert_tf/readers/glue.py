@@ -177,12 +177,12 @@ def read_glue(
     ``data_dir`` is the folder with the task's files, or the one with a folder for each task. Ids
     are those of the file, or else count the rows from 0. Test files have no labels.
     """
-    found = glue_task(task, split)
-    path = _look_for(found, str(data_dir), split)
+    definition = glue_task(task, split)
+    path = _look_for(definition, str(data_dir), split)
     if path is None:
         raise ValueError(
-            f"There is no file for {found.name}'s split {split!r} in {data_dir}: expected "
-            f"{' or '.join(_file_names(found, split))}, plain or with .gz."
+            f"There is no file for {definition.name}'s split {split!r} in {data_dir}: expected "
+            f"{' or '.join(_file_names(definition, split))}, plain or with .gz."
         )
     bad = BadRows(path, skip_bad_rows)
 
@@ -192,17 +192,17 @@ def read_glue(
             str(row.number) if example_id is None else example_id,
             text_a,
             text_b,
-            None if label is None else _label(found, label),
+            None if label is None else _label(definition, label),
         )
 
-    items = bad.collect(_rows(found, path, split, bad), make_example)
-    return ExampleSet(items, found.labels, bad.skipped)
+    items = bad.collect(_rows(definition, path, split, bad), make_example)
+    return ExampleSet(items, definition.labels, bad.skipped)
 
 
 def has_glue_file(task: str, data_dir: str, split: str) -> bool:
     """True if a folder has the file of a split; arguments and errors as for ``read_glue``."""
-    found = glue_task(task, split)
-    return _look_for(found, str(data_dir), split) is not None
+    definition = glue_task(task, split)
+    return _look_for(definition, str(data_dir), split) is not None
 
 
 def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
@@ -267,8 +267,8 @@ def read_glue_tfds(
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
-    found = glue_task(task, split)
-    name = f"glue/{found.tfds_config}"
+    definition = glue_task(task, split)
+    name = f"glue/{definition.tfds_config}"
     tfds_split = split.replace("dev", "validation")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
@@ -280,11 +280,11 @@ def read_glue_tfds(
             f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} ({reason}): check "
             "the network and the data folder."
         ) from error
-    label_of = _tfds_labels(found, builder.info.features["label"])
+    label_of = _tfds_labels(definition, builder.info.features["label"])
     examples: list[tuple[int, TextExample]] = []
     for batch in tfds.as_numpy(dataset.batch(_TFDS_EXAMPLES_PER_READ)):
         columns = [batch["idx"], batch["label"]]
-        columns += [batch[feature] for feature in found.tfds_text_features]
+        columns += [batch[feature] for feature in definition.tfds_text_features]
         for index, label, text_a, *text_b in zip(*columns, strict=True):
             example = TextExample(
                 str(index),
@@ -294,7 +294,7 @@ def read_glue_tfds(
             )
             examples.append((int(index), example))
     examples.sort(key=lambda pair: pair[0])
-    return ExampleSet([example for _, example in examples], found.labels, [])
+    return ExampleSet([example for _, example in examples], definition.labels, [])
 
 
 def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
@@ -315,12 +315,13 @@ def write_glue_submission(
 
     A prediction is a class's name, or for STS-B a number, which is put between 0 and 5.
     """
-    found = glue_task(task)
-    if split not in found.submissions:
+    definition = glue_task(task)
+    if split not in definition.submissions:
         raise ValueError(
-            f"{found.name} has no test set {split!r}: expected {' or '.join(found.submissions)}."
+            f"{definition.name} has no test set {split!r}: expected "
+            f"{' or '.join(definition.submissions)}."
         )
-    file_name = found.submissions[split]
+    file_name = definition.submissions[split]
     if not ids or len(ids) != len(predictions):
         raise ValueError(
             f"{file_name} has a prediction for each example: got {len(ids)} ids and "
@@ -330,7 +331,7 @@ def write_glue_submission(
         raise ValueError(f"{file_name} has one line for each id: got an id twice.")
     lines = ["index\tprediction"]
     for example_id, prediction in zip(ids, predictions, strict=True):
-        lines.append(f"{example_id}\t{_spelled(found, example_id, prediction)}")
+        lines.append(f"{example_id}\t{_spelled(definition, example_id, prediction)}")
     path = os.path.join(str(folder), file_name)
     from bert_tf.files import replace_whole  # loads TensorFlow
 

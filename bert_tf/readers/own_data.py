@@ -140,14 +140,14 @@ def _read_texts(
 
     rows = read_columns(path, [id_column, *text_columns, label_column], bad)
     items = bad.collect(rows, make_example)
-    found: list[str] = []
+    sentences: list[str] = []
     if labels is None:
         labels = sorted_names(places.counts)
         if label_column is not None and labels:
-            found += notes.class_notes(str(path), label_column, places, items)
+            sentences += notes.class_notes(str(path), label_column, places, items)
         if items:
-            found += notes.text_notes(str(path), items, labels)
-    return ExampleSet(items, tuple(labels), bad.skipped, tuple(found))
+            sentences += notes.text_notes(str(path), items, labels)
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 
 def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
@@ -266,13 +266,13 @@ def read_tagging(
 
     rows = read_columns(path, [id_column, words_column, tags_column], bad)
     items = bad.collect(rows, make_example)
-    found = notes.tag_notes(str(path), places) if labels is None else []
-    found += notes.span_notes(str(path), spans)
+    sentences = notes.tag_notes(str(path), places) if labels is None else []
+    sentences += notes.span_notes(str(path), spans)
     if labels is None:
         labels = sorted_names(places.counts)
         if character_spans and tags_column is not None:
             labels = entity_labels(labels, "IOB2")
-    return ExampleSet(items, tuple(labels), bad.skipped, tuple(found))
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 
 def is_word(text: str) -> bool:

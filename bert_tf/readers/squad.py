@@ -208,19 +208,19 @@ def _make_question(
             "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
             f"got {shown(is_impossible)} and {len(answers)} answers"
         )
-    found = tuple(_find_answer(answer, context) for answer in answers)
-    return QuestionExample(question_id, title, question, context, found, is_impossible)
+    spans = tuple(_find_answer(answer, context) for answer in answers)
+    return QuestionExample(question_id, title, question, context, spans, is_impossible)
 
 
 def _find_answer(answer: Any, context: str) -> Answer:
     if not isinstance(answer, dict):
         raise BadRowError(f"expected an answer with 'text' and 'answer_start', got {shown(answer)}")
-    wanted = filled_text(answer.get("text"), "an answer's 'text'")
+    text = filled_text(answer.get("text"), "an answer's 'text'")
     start = whole_number(answer.get("answer_start"), "'answer_start'", len(context))
-    there = context[start : start + len(wanted)]
-    if there != wanted:
+    there = context[start : start + len(text)]
+    if there != text:
         raise BadRowError(
-            f"expected the answer {shown(wanted)} at character {start} of the context, got "
+            f"expected the answer {shown(text)} at character {start} of the context, got "
             f"{shown(there)}"
         )
-    return Answer(wanted, start if context.isascii() else len(context[:start].encode()))
+    return Answer(text, start if context.isascii() else len(context[:start].encode()))

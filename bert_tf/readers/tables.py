@@ -42,12 +42,12 @@ Fields = tuple[int, list[str] | BadRowError]
 
 def check_delimiter(delimiter: str | None) -> str | None:
     """Separator of a table's columns that a flag names, as one character."""
-    found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if found is not None and (len(found) != 1 or found in '"\r\n'):
+    character = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if character is not None and (len(character) != 1 or character in '"\r\n'):
         raise ValueError(
             f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
         )
-    return found
+    return character
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,15 +196,15 @@ def _suffix(path: str) -> str:
 def _position(path: str, line: int, header: list[str], column: str) -> int:
     count = header.count(column)
     if count != 1:
-        found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
-        named = "tab" if found == "\t" else repr(found)
+        gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
+        spelling = "tab" if gap == "\t" else repr(gap)
         hint = _several(column, header)
-        if any(map(_NO_NAME.match, header[0].split(found) if found else header)):
+        if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
             hint = " (the first line seems to be a row: put one with the columns' names before it)"
-        elif found:
+        elif gap:
             hint = (
-                f" (the file seems to use {_GAPS[found]}: finetune and predict take "
-                f"--delimiter={named}; or save it as .csv with commas or as .tsv with tabs)"
+                f" (the file seems to use {_GAPS[gap]}: finetune and predict take "
+                f"--delimiter={spelling}; or save it as .csv with commas or as .tsv with tabs)"
             )
         raise ValueError(
             f"{path}, line {line}: expected one column {column!r}, got "
