@@ -276,14 +276,7 @@ WIKI_BLOCKS = [b"<doc 1>\na\n</doc>\n", b"<doc 2>\nb\n</doc>\n"]
 
 
 def cut(text, text_format, block_bytes):
-    """The blocks of a text, cut one after another."""
-    blocks = []
-    while text:
-        window = text[: max(block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)]
-        length = corpus_formats.find_cut(window, text_format, block_bytes, window == text)
-        blocks.append(text[:length])
-        text = text[length:]
-    return blocks
+    return list(corpus_formats.cut_blocks([text], text_format, block_bytes))
 
 
 @pytest.mark.parametrize(
