@@ -17,6 +17,7 @@ from .length_buckets import (
     Examples,
     check_rows,
     class_column,
+    flat_column,
     label_column,
     packed_examples,
     tokenize_column,
@@ -178,7 +179,10 @@ def multiple_choice_examples(
     check_at_least("max_seq_length", max_seq_length, 5)
     context_ids = tokenize_column(tokenizer, contexts, "contexts")
     count = int(context_ids.nrows())
-    flat_choices, counts = _flatten(choices, count)
+    flat_choices, counts = flat_column(choices, "choices")
+    check_rows("choices", len(counts), count)
+    if not counts.all():
+        raise ValueError(f"choices[{np.argmin(counts)}] has 0 choices: expected some.")
     choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
     most = int(counts.max())
     is_ragged = bool((counts < most).any())
@@ -196,20 +200,6 @@ def multiple_choice_examples(
     examples = packed_examples(tokenizer, ids, segments, max_seq_length, targets)
     # One example of many choices makes all batches as wide: evaluations take fewer at once.
     return dataclasses.replace(examples, rows_each=most) if is_ragged else examples
-
-
-def _flatten(choices: Any, num_examples: int) -> tuple[Any, np.ndarray]:
-    """The choices as one vector of strings, and how many each example has, (N,) int32."""
-    if isinstance(choices, tf.Tensor):
-        choices = choices.numpy()
-    rows = [list(row) if not isinstance(row, (str, bytes)) else row for row in choices]
-    check_rows("choices", len(rows), num_examples)
-    for index, row in enumerate(rows):
-        if isinstance(row, (str, bytes)):
-            raise ValueError(f"choices[{index}] is {row!r:.40}: expected a list of strings.")
-        if not row:
-            raise ValueError(f"choices[{index}] has 0 choices: expected some.")
-    return [choice for row in rows for choice in row], np.array([*map(len, rows)], np.int32)
 
 
 def similarity_examples(

@@ -326,6 +326,17 @@ def string_column(strings: Any, name: str) -> tf.Tensor:
     return column
 
 
+def flat_column(rows: Any, name: str) -> tuple[Any, np.ndarray]:
+    """All items of (N,) lists, or of a tensor's rows, and how many each has, (N,) int32."""
+    if isinstance(rows, tf.RaggedTensor):
+        return rows.values, rows.row_lengths().numpy().astype(np.int32)
+    lists = list(rows.numpy() if isinstance(rows, tf.Tensor) else rows)
+    for index, row in enumerate(lists):
+        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+            raise ValueError(f"{name}[{index}] is {row!r:.40}: expected a list of {name}.")
+    return [item for row in lists for item in row], np.array([*map(len, lists)], np.int32)
+
+
 def _in_chunks(
     tokenize: Callable[[tf.Tensor], Sequence[tf.RaggedTensor]], strings: tf.Tensor
 ) -> list[tf.RaggedTensor]:

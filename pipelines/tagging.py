@@ -4,7 +4,6 @@ Letters: N sentences, W words of all sentences, T tokens of all sentences, B bat
 length.
 """
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .length_buckets import Examples, check_rows, tokenize_column
+from .length_buckets import Examples, check_rows, flat_column, tokenize_column
 from .packing import pack_from_table, token_table
 from .pools import check_at_least
 from .wordpiece import BertTokenizer
@@ -164,7 +163,7 @@ def tagging_examples(
     [[-1  0  1 -1  0 -1 -1 -1]]
     """
     check_at_least("max_seq_length", max_seq_length, 5)
-    flat_words, words_per_sentence = _flatten(words, "words")
+    flat_words, words_per_sentence = flat_column(words, "words")
     pieces = _never_empty(tokenize_column(tokenizer, flat_words, "words"), tokenizer.unk_id)
     known = None if tags is None else _tag_column(tags, words_per_sentence)
     numbers = None
@@ -208,18 +207,6 @@ def tagging_examples(
     return Examples(windows.lengths.numpy() + 2, max_seq_length, make_batch, num_too_long)
 
 
-def _flatten(sentences: Any, name: str) -> tuple[Any, np.ndarray]:
-    """All items of all sentences, and how many each sentence has."""
-    if isinstance(sentences, tf.RaggedTensor):
-        return sentences.values, sentences.row_lengths().numpy()
-    rows = list(sentences)
-    for index, row in enumerate(rows):
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
-            raise ValueError(f"{name}[{index}] is {row!r:.40}: expected a list of {name}.")
-    items = list(itertools.chain.from_iterable(rows))
-    return items, np.array([len(row) for row in rows], np.int64)
-
-
 def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
     """The words' pieces, [UNK] for a word that has none."""
     lengths = pieces.row_lengths().numpy()
@@ -230,7 +217,7 @@ def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
 
 def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
     """The tags of all words, (W,) int32, one for each."""
-    flat_tags, tags_per_sentence = _flatten(tags, "tags")
+    flat_tags, tags_per_sentence = flat_column(tags, "tags")
     check_rows("tags", len(tags_per_sentence), len(words_per_sentence))
     different = np.flatnonzero(tags_per_sentence != words_per_sentence)
     if different.size:

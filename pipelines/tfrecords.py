@@ -19,7 +19,7 @@ import itertools
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -348,28 +348,20 @@ def write_tfrecords(
         # The stack closes the writers before the files take their names.
         temporary = [stack.enter_context(whole_file(path, is_new=are_new)) for path in paths]
         writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
-        for row in itertools.chain.from_iterable(map(_rows, batches)):
-            writers[written % len(writers)].write(_serialize_row(row))
+        for record in itertools.chain.from_iterable(map(_records, batches)):
+            writers[written % len(writers)].write(record)
             written += 1
     return written
 
 
-def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
-    """Makes one row, features of a vector each, a serialised ``tf.train.Example``."""
-    example = tf.train.Example()
-    for key, values in row.items():
-        feature = example.features.feature[GOOGLE_NAMES[key]]
-        if values.dtype == np.float32:
-            feature.float_list.value.extend(values.tolist())
-        else:
-            feature.int64_list.value.extend(values.tolist())
-    record: bytes = example.SerializeToString(deterministic=True)
-    return record
-
-
-def _rows(batch: Mapping[str, Any]) -> Iterable[dict[str, np.ndarray]]:
-    """A batch's rows, without those of padding."""
+def _records(batch: Mapping[str, Any]) -> Iterator[bytes]:
+    """A batch's rows, without those of padding, as serialised ``tf.train.Example``."""
     features.check_batch(batch, features.PRETRAINING_FEATURES)
     arrays = {key: np.asarray(batch[key]) for key in features.PRETRAINING_FEATURES}
     for row in np.flatnonzero(arrays[features.INPUT_MASK].any(axis=1)):
-        yield {key: np.atleast_1d(value[row]) for key, value in arrays.items()}
+        example = tf.train.Example()
+        for key, values in arrays.items():
+            feature = example.features.feature[GOOGLE_NAMES[key]]
+            stored = feature.float_list if values.dtype == np.float32 else feature.int64_list
+            stored.value.extend(np.atleast_1d(values[row]).tolist())
+        yield example.SerializeToString(deterministic=True)

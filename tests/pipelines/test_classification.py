@@ -140,7 +140,7 @@ SIMILAR = similarity_examples, {"columns": [TEXTS, SECONDS]}
         (CHOICE, {"choices": [*CHOICES[:5], ["a", "b"]], "labels": [2] * 6},
          r"labels\[5\] is 2: expected 0 to 1"),
         (CHOICE, {"choices": [[]] * 6}, r"choices\[0\] has 0 choices: expected some"),
-        (CHOICE, {"choices": ["abc"] * 6}, r"choices\[0\] is 'abc': expected a list of strings"),
+        (CHOICE, {"choices": ["abc"] * 6}, r"choices\[0\] is 'abc': expected a list of choices"),
         (CHOICE, {"choices": CHOICES[:5]}, "choices: expected one row for each of the 6 examples"),
         (CHOICE, {"labels": [3] * 6}, r"labels\[0\] is 3: expected 0 to 2"),
         (CHOICE, {"contexts": [], "choices": []}, "contexts is empty"),

@@ -98,6 +98,19 @@ def test_equals_the_plain_loop(number, longest):
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
 
 
+def test_long_sentences_literally():
+    # At most 8 tokens: of document 0 only the sentence of 20 is cut, at its target of 7; the
+    # target of document 1 is raised to 2, a quarter of 8; document 2 stays.
+    tokens, targets = cut_long_sentences(
+        _tokens([[3, 20, 8], [9], [8, 1]]), tf.constant([7, 1, 1], tf.int64), 8
+    )
+    lengths = [3, *[3] * 6, 2, 8, *[1] * 9, 8, 1]
+    np.testing.assert_array_equal(np.diff(tokens.token_splits), lengths)
+    np.testing.assert_array_equal(tokens.sentence_splits, [0, 9, 18, 20])
+    assert tokens.pieces.numpy().tolist() == [0, *[1] * 7, 0, *[1] * 9, 0, 0]
+    assert targets.numpy().tolist() == [7, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("random_next", "rest"), [(False, (8, 10, 10, 11, 0)), (True, (8, 11, 12, 13, 1))]
 )
