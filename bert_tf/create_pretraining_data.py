@@ -17,7 +17,6 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 from absl import flags
@@ -36,7 +35,7 @@ _OF_ROWS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordFlags:
+class RecordSettings:
     """Every flag of the command but those of Apache Beam."""
 
     input: Sequence[str] = words(
@@ -73,21 +72,19 @@ class RecordFlags:
     seed: int = integer(12345, "The seed of everything random.")
 
 
-#: Names of Google's script.
-RECORD_ALIASES = MappingProxyType(
-    {"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
-)
+# Names of Google's script.
+_ALIASES = {"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
 
 
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(RecordFlags, flags.FLAGS, RECORD_ALIASES)
+    flag_fields.define_flags(RecordSettings, flags.FLAGS, _ALIASES)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name and, with a runner, Beam's flags."""
-    given = flag_fields.checked(RecordFlags, flags.FLAGS)
-    if argv[1:] and not given.runner:
+    settings = flag_fields.checked(RecordSettings, flags.FLAGS)
+    if argv[1:] and not settings.runner:
         raise ValueError(
             f"This command has no flag {listed(argv[1:])} (--help lists its flags); those of "
             "Apache Beam need --runner."
@@ -98,24 +95,28 @@ def main(argv: list[str]) -> None:
     from bert_tf.pipelines import record_shards, tfrecords
     from bert_tf.pipelines.pretraining import corpus_lines
 
-    sharded = record_shards.shard_paths(given.output_file)
-    paths = sharded or given.output_file
-    if given.runner and not sharded:
+    sharded = record_shards.shard_paths(settings.output_file)
+    paths = sharded or settings.output_file
+    if settings.runner and not sharded:
         raise ValueError(
             "With --runner each worker writes files of its own: give --output_file=NAME@N."
         )
     for path in paths:
         check_new(path)  # before all the work
-    rows: dict[str, Any] = {name: getattr(given, name) for name in _OF_ROWS}
-    rows["masking"] = "whole_word" if given.do_whole_word_mask else "token"
+    rows: dict[str, Any] = {name: getattr(settings, name) for name in _OF_ROWS}
+    rows["masking"] = "whole_word" if settings.do_whole_word_mask else "token"
     with contextlib.ExitStack() as stack:
         targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
-        if given.runner:  # where every worker sees it
+        if settings.runner:  # where every worker sees it
             cache_dir = os.path.join(os.path.dirname(targets[0]), "corpus")
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
         source = record_shards.Source(
-            tuple(given.input), given.input_format, cache_dir, given.vocab_file, given.do_lower_case
+            tuple(settings.input),
+            settings.input_format,
+            cache_dir,
+            settings.vocab_file,
+            settings.do_lower_case,
         )
         corpus, tokenizer = record_shards.open_source(source)
         print(f"Corpus: {corpus.describe()}.", flush=True)
@@ -123,8 +124,8 @@ def main(argv: list[str]) -> None:
         lines = corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names})
         print(*lines, sep="\n", flush=True)
         written = "Examples"
-        if given.runner:
-            beam_flags = [f"--runner={given.runner}", *argv[1:]]
+        if settings.runner:
+            beam_flags = [f"--runner={settings.runner}", *argv[1:]]
             record_shards.write_on_beam(beam_flags, source, rows, targets)
         elif sharded:
             written = f"{record_shards.write_shards(source, rows, targets):,} examples"
@@ -132,20 +133,16 @@ def main(argv: list[str]) -> None:
             examples = record_shards.examples(source, rows)
             written = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
     flags_of_next = {
-        "input": f"{given.output_file[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
+        "input": f"{settings.output_file[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
         "input_format": "tfrecord",
-        "vocab_file": given.vocab_file,
-        "do_lower_case": str(given.do_lower_case).lower(),
-        "max_seq_length": given.max_seq_length,
-        "max_predictions_per_seq": given.max_predictions_per_seq,
+        "vocab_file": settings.vocab_file,
+        "do_lower_case": str(settings.do_lower_case).lower(),
+        "max_seq_length": settings.max_seq_length,
+        "max_predictions_per_seq": settings.max_predictions_per_seq,
     }
-    next_command = " ".join(
-        shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()
-    )
-    print(
-        f"{written} in {', '.join(given.output_file)}. Next:\n"
-        f"  python -m bert_tf.pretrain {next_command}"
-    )
+    words = [shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()]
+    print(f"{written} in {', '.join(settings.output_file)}. Next:")
+    print("  python -m bert_tf.pretrain", *words)
 
 
 if __name__ == "__main__":

@@ -138,23 +138,23 @@ def unknown_checkpoint(path: str, names: Collection[str] | None) -> str:
 
 def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that looks like no checkpoint."""
-    given, path = path, of_model(path).rstrip("/") or path[:1]
-    local = local_path(path)
+    directory = of_model(path).rstrip("/") or path[:1]
+    local = local_path(directory)
     if local is None or os.path.exists(local + INDEX):
         return
     if not os.path.exists(local):
-        raise ValueError(checkpoint(given))  # tiny/ is not tiny
+        raise ValueError(checkpoint(path))  # tiny/ is not tiny
     names = os.listdir(local) if os.path.isdir(local) else None
     if not any(_looks_like(form, local, names) for form in FORMATS):
-        raise ValueError(unknown_checkpoint(path, names))
+        raise ValueError(unknown_checkpoint(directory, names))
 
 
 def _looks_like(form: Format, path: str, names: Collection[str] | None) -> bool:
     if names is None:
         is_ended = bool(form.ending) and path.endswith(form.ending)
         return is_ended or (bool(form.begins) and begins_with(path, form.begins))
-    found = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
-    return bool(found) and all(found)
+    matches = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
+    return bool(matches) and all(matches)
 
 
 def _guess(path: str) -> str:

@@ -105,11 +105,14 @@ def learn(settings: VocabularySettings) -> None:
         step = max(1, len(vocab) // _SHOWN_PIECES)
         print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
         print(_coverage(corpus, vocab, settings.do_lower_case))
-    given = [f"--input={shlex.quote(','.join(settings.input))}"]
-    given += [f"--input_format={settings.input_format}"] if settings.input_format else []
-    given += [f"--vocab_file={shlex.quote(output)}"]
-    given += [] if settings.do_lower_case else ["--do_lower_case=false"]
-    print(f"\nWhat comes next:\n  python -m bert_tf.pretrain {' '.join(given)}")
+    flags_of_next = {
+        "input": ",".join(settings.input),
+        "input_format": settings.input_format,
+        "vocab_file": output,
+        "do_lower_case": "" if settings.do_lower_case else "false",
+    }
+    words = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_next.items() if value]
+    print("\nWhat comes next:\n  python -m bert_tf.pretrain", *words)
 
 
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:

@@ -86,10 +86,10 @@ class ExtractionSettings:
         return dataclasses.replace(self, layers=layers, pooling=pooling, normalize=normalize)
 
 
-def resolve(**given: Any) -> ExtractionSettings:
+def resolve(**flags: Any) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given."""
-    values = {**defaults(ExtractionSettings), **given}
-    check(ExtractionSettings, values, given)
+    values = {**defaults(ExtractionSettings), **flags}
+    check(ExtractionSettings, values, flags)
     if values["layers"] is not None:
         values["layers"] = tuple(int(layer) for layer in values["layers"])
         values["pooling"] = values["pooling"] or "none"
