@@ -1,10 +1,16 @@
-"""Model of a pre-training: checkpoint, config, model and loop."""
+"""The model of a pre-training: what it starts from, its sizes and their cost, the loop round it."""
 
 import dataclasses
+import os
+import statistics
+import time
 from collections.abc import Sequence
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign
@@ -13,11 +19,20 @@ from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules
+from bert_tf.training.progress import duration
 from bert_tf.training.run_directory import RunDirectory
 
+from .data import predictions_per_row
 from .objective import PretrainingLoop
-from .recipes import EQUAL_TOKENS, RECIPES, phases_of
+from .recipes import EQUAL_TOKENS, RECIPES, Phase, phases_of
 from .settings import PretrainingSettings
+
+_LEARNED_VOCABULARY = 8000
+# float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
+_TRAINING_BYTES_PER_PARAMETER = 16
+_TIMED_ROWS = 8
+_TIMED_STEPS = 3
+_QUICK = 5.0  # seconds
 
 
 def open_start(
@@ -62,9 +77,6 @@ def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
     return report.sentences(checkpoint.path)
-
-
-_LEARNED_VOCABULARY = 8000
 
 
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
@@ -173,3 +185,151 @@ def build_loop(
         device_type=devices.device_type,
         measures_waits=not settings.deterministic,
     )
+
+
+# === Cost ===
+
+
+def parameter_count(config: BertConfig, nsp: bool = True) -> int:
+    """Trainable weights of a ``BertPretrainer``: encoder, masked-LM head, NSP head.
+
+    The pooler is there for NSP's head alone: without NSP neither is counted.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    norm = 2 * hidden
+    positions = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    embeddings = positions * hidden + norm
+    attention = 4 * (hidden * hidden + hidden) + norm
+    feed_forward = hidden * inner + inner + inner * hidden + hidden + norm
+    masked_lm = hidden * hidden + hidden + norm + config.vocab_size
+    pooler_and_next_sentence = hidden * hidden + hidden + 2 * hidden + 2 if nsp else 0
+    blocks = config.num_hidden_layers * (attention + feed_forward)
+    return embeddings + blocks + masked_lm + pooler_and_next_sentence
+
+
+def memory_bytes(
+    settings: PretrainingSettings, config: BertConfig, phase: Phase, replicas: int, device: str
+) -> int:
+    """About what a step takes on each device.
+
+    That is weights, gradients, moments, and what a micro-batch keeps for the backward pass: in each
+    layer about 12 arrays as wide as the hidden size (inputs of products, of normalisations,
+    dropout's masks), 3 as wide as the feed-forward layer and 3 of attention's S x S probabilities a
+    head; and the logits with their softmax.
+    """
+    length, hidden = phase.max_seq_length, config.hidden_size
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
+    # With remat one layer's at a time, and the inputs of all.
+    kept = layer + layers * length * hidden if settings.remat else layers * layer
+    kept += 3 * predictions_per_row(settings, phase) * config.vocab_size
+    rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
+    # On a CPU only the products are bfloat16, and what is kept between them is not.
+    each = 2 if settings.precision == "bfloat16" and device != "CPU" else 4
+    weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
+    return weights + rows * kept * each
+
+
+def report_cost(settings: PretrainingSettings) -> None:
+    """Prints parameters, memory and tokens of a step, and an estimate of the time.
+
+    The time is measured: some steps of the real model on a few rows of random ids, scaled to the
+    batch. It leaves out reading the corpus, evaluations and checkpoints.
+    """
+    devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
+    settings, start = open_start(settings)
+    config = sized_config(settings, start)
+    replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
+    parameters = parameter_count(config, settings.nsp)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
+    total = 0.0
+    for phase in phases_of(settings):
+        rows, steps = phase.rows, phase.last_step - phase.first_step
+        tokens = rows * phase.max_seq_length
+        memory = memory_bytes(settings, config, phase, replicas, device)
+        print(
+            f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
+            f"{rows} rows and {tokens:,} tokens a step; about {memory / 2**30:,.1f} GiB of memory "
+            "on each device."
+        )
+        if device == "CPU" and memory > machine:
+            print(
+                f"  that is more than this machine's {machine / 2**30:.0f} GiB: raise "
+                "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
+            )
+        if device == "CPU" and parameters * 20 > machine:
+            print(
+                f"  not timed: this machine's {machine / 2**30:.0f} GiB do not hold the model "
+                "while it trains."
+            )
+            return
+        seconds = _step_seconds(settings, config, devices, phase)
+        total += seconds * steps
+        print(
+            f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
+            f"{duration(seconds * steps)} for {steps:,} steps.",
+            flush=True,
+        )
+    print(f"Estimated time: {duration(total)}. Nothing was written.")
+
+
+def _step_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+) -> float:
+    """Times some steps of the real model on random ids: the whole batch where that is quick.
+
+    Otherwise a few of its rows, scaled to the batch. There are never more at once than in a run.
+    """
+    replicas = devices.strategy.num_replicas_in_sync
+    rows, parts = phase.rows, settings.gradient_accumulation_steps
+    few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
+    at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
+    if few < rows and seconds < _QUICK:
+        return _rows_seconds(settings, config, devices, phase, rows)
+    return seconds
+
+
+def _rows_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+    rows: int,
+) -> float:
+    timed = dataclasses.replace(settings, train_batch_size=rows)
+    loop = build_loop(timed, config, devices)
+    predictions = predictions_per_row(settings, phase)
+    batch = _random_batch(config, rows, phase.max_seq_length, predictions)
+    iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
+    loop.train(iterator, 1)
+    seconds: list[float] = []
+    for _ in range(_TIMED_STEPS):
+        began = time.perf_counter()
+        loop.train(iterator, 1)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def _random_batch(
+    config: BertConfig, rows: int, length: int, predictions: int
+) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
+    # Round and round, where there are more predictions than places.
+    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
+    positions = np.tile(places, (rows, 1))
+    return {
+        features.INPUT_WORD_IDS: ids,
+        features.INPUT_MASK: np.ones_like(ids),
+        features.INPUT_TYPE_IDS: np.zeros_like(ids),
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: np.take_along_axis(ids, positions, axis=1),
+        features.MASKED_LM_WEIGHTS: np.ones(positions.shape, np.float32),
+        features.NEXT_SENTENCE_LABELS: np.zeros((rows,), np.int32),
+        features.CURSOR: np.zeros((rows, 3), np.int32),
+    }

@@ -21,7 +21,6 @@ from bert_tf.training.distribution import Workers, find_cluster
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 
-from .cost import parameter_count
 from .data import (
     check_hosts_can_read,
     check_records,
@@ -30,7 +29,7 @@ from .data import (
     notes_on_rows,
     open_data,
 )
-from .model import fit_vocabulary, open_start, read_config
+from .model import fit_vocabulary, open_start, parameter_count, read_config
 from .recipes import as_flags, phases_of
 from .results import export_model, fill_masks, show
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings

@@ -1,10 +1,9 @@
 """Attention without padding, whose backward pass computes the weights again.
 
 Attention at once keeps the weights (B, N, S, S) of every layer for the backward pass, before and
-after dropout. Here a group of texts is attended to at a time, as long as its longest, and what is
-kept are queries, keys, values, contexts and the masks of dropout: the backward pass computes scores
-and weights once more (as Dao et al. 2022 do by tiles), for a third of the time of drawing masks.
-The memory of a group serves the next. It is a loop, whose lengths depend on the batch: not for XLA.
+after dropout. Here a group of texts is attended to at a time, as long as its longest, and the
+backward pass computes scores and weights once more (as Dao et al. 2022 do by tiles), from queries,
+keys, values, contexts and masks of dropout. It is a loop of the batch's lengths: not for XLA.
 
 Legend: B batch, S sequence, G texts of a group, L the longest of them, N heads, D head size,
 H = N * D hidden, R rows, W any width.
@@ -71,9 +70,9 @@ def attend_in_groups(
 def attention_to(
     lengths: np.ndarray, texts: int, heads: int, device_type: str = "CPU"
 ) -> Attend | None:
-    """Best grouping of attention for batches of so many texts, drawn from texts of (N,) lengths.
+    """Attention for batches of so many texts, drawn from texts of (N,) lengths; None: at once.
 
-    ``None``: at once, on a CPU because few scores are usual, where a loop costs more than it saves.
+    Of few scores a loop costs more than it saves.
     """
     # A batch is as wide as its longest text, which is about so long.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
@@ -82,14 +81,11 @@ def attention_to(
 
 
 class _Group(NamedTuple):
-    """Texts that are attended to together, as long as the longest.
-
-    ``numbers`` (G, L) are the rows of their tokens, R where padding has none.
-    """
+    """Texts that are attended to together, as long as the longest."""
 
     index: tf.Tensor
-    numbers: tf.Tensor
-    real_tokens: tf.Tensor
+    numbers: tf.Tensor  # (G, L): the rows of their tokens, R where padding has none
+    real_tokens: tf.Tensor  # (G, L)
 
     def take(self, matrix: tf.Tensor) -> tf.Tensor:
         """(R, W) -> (G, L, W); padding gets what some token has."""

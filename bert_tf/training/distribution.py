@@ -63,8 +63,6 @@ class Cluster(NamedTuple):
 def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None) -> Cluster | None:
     """The cluster that flags or else ``TF_CONFIG`` name; None for one process.
 
-    The flags stand for a ``TF_CONFIG``. A ValueError says what is wrong with either.
-
     >>> find_cluster(["a:2222", "b:2222"], 1)
     Cluster(addresses=('a:2222', 'b:2222'), task=1)
     """
@@ -158,10 +156,7 @@ def connect(cluster: Cluster) -> tf.distribute.Strategy:
 
 
 def within(work: Callable[[], T], seconds: float | None = None) -> T:
-    """Does work in a thread that is left behind after some time, by a TimeoutError, or on Ctrl-C.
-
-    The thread may hold TensorFlow's locks, so the process can do little after that but end.
-    """
+    """Does work in a thread that is left behind by Ctrl-C, or after some time a TimeoutError."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -243,16 +238,13 @@ class Workers:
 
 
 class Distribution(NamedTuple):
-    """The devices of a training: their strategy, type (CPU, GPU or TPU), and a line to print.
-
-    ``workers`` are the processes that share them, and ``hosts`` the machines that read for them.
-    """
+    """The devices of a training."""
 
     strategy: tf.distribute.Strategy
-    device_type: str
+    device_type: str  # CPU, GPU or TPU
     description: str
     workers: Workers = Workers()
-    hosts: int = 1
+    hosts: int = 1  # the machines that read for them
 
 
 def choose_strategy(
@@ -345,10 +337,7 @@ def _mirrored_distribution(num_gpus: int) -> Distribution:
 
 @functools.cache
 def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
-    """The process' only strategy of some devices, or of all GPUs.
-
-    A second one would number its sums as the first did, and TensorFlow would take them for those.
-    """
+    """The process' only strategy of some devices, or of all GPUs: a second mixes up their sums."""
     return tf.distribute.MirroredStrategy(devices or None)
 
 

@@ -17,22 +17,15 @@ _MOST_STEPS = 500
 
 
 class StepResults(NamedTuple):
-    """Results of some steps, as NumPy arrays and Python numbers.
+    """Results of some steps, as NumPy arrays and Python numbers."""
 
-    ``step`` counts the updates of all calls. ``sums`` are the objective's over the updates of this
-    one, and ``losses`` theirs, one by one; ``gradient_norm`` is the mean over the updates of the
-    global norm before clipping, ``learning_rate`` the last step's. ``cursors`` are the (epoch,
-    pool, row) of the last row of each input pipeline; ``waited`` are the seconds in which a step
-    had ended and the next batch was not there, where they are measured.
-    """
-
-    step: int
-    sums: np.ndarray
-    losses: list[float]
-    gradient_norm: float
-    learning_rate: float
-    cursors: tuple[tuple[int, int, int], ...]
-    waited: float | None
+    step: int  # the updates of all calls
+    sums: np.ndarray  # the objective's, over the updates of this call
+    losses: list[float]  # one by one
+    gradient_norm: float  # the mean of the global norms before clipping
+    learning_rate: float  # the last step's
+    cursors: tuple[tuple[int, int, int], ...]  # (epoch, pool, row): each input pipeline's last
+    waited: float | None  # seconds without a batch after a step's end, where they are measured
 
     def speed(
         self, *, seconds: float, tokens: int, examples: int, devices: int
@@ -51,8 +44,7 @@ class StepResults(NamedTuple):
 class BadStep(NamedTuple):
     """A step that is not finite: its number, each host's (epoch, pool, row) there, its measures.
 
-    Where the number says enough there are no ``cursors``. ``ruins``: the step's own measures are
-    good, and the weights behind it have no finite norm.
+    ``ruins``: the step's own measures are good, and the weights behind it have no finite norm.
     """
 
     step: int
@@ -74,10 +66,7 @@ class BadStep(NamedTuple):
 
 
 class BadStepError(ValueError):
-    """The weights are unusable after ``bad``: an earlier checkpoint has to be restored.
-
-    ``remedy`` is what to do, where more is known.
-    """
+    """The weights are unusable after ``bad``; ``remedy`` says what to do, where more is known."""
 
     def __init__(
         self,
@@ -90,10 +79,7 @@ class BadStepError(ValueError):
 
 
 class Pace:
-    """Number of steps in a call: as many as take about two seconds.
-
-    The first call is mostly compilation, and says nothing of the next.
-    """
+    """Number of steps in a call: as many as take about two seconds."""
 
     def __init__(self) -> None:
         self.steps = 1
@@ -109,14 +95,12 @@ class TrainingLoop:
 
     Args:
         model: built in the strategy's scope.
-        optimizer: a Keras optimizer built for ``model.trainable_variables`` in the strategy's
-            scope. It is the loop's from then on: its own reduction of gradients over the replicas
-            is switched off, because the loop reduces them before it clips.
+        optimizer: built for ``model.trainable_variables`` in the strategy's scope. It is the
+            loop's from then on: its own reduction of gradients over the replicas is switched off.
         strategy: any ``tf.distribute`` strategy.
         objective: what is minimised.
         seed: seeds the dropout masks.
-        gradient_accumulation_steps: K, the number of micro-batches that a replica cuts its share
-            of the batch into; one update for all of them.
+        gradient_accumulation_steps: K, the micro-batches of a replica's share of a batch.
         clip_norm: the global norm that the summed gradients are clipped to.
         jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
         measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
@@ -172,11 +156,7 @@ class TrainingLoop:
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, keras.Variable]:
-        """Everything that a checkpoint has to keep, by unique name.
-
-        What ``model_state`` gives, and ``optimizer/PATH`` for the optimizer's variables: its
-        moments and the number of updates.
-        """
+        """Everything that a checkpoint has to keep: ``model_state``, and ``optimizer/PATH``."""
         return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
     def make(self, iterator: Iterator[Any], num_steps: int) -> StepResults:
@@ -184,8 +164,7 @@ class TrainingLoop:
 
         Raises:
             BadStepError: the loss or the gradients of a step, or the weights after the last one,
-                are not finite; the weights are unusable then, and an earlier checkpoint has to be
-                restored.
+                are not finite: an earlier checkpoint has to be restored.
             ValueError: the data ended before the last step.
         """
         if num_steps < 1:
@@ -220,11 +199,7 @@ class TrainingLoop:
         )
 
     def _make_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
-        """Sums over the updates, the last rate, each step's measures and cursors, waits.
-
-        Behind them is the norm of the weights after the last step.
-        The measures are (steps, 2): loss and gradient norm.
-        """
+        """Sums, the last rate, each step's (loss, norm) and cursors, waits, the weights' norm."""
 
         def make_one(
             index: tf.Tensor,
@@ -305,10 +280,7 @@ def last_cursors(of_replicas: Iterable[Sequence[int]]) -> tuple[tuple[int, int, 
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:
-    """A model's variables by the names that checkpoints have for them, ``model/PATH``.
-
-    The seed generators' states are left out: the loop never reads them.
-    """
+    """A model's variables by ``model/PATH``, but for seeds' states, which the loop never reads."""
     generators = {id(variable) for variable in modeling.seed_variables(model)}
     return _named("model", [v for v in model.variables if id(v) not in generators])
 

@@ -20,8 +20,8 @@ class LossSums(NamedTuple):
 def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int32.
 
-    As ``tf.nn.sparse_softmax_cross_entropy_with_logits`` has it, forward and backward. Its kernel
-    runs on one core of a CPU and took a quarter of a small model's step; softmax runs on all.
+    The kernel of ``tf.nn.sparse_softmax_cross_entropy_with_logits`` runs on one core of a CPU and
+    took a quarter of a small model's step; softmax runs on all.
     """
 
     @tf.custom_gradient
@@ -44,11 +44,9 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The same of operations that XLA joins; none scatters.
+    """The same of operations that XLA joins, and keeps nothing of for the backward pass.
 
-    Scattering copies the logits on a TPU, and with ``--deterministic`` from a GPU to the CPU.
-
-    Nothing as large as they are is kept for the backward pass but they.
+    None scatters, which copies the logits on a TPU, and with ``--deterministic`` on a GPU.
     """
 
     def is_label() -> tf.Tensor:
@@ -68,22 +66,14 @@ def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tens
     return likelihood(logits)
 
 
-_LIKELIHOODS = {
-    "CPU": _likelihood,
-    "GPU": _likelihood_without_scatter,
-    "TPU": _likelihood_without_scatter,
-}
-
-
 def weighted_sums(
     logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, device_type: str = "CPU"
 ) -> LossSums:
     """Softmax cross-entropy over the last axis, summed with weights; computed in float32.
 
-    ``device_type`` ("CPU", "GPU" or "TPU") changes how fast it is, and roundings.
-
-    Of the masked LM: logits (B, P, V), the original ids (B, P) int32 and weights (B, P) float32,
-    1 = real. Of the next sentence: logits (B, 2), index 0 "B follows A"; labels and weights (B,).
+    ``device_type`` ("CPU", "GPU" or "TPU") changes how fast it is, and roundings. Of the masked LM:
+    logits (B, P, V), the original ids (B, P) int32 and weights (B, P) float32, 1 = real. Of the
+    next sentence: logits (B, 2), index 0 "B follows A"; labels and weights (B,).
 
     >>> import tensorflow as tf
     >>> sums = weighted_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
@@ -95,8 +85,9 @@ def weighted_sums(
     labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
     hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+    likelihood = _likelihood if device_type == "CPU" else _likelihood_without_scatter
     return LossSums(
-        loss=tf.reduce_sum(weights * _LIKELIHOODS[device_type](logits, labels)),
+        loss=tf.reduce_sum(weights * likelihood(logits, labels)),
         weight=tf.reduce_sum(weights),
         correct=tf.reduce_sum(weights * tf.cast(hits, tf.float32)),
     )
@@ -107,12 +98,10 @@ def predicted_sums(
 ) -> LossSums:
     """Result of ``weighted_sums`` for logits that are ``states`` x ``table`` + ``bias``.
 
-    On a CPU it takes fewer passes over arrays as large as the logits, which are most of a small
-    model's step: the gradient's products take the probabilities as they are, and the weights and
-    the labels come in where arrays are smaller.
-
     States (N, H) and ``table`` (V, H) in the compute dtype, float32 ``bias`` (V,), labels (N,)
-    int32 and weights (N,) float32; N may be 0.
+    int32 and weights (N,) float32; N may be 0. On a CPU it takes fewer passes over arrays as large
+    as the logits, which are most of a small model's step: the gradient's products take the
+    probabilities as they are, and weights and labels come in where arrays are smaller.
     """
 
     @tf.custom_gradient
@@ -123,7 +112,6 @@ def predicted_sums(
         rows = tf.range(tf.size(labels))
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         at_best, at_labels = (tf.stack([rows, column], axis=1) for column in (best, labels))
-        # The largest probability is 1 / sum(exp(logits - top)), at least 1 / V: no underflow.
         log_sum = tf.gather_nd(logits, at_best) - tf.math.log(tf.gather_nd(probabilities, at_best))
         likelihood = log_sum - tf.gather_nd(logits, at_labels)
         hits = tf.cast(tf.equal(best, labels), tf.float32)

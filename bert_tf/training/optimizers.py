@@ -1,6 +1,7 @@
 """Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,17 +16,15 @@ from bert_tf.modeling.keras_hooks import (
     variable_index,
 )
 
-# The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
-_LAYER_NORM_LEAVES = ("gamma", "beta")
+# Paths of LayerNormalization's variables, and of biases.
+_UNDECAYED = re.compile(r"(.*/)?(gamma|beta|[^/]*bias)")
 
 
 def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
     """The variables that the paper does not decay: LayerNorm's scale and shift, and every bias.
 
-    A variable is told by the last part of its path: ``gamma``, ``beta``, or a name that ends in
-    ``bias``. Kernels and embedding tables, the position and type tables included, are decayed.
-
-    Source: ``optimization.py`` in Google's repository, ``exclude_from_weight_decay``.
+    The last part of a variable's path tells it: ``gamma``, ``beta``, or a name that ends in
+    ``bias``. Source: ``exclude_from_weight_decay`` in Google's ``optimization.py``.
 
     >>> import keras
     >>> layers = [keras.layers.Dense(2, name="dense"), keras.layers.LayerNormalization(name="norm")]
@@ -35,12 +34,7 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
     >>> [v.path for v in weight_decay_exclusions(variables)]
     ['dense/bias', 'norm/gamma', 'norm/beta']
     """
-    excluded = []
-    for variable in variables:
-        leaf = variable.path.rsplit("/", 1)[-1]
-        if leaf in _LAYER_NORM_LEAVES or leaf.endswith("bias"):
-            excluded.append(variable)
-    return excluded
+    return [variable for variable in variables if _UNDECAYED.fullmatch(variable.path)]
 
 
 def variable_path(variable: Any) -> str:
@@ -70,21 +64,17 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     ``1 - beta_1^t`` and ``1 - beta_2^t``, where t counts updates from 1, with
     ``bias_correction=True`` (AdamW; algorithm 1 of Kingma and Ba 2015, where Keras' own AdamW adds
     epsilon to the root of the uncorrected v, which slows the first updates). Variables passed to
-    `exclude_from_weight_decay` before the optimizer is built are not decayed; `create_optimizer`
-    passes the paper's.
-
-    The kernel makes one pass over w, m, v and g, which on a CPU takes a third of the time of the
-    same arithmetic in single operations. Sparse gradients are made dense. It needs TensorFlow's
-    backend.
+    `exclude_from_weight_decay` before the optimizer is built are not decayed, nor those whose paths
+    are in ``undecayed``. The kernel's one pass takes a third of the time of single operations on a
+    CPU. Sparse gradients are made dense. It needs TensorFlow's backend.
 
     Args:
         learning_rate: a float or a ``LearningRateSchedule``.
         weight_decay: the decay per unit of learning rate; ``None`` for none.
-        beta_1: the decay of the first moment.
-        beta_2: the decay of the second moment.
+        beta_1, beta_2: the decays of the moments.
         epsilon: added to the root of the second moment, corrected where that is.
         bias_correction: whether the moments are corrected for their start at 0.
-        undecayed: paths of further variables that are not decayed, as a saved optimizer keeps them.
+        undecayed: paths of variables, as a saved optimizer keeps them.
         name: the optimizer's name, the first part of its variables' paths.
         **kwargs: further arguments of ``keras.optimizers.Optimizer``.
 
@@ -210,19 +200,13 @@ class Lamb(AdamWeightDecay):
     """LAMB, for batches of thousands of rows.
 
     AdamW's update of each variable, its decay included, is scaled by a trust ratio: the variable's
-    norm over the update's, 1 where either is 0. Variables passed to `exclude_from_weight_decay`
-    are neither decayed nor scaled. Keras' own ``Lamb`` takes the ratio without the decay, and
-    scales every variable. Google clips the gradients by their global norm of 1 before it.
+    norm over the update's, 1 where either is 0. Variables that are not decayed are not scaled
+    either. Keras' own ``Lamb`` takes the ratio without the decay, and scales every variable.
+    Arguments are as `AdamWeightDecay`'s; the paper's rate is 0.000625 for 512 rows, and grows with
+    the root of the batch's size, to 0.005 for 32,768.
 
     Source: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
     minutes", algorithm 2, with the identity for its function phi.
-
-    Args:
-        learning_rate: as `AdamWeightDecay`; the paper's is 0.000625 for 512 rows, and grows with
-            the root of the batch's size, to 0.005 for 32,768.
-        weight_decay: the decay within the update; ``None`` for none.
-        epsilon: as `AdamWeightDecay`.
-        **kwargs: further arguments of `AdamWeightDecay`.
 
     >>> import keras
     >>> optimizer = Lamb(0.5, weight_decay=0.0)
@@ -236,20 +220,11 @@ class Lamb(AdamWeightDecay):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         *,
-        weight_decay: float | None = 0.01,
-        epsilon: float = 1e-6,
         bias_correction: bool = True,
         name: str = "lamb",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            weight_decay=weight_decay,
-            epsilon=epsilon,
-            bias_correction=bias_correction,
-            name=name,
-            **kwargs,
-        )
+        super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
         """Updates one variable and its moments; the decay is within the ratio."""
@@ -289,30 +264,23 @@ def create_optimizer(
     epsilon: float | None = None,
     **kwargs: Any,
 ) -> AdamWeightDecay:
-    """Creates and builds the optimizer of a pre-training or a fine-tuning.
+    """Creates the optimizer of a pre-training or a fine-tuning, built for a model's variables.
 
     ``adam`` is Google's, without bias correction and with an epsilon of 1e-6; ``adamw`` corrects,
     with 1e-8: a few hundred updates of fine-tuning are too few for the greater one, beside which
     many of their gradients are small. ``lamb`` is `Lamb`. All have a first beta of 0.9, and decay
-    every variable but `weight_decay_exclusions`. Call it inside the strategy's scope. It clips only
-    where ``global_clipnorm`` is given, for ``fit`` on one device: the commands clip by themselves,
-    after the gradients are reduced.
+    every variable but `weight_decay_exclusions`. Call it inside the strategy's scope.
 
     Args:
-        name: one of `OPTIMIZERS`.
+        name: one of `OPTIMIZERS`, else a ValueError; the paths of the optimizer's variables, which
+            name them in checkpoints, begin with it.
         learning_rate: a float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
         variables: the model's trainable variables.
         weight_decay: the decay per unit of learning rate; 0 for none.
         beta_2: the decay of the second moment.
         epsilon: added to the root of the second moment, if not the optimizer's own.
-        **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm``.
-
-    Returns:
-        An optimizer that is built for the variables. Its name is fixed, so that the paths of its
-        variables, which name them in checkpoints, are the same in every process.
-
-    Raises:
-        ValueError: the name is unknown.
+        **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm`` for
+            ``fit`` on one device. The commands clip after the gradients are reduced.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")])

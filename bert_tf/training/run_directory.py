@@ -24,49 +24,39 @@ _CHANGES = "changes"
 class RunDirectory:
     """The paths of a model directory, and the promises that hold across restarts.
 
-    | path             | what                                                              |
-    |------------------|-------------------------------------------------------------------|
-    | flags.json       | every resolved setting of the run, and its changes                |
-    | inputs.json      | fingerprints of the files that the run was started with           |
-    | vocab.txt        | the vocabulary, one piece a line                                  |
-    | bert_config.json | the model's sizes                                                 |
-    | model.json       | the model's class and its casing, for ``bert_tf.load``            |
-    | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
-    | checkpoints/     | the newest checkpoints, each with its manifest                    |
-    | best/            | the weights of the best evaluation, a model directory in itself   |
-    | logs/            | TensorBoard's event files                                         |
-    | results.json     | the final evaluation; written last, so it says the run is whole   |
-    | export/1         | the SavedModel                                                    |
-    | progress.json    | of a pre-training, which checkpoint's evaluation is done, and whether  |
-    |                  | a callback ended the training; gone when it is finished           |
+    ``is_chief``: this process alone writes to the directory.
     """
 
     def __init__(self, path: str, *, is_chief: bool = True) -> None:
-        """``is_chief``: this process alone writes to the directory."""
         self.path = path
         self.is_temporary = False  # gone after the run: nothing is named that comes next
         self._is_chief = is_chief
         self._made: list[str] = []
+        # Every resolved setting of the run, and its changes.
         self.flags = os.path.join(path, "flags.json")
+        # Fingerprints of the files that the run was started with.
+        self.inputs = os.path.join(path, "inputs.json")
+        # What makes a model of weights: class and casing, pieces, sizes.
+        self.description = os.path.join(path, "model.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
         self.config = os.path.join(path, "bert_config.json")
-        self.description = os.path.join(path, "model.json")
-        self.inputs = os.path.join(path, "inputs.json")
+        self.described = [self.vocabulary, self.config]
+        # The sample corpus, the corpus' index, unpacked copies.
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
+        # The weights of the best evaluation, a model directory in itself.
         self.best = os.path.join(path, "best")
         self.logs = os.path.join(path, "logs")
+        # The final evaluation; written last, so it says that the run is whole.
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
+        # Of an unfinished pre-training: which checkpoint was evaluated, or ended by a callback.
         self.progress = os.path.join(path, "progress.json")
-        # Files that a start writes besides the description.
-        self.described = [self.vocabulary, self.config]
 
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
-        """Checks, before anything is written, that a run may have the directory.
+        """Checks that the directory holds nothing but a run's, before anything is written.
 
-        It must not hold what no run wrote, nor, before the run has progress, a path that a flag in
-        ``inputs`` names.
+        Before the run has progress, no flag in ``inputs`` may name a path in it.
         """
         own = local_path(self.path)
         if own is not None and not self.has_progress():
@@ -119,10 +109,9 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the directory for one process at a time; a killed process lets go of it.
+        """Holds the directory for one process at a time, where its file system has locks.
 
-        File systems without such a lock, as remote ones, go without. A process that fails before it
-        wrote anything but its flags leaves nothing.
+        A process that fails before it wrote anything but its flags leaves nothing.
         """
         local = local_path(self.path)
         if local is None or not self._is_chief:
@@ -216,10 +205,7 @@ class RunDirectory:
         return found.step
 
     def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keeps other values of settings, from a step on, with the step and those before.
-
-        A finished run is unfinished then.
-        """
+        """Keeps other values of settings from a step on; a finished run is unfinished then."""
         kept = self.kept_flags()
         changes = [
             {"step": step, "flag": name, "from": kept.get(name), "to": value}
@@ -236,12 +222,9 @@ class RunDirectory:
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
 
-        A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
-        what it said of its inputs are removed. The corpus' copies and its index stay.
-
-        A restart may change the settings in ``may_differ``. Those in ``paths`` name files that may
-        have moved: ``check_inputs`` compares their contents, and the flags of which that is still
-        to do are returned.
+        A start that ended before its first checkpoint is forgotten, but for the corpus' copies and
+        its index. A restart may change the settings in ``may_differ``. Those in ``paths`` name
+        files that may have moved, and are returned where ``check_inputs`` is to compare them.
         """
         # A tuple is read back as a list.
         kept, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
@@ -259,13 +242,12 @@ class RunDirectory:
                 f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
                 "that every worker sees."
             )
-        places = [name for name in changed if name in paths]
-        places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
-        is_compared = bool(self._kept_inputs())
-        moved = [name for name in places if kept.get(name) and current.get(name) and is_compared]
-        other = [
-            name for name in changed if name not in moved and (name not in paths or name in places)
-        ]
+        moved, other = [], []
+        for name in changed:
+            values = kept.get(name), current.get(name)
+            if name not in paths or not _is_same_place(*values):
+                is_compared = name in paths and all(values) and bool(self._kept_inputs())
+                (moved if is_compared else other).append(name)
         if other:
             differences = ", ".join(
                 f"--{name}={current.get(name)} (was {kept.get(name)})" for name in other

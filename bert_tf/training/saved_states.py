@@ -50,11 +50,7 @@ _WRITTEN = re.compile(
 
 
 class Restored(NamedTuple):
-    """A checkpoint that was found, or restored.
-
-    ``extra`` is the caller's state, as given to `save`; ``warnings`` has a sentence for each newer
-    checkpoint that was skipped.
-    """
+    """A checkpoint that was found, with a sentence on each newer one that was passed over."""
 
     step: int
     extra: dict[str, Any]
@@ -110,7 +106,7 @@ def save(
             f"({reason(error, 300)}): make room there or mend it, and start again; the checkpoints "
             "before it are intact."
         ) from error
-    _delete_old(directory, step, keep)
+    _delete_old(path, keep)
     return path
 
 
@@ -130,8 +126,7 @@ def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str
 class BackgroundSaving:
     """A context that saves checkpoints in a thread, one at a time, while the training goes on.
 
-    At its end, unless Ctrl-C ended it, the last one is on the disk. Until then memory holds the
-    state twice, and the process does not end.
+    At its end, unless Ctrl-C ended it, the last one is on the disk. Until then memory has two.
     """
 
     def __init__(self) -> None:
@@ -173,10 +168,7 @@ class BackgroundSaving:
 
 
 def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
-    """Writes a checkpoint into a directory, which is made: the manifest last.
-
-    ``tensors`` go by unique names; ``extra`` is small state that JSON can hold.
-    """
+    """Writes a checkpoint into a new directory; ``extra`` is state that JSON can hold."""
     if os.path.islink(path):
         raise OSError(f"{path} is a link, and is not followed")
     tf.io.gfile.makedirs(path)
@@ -278,6 +270,10 @@ def _checkpoint_paths(directory: str) -> list[str]:
     return sorted(found, key=_step_of)
 
 
+def _step_of(path: str) -> int:
+    return int(path.rsplit("-", 1)[1])
+
+
 def _is_finished(path: str) -> bool:
     return bool(tf.io.gfile.exists(os.path.join(path, _MANIFEST)))
 
@@ -347,48 +343,42 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
     file_path, shown = os.path.join(path, name), one_line(name)
     try:
         if name not in listing:
-            raise _UnusableError(f"{shown} is missing or cannot be read")
+            raise FileNotFoundError
         check_readable(file_path)
         changed = fingerprint_change(file_path, entry)
-        if changed == "bytes":
-            size = tf.io.gfile.stat(file_path).length
-            raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
-        if changed:
-            raise _UnusableError(f"{shown} has the right size but other contents than were saved")
-    except (tf.errors.OpError, ValueError) as error:
+        size = tf.io.gfile.stat(file_path).length
+    except (tf.errors.OpError, FileNotFoundError, ValueError) as error:
         raise _UnusableError(f"{shown} is missing or cannot be read") from error
+    if changed == "bytes":
+        raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
+    if changed:
+        raise _UnusableError(f"{shown} has the right size but other contents than were saved")
 
 
 # === Deleting ===
 
 
 def _delete(path: str) -> None:
-    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished.
-
-    Files that no save wrote are kept.
-    """
+    """Deletes the files that a save wrote, the manifest first: half deleted, it is unfinished."""
     remove(os.path.join(path, _MANIFEST))
     remove_written(path, _WRITTEN)
 
 
-def _delete_old(directory: str, newest_step: int, keep: int) -> None:
+def _delete_old(newest: str, keep: int) -> None:
     """Deletes unfinished saves before the newest, and all but the last ``keep`` finished ones."""
-    paths = [p for p in _checkpoint_paths(directory) if _step_of(p) <= newest_step]
+    paths = _checkpoint_paths(os.path.dirname(newest))
+    paths = [path for path in paths if _step_of(path) <= _step_of(newest)]
     finished = [path for path in paths if _is_finished(path)]
     for path in paths:
         if path not in finished[-keep:]:
             _delete(path)
 
 
-def _step_of(path: str) -> int:
-    return int(path.rsplit("-", 1)[1])
-
-
 # === Bundles ===
 
 
 class Bundle:
-    """A tensor bundle of TensorFlow's opened for reading: ``prefix`` is its path up to ``.index``.
+    """A tensor bundle of TensorFlow's, opened by its path up to ``.index``.
 
     ``shapes`` and ``dtypes``, as TensorFlow calls them, are every tensor's, by name. A ValueError
     says that the bundle is damaged, or a part of it is missing.

@@ -1,13 +1,9 @@
 """The step of one replica, inside ``strategy.run``: the same code for every training and strategy.
 
-An ``Objective`` says what is minimised. A replica's share of a batch is cut into micro-batches, and
-the gradients of their parts of the batch's mean loss are added up, summed over the replicas, then
-clipped by their global norm, then applied. So the number of replicas and of micro-batches changes
-the result by rounding only (and by which dropout masks are drawn: they are a function of the seed,
-the step, the replica and the micro-batch).
-
-The model runs inside a ``keras.StatelessScope`` that gives each seed generator its value, so
-nothing about the dropout masks changes in a training, or has to be saved.
+A replica's share of a batch is cut into micro-batches. The gradients of their parts of the batch's
+mean loss are added up, summed over the replicas, then clipped by their global norm, then applied.
+So the number of replicas and of micro-batches changes the result by rounding only, and by which
+dropout masks are drawn.
 
 Dimension letters: B batch, K micro-batches.
 """
@@ -53,9 +49,8 @@ class Objective(abc.ABC):
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
     """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
 
-    A Keras seed generator keeps a counter, which is mirrored (every replica would draw the same
-    mask) and which a checkpoint would have to save. A function of the training's seed, the updates
-    made before, the replica and its micro-batch needs neither.
+    The counter of a Keras seed generator is mirrored, so that every replica would draw the same
+    mask, and would have to be saved. A function of the numbers needs neither.
 
     >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
     >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
@@ -70,10 +65,10 @@ def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: i
 
 
 def draw_on_tpu(shape: Sequence[int], dropped: int, generator: Any) -> tf.Tensor:
-    """Draws a dropout mask in the tensor's own shape, two elements a word.
+    """Draws a dropout mask, two elements a word.
 
-    The words' last dimensions are the tensor's, so that a TPU pads neither: of the words that a
-    CPU draws, in rows of one or two, it would make sixty-four and more times their size.
+    The words' last dimensions are the tensor's, so that a TPU pads neither: the words of a CPU's
+    draws, in rows of one or two, would take sixty-four and more times their size.
     """
     rows = shape[0]
     words = tf.random.stateless_uniform(
@@ -88,10 +83,8 @@ def draw_on_tpu(shape: Sequence[int], dropped: int, generator: Any) -> tf.Tensor
 class ReplicaStep:
     """One update of a model, as one replica runs it inside ``strategy.run``.
 
-    The optimizer, built for the model's trainable variables, no longer reduces gradients over the
-    replicas: they are reduced here, before they are clipped to the global norm ``clip_norm``.
-    ``micro_batches`` is K; a batch that is too small has fewer. ``jit_compile`` compiles the
-    gradients with XLA.
+    The optimizer no longer reduces gradients over the replicas: they are reduced here, before they
+    are clipped. ``micro_batches`` is K. ``jit_compile`` compiles the gradients with XLA.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""The order of a training: steps, what follows them, and how it ends; the same for every training.
+"""The order of every training: steps, what follows them, and how it ends.
 
 After each call of the compiled steps come the figures, the callbacks, an evaluation and a save
-where they are due, and the question whether someone asked to stop. Of several workers all give the
-same answers.
+where they are due, and the question whether someone asked to stop, which all workers answer alike.
 """
 
 import abc
@@ -62,11 +61,9 @@ class Interruption:
 
 
 class Callbacks:
-    """The callbacks of one training of a model, in epochs of ``steps_per_epoch`` steps.
+    """Keras callbacks, called as ``fit`` would call them; without any no call does anything.
 
-    Steps and epochs are counted from 0, from the training's start, in a resumed one too. Without a
-    callback no call does anything. ``stops`` says whether a callback has set
-    ``model.stop_training``.
+    Steps and epochs are counted from 0, from the training's start, in a resumed one too.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Callbacks:
 
     @property
     def stops(self) -> bool:
-        """True if the training is to end."""
+        """True if a callback has set ``model.stop_training``."""
         return self._list is not None and bool(self._model.stop_training)
 
     def begin(self) -> None:
@@ -159,15 +156,9 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
 
 
 class Trainer(abc.ABC):
-    """A training; what it has of its own its subclass says.
+    """A training, inside its ``interruption`` and ``background``; a subclass has its own stages.
 
-    Attributes:
-        loop: makes the steps.
-        callbacks: hear of them.
-        background: the context to train in, which ends when the last save is on the disk.
-        interruption: whether a signal asked to stop.
-        workers: who train together.
-        is_temporary: nothing is left to go on from.
+    ``is_temporary``: nothing is left to go on from.
     """
 
     loop: TrainingLoop

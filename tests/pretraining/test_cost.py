@@ -3,7 +3,7 @@ import pytest
 from benchmarks.machine import step_flops
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.pretraining import cost
+from bert_tf.pretraining import model
 from bert_tf.pretraining.recipes import Phase
 from bert_tf.training import distribution
 
@@ -13,16 +13,16 @@ from .commands import parse
 @pytest.mark.parametrize("nsp", [True, False])
 def test_parameters_are_those_of_the_built_model(nsp):
     config = BertConfig.from_preset("bert-tiny", vocab_size=101)
-    model = BertPretrainer(config, nsp=nsp)
-    built = sum(int(v.value.shape.num_elements()) for v in model.trainable_variables)
-    assert cost.parameter_count(config, nsp) == built
+    built_model = BertPretrainer(config, nsp=nsp)
+    built = sum(int(v.value.shape.num_elements()) for v in built_model.trainable_variables)
+    assert model.parameter_count(config, nsp) == built
 
 
 def test_published_sizes():
     # The released checkpoints' encoders without the two heads: 110M and 340M in the paper.
-    assert cost.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
-    assert cost.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
-    assert len({cost.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
+    assert model.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
+    assert model.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
+    assert len({model.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
 
 
 def test_flops_against_a_count_written_out():
@@ -45,7 +45,7 @@ def test_memory_falls_with_replicas_accumulation_and_recomputation():
 
     def memory(*flags, replicas=1, device="CPU"):
         settings = parse("--input=a", "--max_seq_length=512", "--train_batch_size=64", *flags)[0]
-        return cost.memory_bytes(settings, config, phase, replicas, device) - weights
+        return model.memory_bytes(settings, config, phase, replicas, device) - weights
 
     weights = 16 * 110_106_428
     whole, layer, inputs = memory(), 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
@@ -66,19 +66,19 @@ def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
         timed.append((rows, settings.gradient_accumulation_steps))
         return took[0]
 
-    monkeypatch.setattr(cost, "_rows_seconds", seconds)
+    monkeypatch.setattr(model, "_rows_seconds", seconds)
     devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9, 32)
     # No more rows at once than a run has.
-    assert cost._step_seconds(settings, None, devices, phase) == 1.0 * 32 / 4
+    assert model._step_seconds(settings, None, devices, phase) == 1.0 * 32 / 4
     took[0] = 0.1  # where that is quick, then the whole batch
-    assert cost._step_seconds(settings, None, devices, phase) == 0.1
+    assert model._step_seconds(settings, None, devices, phase) == 0.1
     assert timed == [(4, 1), (4, 1), (32, 8)]
 
 
 def test_a_report(monkeypatch, capsys):
-    monkeypatch.setattr(cost, "_step_seconds", lambda *given: 0.5)
+    monkeypatch.setattr(model, "_step_seconds", lambda *given: 0.5)
     flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--input=a", "--train_batch_size=256")
-    cost.report_cost(parse(*flags, "--num_train_steps=100")[0])
+    model.report_cost(parse(*flags, "--num_train_steps=100")[0])
     printed = capsys.readouterr().out
     assert "256 rows and 32,768 tokens a step; about 3.9 GiB of memory on each device." in printed
     assert "about 0.5 s a step (65,536 tokens/s), 50s for 100 steps." in printed
