@@ -50,16 +50,16 @@ def choose(
     ``logits`` and ``is_choice`` are (B, K). What is no choice has probability 0; of a row without
     choices the place is -1.
 
-    >>> best, found = choose(tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]]))
-    >>> best.numpy(), found.numpy()
+    >>> best, shares = choose(tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]]))
+    >>> best.numpy(), shares.numpy()
     (array([0], dtype=int32), array([[0.5, 0.5, 0. ]]))
     """
     logits = tf.where(is_choice, _calibrated(logits, temperature), float("-inf"))
     # A column more: there is a greatest one where K is 0, too.
     with_one = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
     best = tf.argmax(with_one, 1, output_type=tf.int32)
-    found = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
-    return tf.where(tf.reduce_any(is_choice, 1), best, -1), found
+    shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
+    return tf.where(tf.reduce_any(is_choice, 1), best, -1), shares
 
 
 def _calibrated(logits: tf.Tensor, temperature: float) -> tf.Tensor:

@@ -170,8 +170,8 @@ class BertModel(keras.Model):
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
         """True if the encoder has a pooler when the constructor gets these arguments."""
-        given = arguments.get("pooler")
-        return cls.pooler_by_default if given is None else bool(given)
+        pooler = arguments.get("pooler")
+        return cls.pooler_by_default if pooler is None else bool(pooler)
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
@@ -247,10 +247,10 @@ class BertModel(keras.Model):
         is_batch = isinstance(inputs, Mapping)
         missing = [key for key in self.input if not is_batch or key not in inputs]
         if missing:
-            given = ", ".join(inputs) if is_batch else type(inputs).__name__
+            keys = ", ".join(inputs) if is_batch else type(inputs).__name__
             raise ValueError(
                 f"{self.name} has no {', '.join(missing)} to run on: expected the keys "
-                f"{', '.join(self.input)}, which model.preprocessor makes of strings; got {given}."
+                f"{', '.join(self.input)}, which model.preprocessor makes of strings; got {keys}."
             )
         length = inputs[features.INPUT_WORD_IDS].shape[-1]
         limit = self.config.max_position_embeddings

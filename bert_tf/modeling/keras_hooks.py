@@ -127,7 +127,7 @@ def take_for_dict(kind: Any) -> None:
     register: Any = optree.register_pytree_node
     register(
         kind,
-        lambda given: (list(given.values()), tuple(given)),
+        lambda mapping: (list(mapping.values()), tuple(mapping)),
         lambda names, values: dict(zip(names, values, strict=True)),
         namespace="keras",
     )

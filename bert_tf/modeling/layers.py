@@ -282,10 +282,10 @@ class Dropout(keras.layers.Layer):
         """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
         if not training or self.dropped == 0:
             return inputs
-        kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, self.seed_generator)
+        is_kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, self.seed_generator)
         scale = ops.cast(self.scale, inputs.dtype)
         # One product in each direction: what multiplies holds the scale already.
-        return inputs * ops.where(kept, scale, ops.zeros_like(scale))
+        return inputs * ops.where(is_kept, scale, ops.zeros_like(scale))
 
     @property
     def dropped(self) -> int:

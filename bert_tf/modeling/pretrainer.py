@@ -219,8 +219,8 @@ class BertPretrainer(BertModel):
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
         """As given; else where the next-sentence head needs one."""
-        given = arguments.get("pooler")
-        return bool(arguments.get("nsp", True) if given is None else given)
+        pooler = arguments.get("pooler")
+        return bool(arguments.get("nsp", True) if pooler is None else pooler)
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:

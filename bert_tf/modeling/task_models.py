@@ -154,12 +154,12 @@ def takes_probabilities(loss: Any) -> bool:
     """True if a loss, or one of several, is a cross-entropy that is not told of logits."""
     if isinstance(loss, Mapping | list | tuple):
         return any(map(takes_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
-    found = keras.losses.get(loss) if isinstance(loss, str) else loss
-    if isinstance(found, keras.losses.Loss):
-        return found.get_config().get("from_logits") is False
+    function = keras.losses.get(loss) if isinstance(loss, str) else loss
+    if isinstance(function, keras.losses.Loss):
+        return function.get_config().get("from_logits") is False
     # Of a function of Keras the default counts.
-    is_of_keras = getattr(found, "__module__", "").startswith("keras.") and callable(found)
-    return is_of_keras and "from_logits" in inspect.signature(found).parameters
+    is_of_keras = getattr(function, "__module__", "").startswith("keras.") and callable(function)
+    return is_of_keras and "from_logits" in inspect.signature(function).parameters
 
 
 def is_pooling(value: Any) -> bool:

@@ -31,12 +31,12 @@ class TokenRows:
         if without_padding:
             first = ops.arange(self._sequence) == 0
             # (B * S,)
-            kept = ops.reshape(ops.logical_or(ops.cast(real_tokens, "bool"), first), (-1,))
+            is_row = ops.reshape(ops.logical_or(ops.cast(real_tokens, "bool"), first), (-1,))
             # (R,) the places of the rows among B * S, and (B * S,) the rows of the places; one that
             # is left out has the row behind the last.
-            self._places = ops.cast(ops.nonzero(kept)[0], "int32")
-            count = ops.cumsum(ops.cast(kept, "int32"))
-            self._rows = ops.where(kept, count - 1, ops.shape(self._places)[0])
+            self._places = ops.cast(ops.nonzero(is_row)[0], "int32")
+            count = ops.cumsum(ops.cast(is_row, "int32"))
+            self._rows = ops.where(is_row, count - 1, ops.shape(self._places)[0])
 
     @property
     def sizes(self) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from .tokenization import AutoTokenizer
 
 _LOGGER = logging.getLogger("bert_tf")
 # A text's rows, and what makes its answer of the numbers that the model has for each.
-Asked = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
+Request = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
 _TEXTS_AT_ONCE = 256
 # Arguments that choose the machine and the library that run a model.
@@ -52,20 +52,21 @@ class Pipeline:
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
         one = isinstance(inputs, str | Mapping) or not hasattr(inputs, "__iter__")
-        found = self.answers([inputs] if one else inputs, **{**self.options, **options})
+        answers = self.answers([inputs] if one else inputs, **{**self.options, **options})
         one = one or (self.opens_one and isinstance(inputs, list) and len(inputs) == 1)
-        return found[0] if one else found
+        return answers[0] if one else answers
 
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
         """The answers to texts, in order."""
-        texts, found = iter(texts), []
+        texts, answers = iter(texts), []
         while part := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
-            asked = [self.ask(text, **options) for text in part]
-            numbers = iter(self._numbers([rows for rows, _ in asked], batch_size))
-            found += [answer([next(numbers) for _ in rows["input_ids"]]) for rows, answer in asked]
-        return found
+            requests = [self.ask(text, **options) for text in part]
+            numbers = iter(self._numbers([rows for rows, _ in requests], batch_size))
+            for rows, answer in requests:
+                answers.append(answer([next(numbers) for _ in rows["input_ids"]]))
+        return answers
 
-    def ask(self, text: Any, **options: Any) -> Asked:
+    def ask(self, text: Any, **options: Any) -> Request:
         """Rows to run the model on for a text, and the function that reads their logits."""
         raise NotImplementedError
 
@@ -78,8 +79,8 @@ class Pipeline:
         names = self.tokenizer.model_input_names
         each = [
             dict(zip(names, row, strict=True))
-            for some in rows
-            for row in zip(*(some[name] for name in names), strict=True)
+            for text_rows in rows
+            for row in zip(*(text_rows[name] for name in names), strict=True)
         ]
         longest_first = sorted(range(len(each)), key=lambda at: -len(each[at]["input_ids"]))
         longest = len(each[longest_first[0]]["input_ids"])
@@ -88,23 +89,23 @@ class Pipeline:
                 f"A text is {longest} tokens, and the model has {most} positions: give "
                 f"{self.length_option}={most}, which cuts it."
             )
-        found: dict[int, np.ndarray] = {}
+        logits: dict[int, np.ndarray] = {}
         for begin in range(0, len(each), batch_size):
             places = longest_first[begin : begin + batch_size]
             batch = self.tokenizer.pad([each[at] for at in places], return_tensors="tf")
-            found.update(zip(places, self.read(dict(batch)).numpy(), strict=True))
-        return [found[at] for at in range(len(each))]
+            logits.update(zip(places, self.read(dict(batch)).numpy(), strict=True))
+        return [logits[at] for at in range(len(each))]
 
 
 def _texts(example: Any, *names: str) -> list[str]:
     """The texts of an example that is a dict with these names."""
-    found = [example.get(name) if isinstance(example, Mapping) else None for name in names]
-    if not all(isinstance(text, str) for text in found):
+    texts = [example.get(name) if isinstance(example, Mapping) else None for name in names]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"The pipeline was given {example!r:.100}: expected a dict whose texts are named "
             f"{' and '.join(map(repr, names))}."
         )
-    return [str(text) for text in found]
+    return [str(text) for text in texts]
 
 
 def _one_of(name: str, value: str, known: Iterable[str]) -> str:
@@ -122,8 +123,8 @@ class TextClassificationPipeline(Pipeline):
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answers; of one text in a list, as there, but where the call says ``top_k``."""
-        found = super().__call__(inputs, **options)
-        return [found] if isinstance(inputs, str) and "top_k" not in options else found
+        answers = super().__call__(inputs, **options)
+        return [answers] if isinstance(inputs, str) and "top_k" not in options else answers
 
     def ask(
         self,
@@ -132,7 +133,7 @@ class TextClassificationPipeline(Pipeline):
         return_all_scores: bool = False,
         function_to_apply: str = "",
         **options: Any,
-    ) -> Asked:
+    ) -> Request:
         """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all.
 
         The older ``return_all_scores`` has them in the order of the classes.
@@ -140,22 +141,17 @@ class TextClassificationPipeline(Pipeline):
         pair = text.get("text_pair") if isinstance(text, Mapping) else None
         text = _texts(text, "text")[0] if isinstance(text, Mapping) else text
         config = self.model.config
-        function = function_to_apply or "softmax"
-        if not function_to_apply and config.problem_type == REGRESSION:
-            function = "none"
-        elif not function_to_apply and (
-            config.problem_type == SEVERAL_CLASSES or config.num_labels == 1
-        ):
-            function = "sigmoid"
-        apply = _FUNCTIONS[_one_of("function_to_apply", function, _FUNCTIONS)]
+        usual = "sigmoid" if config.num_labels == 1 else "softmax"
+        usual = {REGRESSION: "none", SEVERAL_CLASSES: "sigmoid"}.get(config.problem_type, usual)
+        apply = _FUNCTIONS[_one_of("function_to_apply", function_to_apply or usual, _FUNCTIONS)]
 
         def answer(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))
-            found = [{"label": config.id2label[at], "score": float(it)} for at, it in scores]
+            classes = [{"label": config.id2label[at], "score": float(it)} for at, it in scores]
             if return_all_scores:
-                return found
-            found.sort(key=lambda answer: answer["score"], reverse=True)
-            return found[0] if top_k == "best" else found[:top_k]
+                return classes
+            classes.sort(key=lambda answer: answer["score"], reverse=True)
+            return classes[0] if top_k == "best" else classes[:top_k]
 
         return self.tokenizer([text], None if pair is None else [pair], **options), answer
 
@@ -181,7 +177,7 @@ class TokenClassificationPipeline(Pipeline):
         grouped_entities: bool = False,  # the older name of a strategy, with the next one
         ignore_subwords: bool = False,
         **options: Any,
-    ) -> Asked:
+    ) -> Request:
         """Answers a dict for each entity: of a token ``entity`` and ``index``, else its group.
 
         Both have ``score``, ``word``, ``start`` and ``end``.
@@ -207,16 +203,16 @@ class TokenClassificationPipeline(Pipeline):
                     groups[-1][2].extend(word)
                 else:
                     groups.append((label, [share], word))
-            found = []
+            entities = []
             for label, shares, tokens in groups:
-                named: dict[str, Any] = {"entity": label, "index": tokens[0]}
+                entity: dict[str, Any] = {"entity": label, "index": tokens[0]}
                 if aggregation_strategy != "none":
-                    named = {"entity_group": label.split("-", 1)[-1]}
-                if next(iter(named.values())) not in ignore_labels:
-                    found.append(
-                        {**named, "score": np.mean(shares), **self._place(text, row, tokens)}
-                    )
-            return found
+                    label = label.split("-", 1)[-1]
+                    entity = {"entity_group": label}
+                if label not in ignore_labels:
+                    entity |= {"score": np.mean(shares), **self._place(text, row, tokens)}
+                    entities.append(entity)
+            return entities
 
         return rows, answer
 
@@ -276,7 +272,7 @@ class FillMaskPipeline(Pipeline):
         masks = tf.ragged.boolean_mask(columns, is_mask).to_tensor()
         return self.model.mlm(states, masks, training=False)
 
-    def ask(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Asked:
+    def ask(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Request:
         """Answers ``score``, ``token``, ``token_str``, ``sequence``; of several masks, lists."""
         tokenizer = self.tokenizer
         rows = tokenizer([text], **options)
@@ -287,23 +283,23 @@ class FillMaskPipeline(Pipeline):
         words, parts = tokenizer.get_vocab(), tokenizer.tokenize
         targets = [targets] if isinstance(targets, str) else targets or words
         # Of a word that is no token, the first one of its tokens.
-        wanted = [it for word in targets for it in ([word] if word in words else parts(word)[:1])]
-        chosen = np.unique(tokenizer.convert_tokens_to_ids(wanted))
+        tokens = [it for word in targets for it in ([word] if word in words else parts(word)[:1])]
+        candidates = np.unique(tokenizer.convert_tokens_to_ids(tokens))
 
         def filled(place: int, token: int, score: np.floating) -> dict[str, Any]:
             whole = ids.copy()
             whole[place] = token
-            kept = [int(at) for at in whole if at != tokenizer.pad_token_id]
-            sequence = tokenizer.decode(kept, skip_special_tokens=len(masks) == 1)
-            said = {"token_str": tokenizer.decode([token]), "sequence": sequence}
-            return {"score": float(score), "token": token, **said}
+            whole = whole[whole != tokenizer.pad_token_id]
+            sequence = tokenizer.decode(whole, skip_special_tokens=len(masks) == 1)
+            texts = {"token_str": tokenizer.decode([token]), "sequence": sequence}
+            return {"score": float(score), "token": token, **texts}
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
-            found = []
+            answers = []
             for place, row in zip(masks, decoding.probabilities(logits[0]).numpy(), strict=False):
-                best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]].tolist()
-                found.append([filled(place, token, row[token]) for token in best])
-            return found[0] if len(masks) == 1 else found
+                best = candidates[np.argsort(-row[candidates], kind="stable")[:top_k]].tolist()
+                answers.append([filled(place, token, row[token]) for token in best])
+            return answers[0] if len(masks) == 1 else answers
 
         return rows, answer
 
@@ -338,7 +334,7 @@ class QuestionAnsweringPipeline(Pipeline):
         max_seq_len: int | None = None,
         handle_impossible_answer: bool = False,
         topk: int | None = None,  # the older name
-    ) -> Asked:
+    ) -> Request:
         """Answers ``score``, ``start``, ``end``, ``answer``; a list where ``top_k`` is above 1.
 
         A span's score is the product of two probabilities, each of its window's tokens alone, and
@@ -365,7 +361,7 @@ class QuestionAnsweringPipeline(Pipeline):
         )
 
         def answer(logits: list[np.ndarray]) -> Any:
-            found: list[dict[str, Any]] = []
+            spans: list[dict[str, Any]] = []
             null = 1e6
             for row, numbers in zip(windows.encodings, logits, strict=True):
                 # [CLS], which stands for no answer, and the context
@@ -375,19 +371,19 @@ class QuestionAnsweringPipeline(Pipeline):
                 starts, ends = shares.numpy()
                 null = min(null, float(starts[0] * ends[0]))
                 starts[0] = ends[0] = 0.0
-                spans = np.tril(np.triu(np.outer(starts, ends)), max_answer_len - 1)
-                for place in np.argsort(-spans, axis=None, kind="stable")[:top_k]:
-                    first, last = map(int, np.unravel_index(place, spans.shape))
+                scores = np.tril(np.triu(np.outer(starts, ends)), max_answer_len - 1)
+                for place in np.argsort(-scores, axis=None, kind="stable")[:top_k]:
+                    first, last = map(int, np.unravel_index(place, scores.shape))
                     if row.sequence_ids[first] != 1 or row.sequence_ids[last] != 1:
                         continue
                     start, _ = row.word_to_chars(row.word_ids[first], 1)  # whole words
                     _, end = row.word_to_chars(row.word_ids[last], 1)
-                    said = {"start": start, "end": end, "answer": context[start:end]}
-                    found.append({"score": float(spans[first, last]), **said})
+                    span = {"start": start, "end": end, "answer": context[start:end]}
+                    spans.append({"score": float(scores[first, last]), **span})
             if handle_impossible_answer:
-                found.append({"score": null, "start": 0, "end": 0, "answer": ""})
-            found.sort(key=lambda one: one["score"], reverse=True)
-            return found[0] if len(found[:top_k]) == 1 else found[:top_k]
+                spans.append({"score": null, "start": 0, "end": 0, "answer": ""})
+            spans.sort(key=lambda span: span["score"], reverse=True)
+            return spans[0] if len(spans[:top_k]) == 1 else spans[:top_k]
 
         return windows, answer
 
@@ -399,7 +395,7 @@ class FeatureExtractionPipeline(Pipeline):
         """The states, (B, S, H)."""
         return self.model(rows)[0]
 
-    def ask(self, text: str, **options: Any) -> Asked:
+    def ask(self, text: str, **options: Any) -> Request:
         """Answers (1, S, H) numbers."""
         rows = self.tokenizer([text], **options)
         return rows, lambda states: states[0][None, : len(rows["input_ids"][0])].tolist()
@@ -433,18 +429,18 @@ def pipeline(
     if model is None and kind.default_model:
         model = kind.default_model
         _LOGGER.warning("pipeline(%r) was given no model, and takes %s.", task, model)
-    by_name = isinstance(model, str | os.PathLike)
-    if not by_name and not hasattr(model, "config"):
+    if isinstance(model, str | os.PathLike):
+        name: str | os.PathLike[str] = model
+        model = AUTO_MODELS[kind.auto_class].from_pretrained(name, revision=revision, config=config)
+    elif hasattr(model, "config"):
+        name = model.config.name_or_path
+    else:
         raise ValueError(
             f"pipeline({task!r}) was given {type(model).__name__} as its model: expected a model "
             "of bert_tf.transformers, its directory or its name."
         )
-    name = os.fspath(model) if by_name else model.config.name_or_path
-    if by_name:
-        settings = {"revision": revision} | ({} if config is None else {"config": config})
-        model = AUTO_MODELS[kind.auto_class].from_pretrained(model, **settings)
     if tokenizer is None and not name:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
-        tokenizer = AutoTokenizer.from_pretrained(str(tokenizer or name))
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer or name)
     return kind(model, tokenizer, **options)

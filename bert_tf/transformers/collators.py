@@ -158,14 +158,14 @@ def as_dataset(
             if tokenizer is None
             else DataCollatorWithPadding(tokenizer, return_tensors="np")
         )
-    wanted = {*TENSORS, *labels, *(_LABELS if "labels" in labels else ())}
-    dataset = dataset.remove_columns([name for name in dataset.features if name not in wanted])
+    known = {*TENSORS, *labels, *(_LABELS if "labels" in labels else ())}
+    dataset = dataset.remove_columns([name for name in dataset.features if name not in known])
     sample = collate_fn([dataset[0]], **(collate_fn_args or {}))
-    given = [name for name in sample if name in labels]
-    inputs = [name for name in sample if name not in given]
+    label_names = [name for name in sample if name in labels]
+    inputs = [name for name in sample if name not in label_names]
     return dataset.to_tf_dataset(
         columns=inputs[0] if len(inputs) == 1 else inputs,
-        label_cols=given[0] if len(given) == 1 else given or None,
+        label_cols=label_names[0] if len(label_names) == 1 else label_names or None,
         batch_size=batch_size,
         shuffle=shuffle,
         drop_remainder=shuffle if drop_remainder is None else drop_remainder,

@@ -193,8 +193,8 @@ class PretrainedConfig:
         """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
         path, values = directory_of(pretrained_model_name_or_path, values)
         file = path if path.endswith(".json") else os.path.join(path, CONFIG)
-        found = read_json_object(file)
-        config = _class_of(found, file, cls)(**found)
+        settings = read_json_object(file)
+        config = _class_of(settings, file, cls)(**settings)
         for key, value in config.update(values).items():
             setattr(config, key, value)
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
@@ -205,8 +205,8 @@ class PretrainedConfig:
         """The config of a checkpoint of any format."""
         file = os.path.join(checkpoint.path, CONFIG)
         is_theirs = checkpoint.format == "huggingface" and os.path.isfile(file)
-        found = read_json_object(file) if is_theirs else config_values(checkpoint)
-        return _class_of(found, file, cls)(**found)
+        settings = read_json_object(file) if is_theirs else config_values(checkpoint)
+        return _class_of(settings, file, cls)(**settings)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
         """Writes ``config.json`` into a directory, which is made where it is not there."""
@@ -214,20 +214,20 @@ class PretrainedConfig:
         write_json(os.path.join(save_directory, CONFIG), self.to_dict())
 
 
-def _class_of(values: Mapping[str, Any], source: str, asked: type[Any]) -> type[Any]:
-    """The class of a file's settings: the one that is asked for, where it is of one model."""
-    found = values.get("model_type", "bert")
-    if found not in CONFIGS:
+def _class_of(values: Mapping[str, Any], source: str, chosen: type[Any]) -> type[Any]:
+    """The class of a file's settings: the one that is chosen for, where it is of one model."""
+    kind = values.get("model_type", "bert")
+    if kind not in CONFIGS:
         raise ValueError(
-            f"{source}: model_type is {found!r}, expected {' or '.join(map(repr, CONFIGS))}: "
+            f"{source}: model_type is {kind!r}, expected {' or '.join(map(repr, CONFIGS))}: "
             "bert_tf.transformers has no others."
         )
-    if asked.model_type and asked.model_type != found:
+    if chosen.model_type and chosen.model_type != kind:
         raise ValueError(
-            f"{source}: model_type is {found!r}, and {asked.__name__} is of {asked.model_type!r}: "
-            f"take {CONFIGS[found].__name__}, or AutoConfig."
+            f"{source}: model_type is {kind!r}, and {chosen.__name__} is of {chosen.model_type!r}: "
+            f"take {CONFIGS[kind].__name__}, or AutoConfig."
         )
-    return asked if asked.model_type else CONFIGS[found]
+    return chosen if chosen.model_type else CONFIGS[kind]
 
 
 class BertConfig(PretrainedConfig):

@@ -48,8 +48,8 @@ def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None)
     """
     native, spec = _native(model)
     renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
-    own, found = spec.head_shapes(native.config), renamed.tensors
-    differs = [name for name in own if name in found and found[name].shape != own[name]]
+    own, tensors = spec.head_shapes(native.config), renamed.tensors
+    differs = [name for name in own if name in tensors and tensors[name].shape != own[name]]
     could_ignore = differs and ignores_sizes is False
     tensors, report = select(
         renamed,
@@ -84,13 +84,13 @@ def _native(model: Any) -> tuple[BertModel, ModelSpec]:
 
 def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
     """The checkpoint with its classifier by the name of the model's own."""
-    wanted = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
+    head = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
     tensors = dict(checkpoint.tensors)
-    if wanted in _CLASSIFIERS:
+    if head in _CLASSIFIERS:
         for name in checkpoint.tensors:
             part, _, leaf = name.partition("/")
-            if part in _CLASSIFIERS and part != wanted:
-                tensors[f"{wanted}/{leaf}"] = tensors.pop(name)
+            if part in _CLASSIFIERS and part != head:
+                tensors[f"{head}/{leaf}"] = tensors.pop(name)
     return dataclasses.replace(checkpoint, tensors=tensors)
 
 
@@ -181,9 +181,9 @@ def save_weights(keras_save: Callable[..., None], path: str, options: dict[str, 
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made = os.path.join(scratch, f"model{_SUFFIX}")
-        keras_save(made)
-        os.replace(made, path)
+        file = os.path.join(scratch, f"model{_SUFFIX}")
+        keras_save(file)
+        os.replace(file, path)
 
 
 def load_weights(
@@ -197,6 +197,6 @@ def load_weights(
         keras_load(path)
     else:
         with tempfile.TemporaryDirectory() as scratch:
-            link = os.path.join(scratch, f"model{_SUFFIX}")
-            shutil.copyfile(path, link)
-            keras_load(link)
+            file = os.path.join(scratch, f"model{_SUFFIX}")
+            shutil.copyfile(path, file)
+            keras_load(file)

@@ -75,12 +75,12 @@ class BatchEncoding(collections.UserDict[str, Any]):
         return self
 
     def _asked(
-        self, method: str, made: Any, first: int, second: int | None = None, *more: int
+        self, method: str, kind: Any, first: int, second: int | None = None, *more: int
     ) -> Any:
         """Answer of ``tokenizers`` on a place in a row; one number is a place in the first row."""
         row, place = (0, first) if second is None else (first, second)
-        found = getattr(self._row(row), method)(place, *more)
-        return found if found is None or made is int else made(*found)
+        answer = getattr(self._row(row), method)(place, *more)
+        return answer if answer is None or kind is int else kind(*answer)
 
     def _row(self, index: int) -> Any:
         if not self.encodings:

@@ -143,27 +143,30 @@ class LabelledModel(keras.Model):
         """Labels and the logits that go with them."""
         if not isinstance(y_pred, ModelOutput):
             return y, y_pred
-        found = {name: value for name, value in y_pred.items() if name != "loss"}
+        outputs = {name: value for name, value in y_pred.items() if name != "loss"}
         if isinstance(y, Mapping):
             labels = {self.label_logits.get(name, name): value for name, value in y.items()}
             if len(labels) > 1:
-                return labels, {name: found[name] for name in labels}
+                return labels, {name: outputs[name] for name in labels}
             ((name, y),) = labels.items()
-            return y, found.get(name, next(iter(found.values())))
+            return y, outputs.get(name, next(iter(outputs.values())))
         if isinstance(y, tuple | list):
-            return y, tuple(found.values())[: len(y)]
-        return y, next(iter(found.values()))
+            return y, tuple(outputs.values())[: len(y)]
+        return y, next(iter(outputs.values()))
 
 
 def _of_each(metrics: Any, logits: tuple[str, ...]) -> Any:
     """Metrics as Keras 3 takes them; of several logits a list is for each, as it was in Keras 2."""
     if metrics is None or isinstance(metrics, dict):
         return metrics
-    found = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
-    if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in found):
-        return found
-    kept = [(isinstance(metric, keras.Metric), metric) for metric in found]
-    return {name: [m.from_config(m.get_config()) if o else m for o, m in kept] for name in logits}
+    metrics = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
+    if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in metrics):
+        return metrics
+    # An object counts for one output: each has its own.
+    return {
+        name: [m.from_config(m.get_config()) if isinstance(m, keras.Metric) else m for m in metrics]
+        for name in logits
+    }
 
 
 # === A function of all predictions and labels, after each epoch ===
@@ -208,8 +211,8 @@ class KerasMetricCallback(keras.callbacks.Callback):
             if beside and label_cols is None:
                 return
         known = spec if isinstance(spec, Mapping) else {}
-        wanted = _LABELS if label_cols is None else [label_cols]
-        self.label_cols = next((cols for cols in wanted if set(cols) <= known.keys()), None)
+        choices = _LABELS if label_cols is None else [label_cols]
+        self.label_cols = next((cols for cols in choices if set(cols) <= known.keys()), None)
         if self.label_cols is None:
             raise ValueError(
                 f"label_cols is {label_cols!r}, and the dataset's inputs are "
@@ -230,22 +233,22 @@ class KerasMetricCallback(keras.callbacks.Callback):
             labels.append(
                 {name: inputs[name] for name in self.label_cols} if self.label_cols else beside[0]
             )
-        found = self.metric_fn((_together(predictions), _together(labels)))
-        if not isinstance(found, dict):
-            raise TypeError(f"metric_fn gave {found!r}: expected a dict of numbers by their names.")
+        scores = self.metric_fn((_together(predictions), _together(labels)))
+        if not isinstance(scores, dict):
+            raise TypeError(f"metric_fn gave {scores!r}: expected a dict of numbers by name.")
         if logs is not None:
-            logs.update(found)
+            logs.update(scores)
 
 
 def _together(batches: Sequence[Any]) -> Any:
     """The arrays of all batches as one, by their names or in their order; of one alone itself."""
     first = batches[0]
     if isinstance(first, Mapping):
-        found: Any = {name: _together([batch[name] for batch in batches]) for name in first}
-        return next(iter(found.values())) if len(found) == 1 else found
+        columns = {name: _together([batch[name] for batch in batches]) for name in first}
+        return next(iter(columns.values())) if len(columns) == 1 else columns
     if isinstance(first, list | tuple):
-        found = [_together(parts) for parts in zip(*batches, strict=True)]
-        return found[0] if len(found) == 1 else found
+        parts = [_together(part) for part in zip(*batches, strict=True)]
+        return parts[0] if len(parts) == 1 else parts
     arrays = [np.asarray(batch) for batch in batches]
     if arrays[0].ndim > 1:
         length = max(array.shape[1] for array in arrays)

@@ -120,14 +120,14 @@ def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
         read = states.pooler_output if native.reads == features.POOLED_OUTPUT else hidden
         logits = getattr(model, LAYERS[native.head])(model.dropout(read, training=training))
         return ops.unstack(logits, axis=-1) if native.head == "span" else [logits]
-    found = []
+    several = []
     if native.masked_lm is not None:
         batch, sequence = ops.shape(hidden)[:2]
         places = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
-        found.append(model.mlm(hidden, places, training=training))
+        several.append(model.mlm(hidden, places, training=training))
     if getattr(native, "next_sentence", None) is not None:
-        found.append(model.nsp(states.pooler_output))
-    return found
+        several.append(model.nsp(states.pooler_output))
+    return several
 
 
 _STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"

@@ -37,7 +37,7 @@ _IGNORED = ("use_cache", "return_loss")
 _LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
 
 
-def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: Any) -> Any:
+def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any) -> Any:
     """The tensors by name, and the switches, that a call of the model ``name`` was given.
 
     The first argument is a dict of tensors, whose unknown names are left out, a list of tensors in
@@ -55,11 +55,11 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], named: An
     else:
         tensors = {TENSORS[0]: first}
     tensors.update(zip(order[1:], others, strict=False))
-    if isinstance(named.get("inputs"), Mapping):  # Keras' name of a layer's first argument
-        tensors.update(named.pop("inputs"))
-    if unknown := named.keys() - known:
+    if isinstance(keywords.get("inputs"), Mapping):  # Keras' name of a layer's first argument
+        tensors.update(keywords.pop("inputs"))
+    if unknown := keywords.keys() - known:
         raise TypeError(f"{name} has no argument {unknown.pop()!r}: expected {', '.join(order)}.")
-    tensors |= named
+    tensors |= keywords
     tensors = {key: value for key, value in tensors.items() if value is not None}
     for key in tensors.keys() & _REFUSED.keys():
         raise ValueError(f"{name} was given {key}, and {_REFUSED[key]}: leave it out.")
@@ -116,7 +116,7 @@ class CalledAsTheirs(keras.layers.Layer):
     """A layer that takes the arguments of theirs, and has this library's model in it.
 
     Without a ``native`` model, of the same variables, the class has a call of its own. ``run``
-    takes a call's tensors, ``training`` and the outputs that are wanted.
+    takes a call's tensors, ``training`` and the switches of optional outputs.
     """
 
     config: Any
@@ -136,16 +136,16 @@ class CalledAsTheirs(keras.layers.Layer):
     def build(self, *input_shapes: Any) -> None:
         """Nothing: the layers are built."""
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Runs it; the arguments are theirs (``TENSORS``, in this order, and labels)."""
         if self.native is None:
-            return super().__call__(*arguments, **named)
-        said = {"trains": named.pop("trains")} if "trains" in named else {}
-        tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
+            return super().__call__(*arguments, **keywords)
+        own = {"trains": keywords.pop("trains")} if "trains" in keywords else {}
+        tensors, switches = gather(self.name, [*self.label_logits], arguments, keywords)
         check_places(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
-        # A functional model repeats the call with a ``training`` of its own, whatever it said.
+        # A functional model repeats the call with a ``training`` of its own, whatever it own.
         if "training" in switches and type(self).call is CalledAsTheirs.call:
-            switches = {**switches, "trains": switches["training"], **said}
+            switches = {**switches, "trains": switches["training"], **own}
         return super().__call__(tensors, **switches)
 
     def call(
@@ -164,16 +164,16 @@ class CalledAsTheirs(keras.layers.Layer):
         if self.native is None:
             raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
 
-        def is_on(name: str, given: bool | None) -> bool:
-            return bool(getattr(self.config, name) if given is None else given)
+        def is_on(name: str, switch: bool | None) -> bool:
+            return bool(getattr(self.config, name) if switch is None else switch)
 
-        found = self.run(
+        outputs = self.run(
             inputs,
             training if trains is None else trains,
             output_attentions=is_on("output_attentions", output_attentions),
             output_hidden_states=is_on("output_hidden_states", output_hidden_states),
         )
-        return found if is_on("use_return_dict", return_dict) else found.to_tuple()
+        return outputs if is_on("use_return_dict", return_dict) else outputs.to_tuple()
 
 
 keras_hooks.find_slices()  # states[:, 0] is in many a functional model
@@ -254,7 +254,7 @@ class TFBertMainLayer(CalledAsTheirs):
         self.pooler = None if native.config.is_distilbert else native.pooler
         self.trainable = trainable  # what it is made of, too
 
-    def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
+    def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
         """A dict of tensors -> ``TFBaseModelOutputWithPooling``."""
         ids, words = inputs.get("input_ids"), inputs.get("inputs_embeds")
         if (ids is None) == (words is None):
@@ -272,13 +272,13 @@ class TFBertMainLayer(CalledAsTheirs):
         embedded = self.embeddings(ids, inputs_embeds=words, **others, training=training)
         mask = ops.cast(1 if mask is None else mask, "int32")
         mask = ops.broadcast_to(mask, ops.shape(embedded)[:2])
-        attentions = wanted["output_attentions"]
+        attentions = switches["output_attentions"]
         outputs = self.native.from_embedded(embedded, mask, attentions, training)
         states = (embedded, *outputs[features.ENCODER_OUTPUTS])
         return OUTPUTS["TFBaseModelOutputWithPooling"](
             last_hidden_state=states[-1],
             pooler_output=outputs.get(features.POOLED_OUTPUT),
-            hidden_states=states if wanted["output_hidden_states"] else None,
+            hidden_states=states if switches["output_hidden_states"] else None,
             attentions=tuple(outputs[features.ATTENTIONS]) if attentions else None,
         )
 

@@ -70,8 +70,8 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             self.trainable = kwargs.get("trainable", True)
             return
         arguments = directories.arguments_of(head, config)
-        given = kwargs.get("add_pooling_layer", *inputs[:1])
-        if head is HEADS["Model"] and given is False:
+        has_pooler = kwargs.get("add_pooling_layer", *inputs[:1])
+        if head is HEADS["Model"] and has_pooler is False:
             arguments["pooler"] = False
         native_class: Any = head.native
         native = native_class(config.native(), **arguments)
@@ -86,23 +86,23 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         self.trainable = kwargs.get("trainable", True)  # what it is made of, too
         self.built = True  # its layers are, and weights can be read before a call
 
-    def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
+    def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
         """A dict of tensors -> the outputs of its row in the table."""
         head = self.head
         tensors, leading = _as_rows(inputs)
-        states = self.base_model(tensors, training=training, return_dict=True, **wanted)
+        states = self.base_model(tensors, training=training, return_dict=True, **switches)
         kind, pairs = OUTPUTS[head.output], head.label_logits
-        found = {name: states.get(name) for name in kind.names}
-        found |= zip(pairs.values(), logits_of(self, states, training), strict=True)
+        outputs = {name: states.get(name) for name in kind.names}
+        outputs |= zip(pairs.values(), logits_of(self, states, training), strict=True)
         if leading is not None:  # (B * K, 1) -> (B, K)
-            found["logits"] = ops.reshape(found["logits"], leading)
+            outputs["logits"] = ops.reshape(outputs["logits"], leading)
         if head.loss is not None and all(label in inputs for label in pairs):
             labels: Any = {label: inputs[label] for label in pairs}
-            logits: Any = [found[name] for name in pairs.values()]
+            logits: Any = [outputs[name] for name in pairs.values()]
             if len(pairs) == 1:  # as theirs, which a script may override
                 (labels,), (logits,) = labels.values(), logits
-            found["loss"] = self.hf_compute_loss(labels, logits)
-        return kind(**found)
+            outputs["loss"] = self.hf_compute_loss(labels, logits)
+        return kind(**outputs)
 
     def hf_compute_loss(self, labels: Any, logits: Any) -> Any:
         """The loss that the model computes itself; of several outputs a dict and their logits."""
@@ -122,7 +122,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     @property
     def name_or_path(self) -> str:
-        """What ``from_pretrained`` was given."""
+        """The name of ``from_pretrained``."""
         return str(self.config.name_or_path)
 
     @property
@@ -278,9 +278,9 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             return cls(config)
         if "config" not in config:  # theirs were the settings themselves
             raise of_keras_2(cls)
-        named = {key: value for key, value in config.items() if key not in ("config", "frozen")}
+        others = {key: value for key, value in config.items() if key not in ("config", "frozen")}
         kind: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
-        model = cls(kind(**config["config"]), **{"name": None, **named})
+        model = cls(kind(**config["config"]), **{"name": None, **others})
         for at in config.get("frozen", ()):
             model.weights[at].trainable = False
         return model
@@ -324,10 +324,10 @@ def _resize_embeddings(model: BertModel, size: int) -> None:
 def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:
     """A variable of another length in place of one of a built layer's, with the old rows."""
     old = getattr(layer, name)
-    kept = ops.convert_to_numpy(old)[:size]
+    rows = ops.convert_to_numpy(old)[:size]
     new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)
     values = np.array(ops.convert_to_numpy(new))
-    values[: len(kept)] = kept
+    values[: len(rows)] = rows
     new.assign(values)
     return new
 
@@ -354,8 +354,8 @@ def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
         "head": head,
         "label_logits": head.label_logits,
     }
-    made = type(name, (family,), body)
-    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(made)
+    model_class = type(name, (family,), body)
+    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(model_class)
 
 
 _FAMILIES = {
@@ -399,11 +399,11 @@ class _TFAutoModel:
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
-        path, found = pretrained_model_name_or_path, options.get("config")
-        if not isinstance(found, PretrainedConfig):
+        path, config = pretrained_model_name_or_path, options.get("config")
+        if not isinstance(config, PretrainedConfig):
             place = {key: options[key] for key in PLACE if key in options}
-            found = AutoConfig.from_pretrained(path if found is None else found, **place)
-        return cls._class_of(found).from_pretrained(path, *inputs, **options)
+            config = AutoConfig.from_pretrained(config or path, **place)
+        return cls._class_of(config).from_pretrained(path, *inputs, **options)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:

@@ -33,8 +33,8 @@ class ModelOutput(tuple[Any, ...]):
                 f"{cls.__name__} has no {', '.join(sorted(unknown))}: expected "
                 f"{', '.join(cls.names)}."
             )
-        given = tuple(name for name in cls.names if values.get(name) is not None)
-        return _with_fields(cls, given)(*(values[name] for name in given))
+        fields = tuple(name for name in cls.names if values.get(name) is not None)
+        return _with_fields(cls, fields)(*(values[name] for name in fields))
 
     def __getattr__(self, name: str) -> Any:
         if name in type(self).names:
@@ -84,11 +84,11 @@ def _contains(self: Any, key: Any) -> bool:
 
 
 @functools.cache
-def _with_fields(kind: type[ModelOutput], given: tuple[str, ...]) -> Any:
+def _with_fields(kind: type[ModelOutput], fields: tuple[str, ...]) -> Any:
     """The class of the outputs that have just these names: a named tuple."""
-    plain = collections.namedtuple(kind.__name__, given)  # type: ignore[misc]
+    plain = collections.namedtuple(kind.__name__, fields)  # type: ignore[misc]
     body = {"__new__": plain.__new__, "__getitem__": _get, "__contains__": _contains}
-    return type(kind.__name__, (kind, plain), {**body, "_fields": given, "names": kind.names})
+    return type(kind.__name__, (kind, plain), {**body, "_fields": fields, "names": kind.names})
 
 
 _STATES = ("hidden_states", "attentions")

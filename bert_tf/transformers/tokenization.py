@@ -140,9 +140,9 @@ class BertTokenizerFast:
         if os.path.isfile(path):
             return cls(path, **options)
         config = os.path.join(path, TOKENIZER_CONFIG)
-        found = read_json_object(config) if os.path.isfile(config) else {}
-        settings = {key: _content(found[key]) for key in _SETTINGS if found.get(key) is not None}
-        if isinstance(more := found.get("extra_special_tokens"), list):  # transformers 5's
+        saved = read_json_object(config) if os.path.isfile(config) else {}
+        settings = {key: _content(saved[key]) for key in _SETTINGS if saved.get(key) is not None}
+        if isinstance(more := saved.get("extra_special_tokens"), list):  # transformers 5's
             settings["additional_special_tokens"] = _content(more)
         file = os.path.join(path, TOKENIZER)
         lower = options.get("do_lower_case")
@@ -154,7 +154,7 @@ class BertTokenizerFast:
                 raise ValueError(" ".join(notes))
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
-            _add_tokens(settings["tokenizer_object"], path, found.get("added_tokens_decoder"))
+            _add_tokens(settings["tokenizer_object"], path, saved.get("added_tokens_decoder"))
         return cls(**{**settings, "name_or_path": path, **options})
 
     def save_pretrained(
@@ -251,8 +251,8 @@ class BertTokenizerFast:
         }
         data: dict[str, Any] = {
             name: [getattr(row, attribute) for row in rows]
-            for name, (attribute, wanted) in columns.items()
-            if wanted
+            for name, (attribute, is_returned) in columns.items()
+            if is_returned
         }
         if return_length:
             data["length"] = [len(row.ids) for row in rows]
@@ -379,8 +379,8 @@ class BertTokenizerFast:
     @staticmethod
     def clean_up_tokenization(out_string: str) -> str:
         """A text without the blanks before its marks and endings."""
-        for found, made in _CLEANED:
-            out_string = out_string.replace(found, made)
+        for spaced, joined in _CLEANED:
+            out_string = out_string.replace(spaced, joined)
         return out_string
 
     def batch_decode(self, sequences: Any, **options: Any) -> list[str]:
@@ -391,16 +391,16 @@ class BertTokenizerFast:
         """The id of a token, or the ids of several; [UNK]'s of one that is unknown."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
-        found = self.backend_tokenizer.token_to_id(tokens)
-        return self.unk_token_id if found is None else found
+        number = self.backend_tokenizer.token_to_id(tokens)
+        return self.unk_token_id if number is None else number
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The token of an id, or the tokens of several."""
-        found = as_list(ids)
-        if not isinstance(found, list):
-            return self.backend_tokenizer.id_to_token(found)
+        ids = as_list(ids)
+        if not isinstance(ids, list):
+            return self.backend_tokenizer.id_to_token(ids)
         special = set(self.all_special_ids) if skip_special_tokens else set()
-        return [self.backend_tokenizer.id_to_token(at) for at in found if at not in special]
+        return [self.backend_tokenizer.id_to_token(at) for at in ids if at not in special]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """The text of tokens."""
@@ -506,7 +506,7 @@ class BertTokenizerFast:
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """What was added, by its ids."""
+        """Added tokens by their ids."""
         return dict(self.backend_tokenizer.get_added_tokens_decoder())
 
     @property
@@ -539,16 +539,16 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) ->
     And those that ``added_tokens_decoder`` describes, whose ids may be the vocabulary's, too.
     """
     path = os.path.join(folder, ADDED_TOKENS)
-    found = read_json_object(path) if os.path.isfile(path) else {}
-    path = path if found else os.path.join(folder, TOKENIZER_CONFIG)
+    listed = read_json_object(path) if os.path.isfile(path) else {}
+    path = path if listed else os.path.join(folder, TOKENIZER_CONFIG)
     tokens = {}
     for at, token in described.items() if isinstance(described, Mapping) else ():
         text = token.get("content") if isinstance(token, Mapping) else None
         if not isinstance(text, str) or not at.isdecimal():
             raise ValueError(f"{folder} adds {quote(token)} as {quote(at)}: expected a token.")
         how = {key: token[key] for key in _HOW_ADDED if isinstance(token.get(key), bool)}
-        found[text], tokens[text] = int(at), AddedToken(text, **how)
-    ids = {token: at for token, at in found.items() if tokenizer.token_to_id(token) != at}
+        listed[text], tokens[text] = int(at), AddedToken(text, **how)
+    ids = {token: at for token, at in listed.items() if tokenizer.token_to_id(token) != at}
     first = tokenizer.get_vocab_size()
     are_numbers = all(type(at) is int for at in ids.values())
     if not are_numbers or sorted(ids.values()) != [*range(first, first + len(ids))]:
@@ -556,7 +556,7 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) ->
             f"{path}: expected ids that follow the vocabulary's, from {first} on, got {quote(ids)}."
         )
     tokens = {token: AddedToken(token) for token in ids} | tokens
-    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=found.__getitem__)])
+    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=listed.__getitem__)])
 
 
 def _content(value: Any) -> Any:
