@@ -45,16 +45,19 @@ _FLAG = re.compile(r"--(?=[a-z])")
 
 
 def _takes_flags(
-    settings: type, without: Sequence[str], unset: Sequence[type] = ()
+    *settings: type, without: Sequence[str], unset: Sequence[type] = ()
 ) -> Callable[[F], F]:
     """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
 
     Those in ``without`` are the function's own arguments, by these names or by others; those of the
     dataclasses in ``unset`` have no defaults.
     """
-    defaults = flag_fields.defaults(settings)
-    fields = [field for one in (settings, *unset) for field in flag_fields.flags_of(one)]
-    fields = [field for field in fields if field.name not in without]
+    fields, defaults = {}, {}
+    for declaration in (*settings, *unset):
+        for field in flag_fields.flags_of(declaration):
+            if field.name not in without:
+                fields[field.name] = field
+                defaults[field.name] = None if declaration in unset else field.default
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -71,14 +74,13 @@ def _takes_flags(
                 raise
 
         documented = "\n".join(
-            f"        {field.name}: {_FLAG.sub('', field.metadata['help'])}" for field in fields
+            f"        {field.name}: {_FLAG.sub('', field.metadata['help'])}"
+            for field in fields.values()
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
         keywords = [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(field.name)
-            )
-            for field in fields
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in defaults.items()
         ]
         call.__dict__["__signature__"] = signature.replace(parameters=[*own, *keywords])
         return call  # type: ignore[return-value]
@@ -214,7 +216,7 @@ class FineTuned:
 
 
 @_takes_flags(
-    fine_tuning_settings.FineTuningSettings,
+    *fine_tuning_settings.declarations(),
     without=("init_checkpoint", "model_dir", *_DATA.values()),
 )
 def fine_tune(
@@ -280,8 +282,8 @@ def fine_tune(
 
 def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
     """Sets the flags that name data; gives the rows that are in memory, by their names."""
-    from bert_tf.tasks.kinds import KINDS
     from bert_tf.tasks.python_data import is_data, label_of, rows_of
+    from bert_tf.tasks.registry import KINDS
 
     tables: dict[str, Rows] = {}
     for argument, value in data.items():

@@ -7,6 +7,11 @@ POOLINGS = ("none", "cls", "mean", "max", "last")
 HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
+# All rows of table 7 for frozen features, in its order.
+FEATURE_BASED = (
+    *("embeddings", "second_to_last", "last"),
+    *("weighted_sum_last_four", "concat_last_four", "weighted_sum_all"),
+)
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
 # Of two texts: with scores, by their order or their values; that belong together.
 SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")

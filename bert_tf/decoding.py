@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.features import HALF as HALF
+
 # === Classes: probabilities in float64, since a float32 is 1 for every logit from 17 on ===
 # A temperature, by which logits are divided, calibrates the probabilities.
-
-# The least probability of a class that holds, where no other threshold was found.
-HALF = 0.5
 
 
 def probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:

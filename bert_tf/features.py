@@ -58,6 +58,16 @@ END_LOGITS = "end_logits"
 NO_LABEL = -1
 
 
+# The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
+# its score exceeds the best text's by more than this, and of several classes that may hold at once
+# each does whose probability is at least this, by default a half. Logits are divided by the
+# temperature before they become probabilities.
+NULL_THRESHOLD = "null"
+PROBABILITY_THRESHOLD = "probability"
+HALF = 0.5
+TEMPERATURE = "temperature"
+
+
 class Feature(NamedTuple):
     """One row of the contract: the dtype's name and the dimension letters of the shape."""
 

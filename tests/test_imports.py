@@ -26,7 +26,7 @@ ALLOWED = {
     "startup": set(),
     "paths": {"formats", "untrusted"},
     "files": {"paths", "untrusted"},
-    "decoding": set(),
+    "decoding": {"features"},
     "modeling": {"choices", "config", "features", "load_hook"},
     "training": {*("choices", "config", "features", "files", "modeling", "paths", "untrusted")},
     "pipelines": {"choices", "config", "features", "files", "paths", "startup", "untrusted"},
@@ -49,7 +49,8 @@ ALLOWED = {
         "untrusted",
     },
     "tasks": {
-        *("choices", "features", "files", "decoding", "checkpoints", "evaluation", "modeling"),
+        *("choices", "cli", "features", "files", "decoding", "checkpoints", "evaluation"),
+        "modeling",
         *("pipelines", "readers", "training", "untrusted"),
     },
     "cli": {"files", "startup", "untrusted"},

@@ -9,7 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.registry import KINDS
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # Who may have a name as a string: the public names, the table, and where something else has the
@@ -20,13 +20,18 @@ SPELLERS = [
         {
             "bert_tf/__init__.py": set(MODEL_CLASSES),
             "bert_tf/modeling/__init__.py": set(MODEL_CLASSES),
+            **{
+                f"bert_tf/tasks/{name}.py": {kind.model, kind.other_model}
+                for name, kind in KINDS.items()
+            },
             "bert_tf/checkpoints/keras_hub.py": {"BertClassifier"},
         },
     ),
     (
         set(KINDS),
         {
-            "bert_tf/tasks/kinds.py": set(KINDS),
+            # A kind's own file.
+            **{f"bert_tf/tasks/{name}.py": {name} for name in KINDS},
             "bert_tf/checkpoints/hugging_face_config.py": {"regression"},
             "bert_tf/checkpoints/model_garden.py": {"classification"},
             # A signature and its output.

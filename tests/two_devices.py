@@ -26,8 +26,6 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.tasks.kinds import KINDS, kind_of
-from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy
 from bert_tf.training.loop import TrainingLoop
 from tests.anew import run_main
@@ -40,6 +38,7 @@ from tests.finetuning.small_tasks import (
     WINDOWS,
     WORDS,
     examples_of,
+    make_task,
     random_choices,
     random_labels,
     random_questions,
@@ -77,14 +76,12 @@ def _pairs():
 
 
 def _task(kind, examples, **options):
-    return KINDS[kind].task_class("own", examples, {"dev": examples}, {}, **options)
+    return make_task(kind, "own", examples, {"dev": examples}, **options)
 
 
 # In CI, with the commands; then those that go through no other code.
 CASES = {
-    "classification": lambda folder: _texts(
-        "classification", training=TrainingOptions(class_weights="x:3,y:0.5")
-    ),
+    "classification": lambda folder: _texts("classification", class_weights="x:3,y:0.5"),
     "regression": lambda folder: _texts("regression"),
     "questions": lambda folder: _task(
         "squad", random_questions(NUM_EXAMPLES, impossible=0.3), with_null=True, **WINDOWS
@@ -122,7 +119,7 @@ def train(name, strategy, folder):
     made = FineTuningSettings(**{**flag_defaults(), **flags})
     with strategy.scope():
         model = build_model(TINY, ModelSpec(task.model_class, dict(task.model_arguments)))
-    if kind_of(type(task)).embeds:
+    if task.embeds:
         model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
     inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
     examples = task.training_examples(TOKENIZER, 32)

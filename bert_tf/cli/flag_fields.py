@@ -25,6 +25,7 @@ from .flag_rules import Rule, check, refuses
 # In --help, what stands above a flag, and above those that follow.
 HEADINGS = {"debug": "Errors and limits"}
 _WIDTH = 80
+_LARGEST = 2**31 - 1  # that TensorFlow's int32 holds
 
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
@@ -48,49 +49,57 @@ _IS_NUMBER = refuses(
 
 
 def _field(
-    define: Callable[..., Any],
+    define: Callable[..., Any] | None,
+    expected: str,
+    is_good: Callable[[Any], bool],
     default: Any,
-    help: str,
-    heading: str,
-    rules: Rules,
-    other_name: str = "",
-) -> Any:
-    metadata = {"define": define, "help": help, "heading": heading, "rules": tuple(rules)}
-    return dataclasses.field(default=default, metadata={**metadata, "other_name": other_name})
-
-
-def string(
-    default: str | None, help: str, *, rules: Rules = (), heading: str = "", other_name: str = ""
-) -> Any:
-    """A field of text.
-
-    ``rules`` are what its value keeps to; ``heading`` stands above it, and what follows, in
-    ``--help``, which does not show its ``other_name``.
-    """
-    return _field(flags.DEFINE_string, default, help, heading, rules, other_name)
-
-
-def switch(default: bool | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
-    """A field that is true or false."""
-    return _field(flags.DEFINE_bool, default, help, heading, rules)
-
-
-def words(default: Sequence[str] | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
-    """A field of texts that commas separate."""
-    return _field(flags.DEFINE_list, default, help, heading, rules)
-
-
-def choice(
-    default: str | None,
-    choices: Sequence[str],
     help: str,
     *,
     rules: Rules = (),
     heading: str = "",
+    other_name: str = "",
+    only: str = "",
+    is_kept: bool = False,
 ) -> Any:
+    """A field of any type, whose good values are ``expected``.
+
+    ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
+    ``--help``, which does not show its ``other_name``. Of a fine-tuning ``only`` names the data
+    that have the option (``tables`` of a user's own, ``published`` data, ``files`` of either but
+    ``glue``), and ``is_kept`` says that ``task.json`` keeps it for predictions and exports.
+    """
+    metadata = {
+        **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},
+        **{"rules": tuple(rules), "other_name": other_name, "only": only, "is_kept": is_kept},
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def string(default: str | None, help: str, **more: Any) -> Any:
+    """A field of text; ``more`` is as in ``_field``."""
+    return _field(flags.DEFINE_string, "a text", _is_text, default, help, **more)
+
+
+def switch(default: bool | None, help: str, **more: Any) -> Any:
+    """A field that is true or false."""
+    return _field(flags.DEFINE_bool, "true or false", _is_switch, default, help, **more)
+
+
+def from_data() -> Any:
+    """A switch that is no flag: the examples of a training set it, and ``task.json`` keeps it."""
+    return _field(None, "true or false", _is_switch, None, "", is_kept=True)
+
+
+def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
+    """A field of texts that commas separate."""
+    return _field(flags.DEFINE_list, "a list of texts", _are_texts, default, help, **more)
+
+
+def choice(default: str | None, choices: Sequence[str], help: str, **more: Any) -> Any:
     """A field of one of some texts."""
     define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
-    return _field(define, default, help, heading, rules)
+    expected = f"one of {', '.join(choices)}"
+    return _field(define, expected, lambda value: value in choices, default, help, **more)
 
 
 def integer(
@@ -99,12 +108,17 @@ def integer(
     *,
     least: int | None = None,
     most: int | None = None,
-    rules: Rules = (),
-    heading: str = "",
+    **more: Any,
 ) -> Any:
     """A field of a whole number."""
     define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, heading, rules)
+    low, high = least or 0, most or _LARGEST
+
+    def is_good(value: Any) -> bool:
+        return type(value) is int and low <= value <= high
+
+    expected = f"a whole number from {low} to {high:,}"
+    return _field(define, expected, is_good, default, help, **more)
 
 
 def number(
@@ -114,27 +128,53 @@ def number(
     least: float | None = None,
     most: float | None = None,
     rules: Rules = (),
-    heading: str = "",
+    **more: Any,
 ) -> Any:
     """A field of any number; ``flag_rules.within`` is for bounds that exclude an end."""
     define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, heading, [*rules, _IS_NUMBER])
+    rules = [*rules, _IS_NUMBER]
+    return _field(define, "a number", _is_number, default, help, rules=rules, **more)
 
 
-def delimiter(of: str, *, rules: Rules = ()) -> Any:
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def delimiter(of: str, **more: Any) -> Any:
     """The field of what separates the columns of a table."""
     form = ".csv or .tsv: one character, such as ';', or tab."
-    return string(None, f"What separates the columns of {of} {form}", rules=rules)
+    return string(None, f"What separates the columns of {of} {form}", **more)
 
 
-def encoding(of: str, *, rules: Rules = ()) -> Any:
+def encoding(of: str, **more: Any) -> Any:
     """The field of a table's encoding."""
-    return string("utf-8", f"The encoding of {of}.", rules=rules)
+    return string("utf-8", f"The encoding of {of}.", **more)
+
+
+def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
+    """What a file's value of a field should be, where it is not that; else ""."""
+    expected, is_good = field.metadata["check"]
+    if field.default is None:
+        expected += " or null"
+    is_right = is_good(value) or (value is None and field.default is None)
+    return "" if is_right else str(expected)
 
 
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
     """The fields that are flags: a dataclass may have others."""
-    return [field for field in dataclasses.fields(settings) if "define" in field.metadata]
+    return [field for field in dataclasses.fields(settings) if field.metadata.get("define")]
 
 
 def define_flags(
@@ -144,8 +184,10 @@ def define_flags(
     *,
     unset: bool = False,
 ) -> None:
-    """Defines a flag for each field that is one, and its aliases; ``unset``: without defaults."""
+    """Defines a flag for each field that is one and has none yet; ``unset``: without defaults."""
     for field in flags_of(settings):
+        if field.name in values:
+            continue
         define, help = field.metadata["define"], field.metadata["help"]
         default = None if unset else field.default
         define(name=field.name, default=default, help=help, flag_values=values)
@@ -154,6 +196,11 @@ def define_flags(
             values[other_name].help = ""
         if field.metadata["heading"]:
             HEADINGS[field.name] = field.metadata["heading"]
+    define_aliases(aliases, values)
+
+
+def define_aliases(aliases: Mapping[str, str], values: flags.FlagValues) -> None:
+    """Defines other names of flags."""
     HEADINGS.update((name, "Other names") for name in list(aliases)[:1])
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)

@@ -85,6 +85,6 @@ def check(settings: type, values: Values, given: Given = ()) -> None:
         ValueError: the sentence of the first rule that is broken.
     """
     for field in dataclasses.fields(settings):
-        for rule in field.metadata["rules"]:
+        for rule in field.metadata.get("rules", ()):
             if sentence := rule(field.name, values, given):
                 raise ValueError(sentence)

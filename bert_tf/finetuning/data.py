@@ -9,7 +9,7 @@ from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import ExampleSet, TextExample
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.tasks.task import TEST, Task, TrainingOptions
+from bert_tf.tasks.task import TEST, Task
 from bert_tf.untrusted import quote
 
 from .held_out import grouping, hold_out
@@ -127,7 +127,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
 def _has_labels(settings: FineTuningSettings, path: str) -> bool:
     """True if a file has labels, a table a column of labels."""
     columns = table_columns(settings)
-    form = settings.kind.task_class.own_form(settings.task, columns)
+    form = settings.kind.own_form(settings.task, columns)
     if form is not None and not columns:
         return bool(form.is_labelled(path))
     rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
@@ -136,8 +136,7 @@ def _has_labels(settings: FineTuningSettings, path: str) -> bool:
 
 def _reader(settings: FineTuningSettings) -> _Reader:
     kind, columns = settings.kind, table_columns(settings)
-    task_class = kind.task_class
-    form = task_class.own_form(settings.task, columns)
+    form = kind.own_form(settings.task, columns)
     skip = settings.skip_bad_rows
 
     def read(path: str, labels: Sequence[str] | None, labelled: bool) -> ExampleSet[Any]:
@@ -146,12 +145,10 @@ def _reader(settings: FineTuningSettings) -> _Reader:
             return form.read(
                 path, labels=labels, labelled=labelled, encoding=encoding, skip_bad_rows=skip
             )
-        known = {"labels": labels} if task_class.classes else {}
-        unlabelled = {} if labelled else {kind.label: None}
+        known = {"labels": labels} if kind.classes else {}
+        unlabelled = {} if labelled else {"label_column": None}
         table = TableFile(path, settings.encoding, settings.delimiter)
-        return task_class.read_table(
-            table, skip_bad_rows=skip, **{**columns, **unlabelled}, **known
-        )
+        return kind.read(table, skip_bad_rows=skip, **{**columns, **unlabelled}, **known)
 
     return read
 
@@ -163,24 +160,19 @@ def read_task(
     settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
 ) -> tuple[Task, DataSplits]:
     """Makes the task of the settings from its data; returns both."""
-    kind, splits = settings.kind, read_splits(settings)
-    if settings.few_shot and len({item.label for item in splits.train.items}) < 2:
+    splits = read_splits(settings)
+    if settings.option("few_shot") and len({item.label for item in splits.train.items}) < 2:
         raise ValueError(
             f"All texts left to train on have the class {quote(splits.train.items[0].label)}, and "
             "--few_shot learns from pairs of two classes: give texts of another class, a "
             "--dev_file, or --dev_fraction=0."
         )
-    task: Task = kind.task_class(
+    task = settings.kind(
         settings.glue or settings.task,
         *(splits.train, splits.dev, splits.test),
-        training=training_options(settings),
-        **{argument: getattr(settings, name) for argument, name in kind.given.items()},
-        **({"embedding": embedding} if kind.embeds else {}),
+        metric=settings.metric,
+        options=settings.options,
+        folder=settings.model_dir,
+        embedding=embedding,
     )
     return task, splits
-
-
-def training_options(settings: FineTuningSettings) -> TrainingOptions:
-    """The options of the settings that a task takes in training."""
-    names = [field.name for field in dataclasses.fields(TrainingOptions)]
-    return TrainingOptions(**{name: getattr(settings, name) for name in names})

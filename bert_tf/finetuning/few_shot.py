@@ -16,8 +16,8 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
-from bert_tf.tasks.similarity_task import SimilarityTask, at_length_1
-from bert_tf.tasks.task import Task, TrainingOptions
+from bert_tf.tasks.similarity import SimilarityTask, at_length_1
+from bert_tf.tasks.task import Task
 
 from .settings import FineTuningSettings
 from .training import Learner
@@ -32,14 +32,14 @@ def learner_of(settings: FineTuningSettings, task: Task, inference: Inference) -
     pairs = [
         SimilarityExample(str(number), (items[one].text_a, items[other].text_a), score)
         for number, (one, other, score) in enumerate(
-            draw_pairs(ids, settings.few_shot_pairs, settings.seed)
+            draw_pairs(ids, settings.option("few_shot_pairs"), settings.seed)
         )
     ]
     print(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
     encoder = classifier.encoder
     encoder.sentence_embedding = SentenceEmbedding(classifier.pooling, False, length)
-    loss = TrainingOptions(similarity_loss=SIMILARITY_LOSSES[1])
-    learned = SimilarityTask(task.name, ExampleSet(pairs, (), []), {}, {}, training=loss)
+    options = SimilarityTask.Options(similarity_loss=SIMILARITY_LOSSES[1])
+    learned = SimilarityTask(task.name, ExampleSet(pairs, (), []), {}, {}, options=options)
     texts = similarity_examples(
         inference.tokenizer, [[item.text_a for item in items]], max_seq_length=length
     )

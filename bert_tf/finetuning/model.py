@@ -12,6 +12,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -70,6 +71,14 @@ def with_usual(
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
     """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
+    kind = settings.kind
+    if settings.pooling and not (
+        kind.embeds or "pooling" in MODEL_CLASSES[kind.model].argument_checks
+    ):
+        raise ValueError(
+            f"--pooling={settings.pooling}: the head of {settings.glue or settings.task} reads "
+            "each token: leave it out."
+        )
     if directory.has_state():
         described = model_directory.read_description(directory.path)
         checkpoint, head = None, described.model.arguments
@@ -78,7 +87,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint)
         pooling = settings.pooling or checkpoint.pooling
-        head = {"pooling": "mean" if settings.few_shot and pooling == "cls" else pooling}
+        head = {"pooling": "mean" if settings.option("few_shot") and pooling == "cls" else pooling}
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         if (rate := settings.hidden_dropout_prob) is not None:
             config = dataclasses.replace(
@@ -104,7 +113,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--freeze={frozen} is more than the {config.num_hidden_layers} blocks of "
             f"{settings.init_checkpoint}."
         )
-    is_encoder_alone = (settings.few_shot or settings.kind.embeds) and not head.get("dense_size")
+    is_encoder_alone = (settings.option("few_shot") or settings.kind.embeds) and not head.get(
+        "dense_size"
+    )
     if is_encoder_alone and frozen == config.num_hidden_layers:
         raise ValueError(
             f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
@@ -114,7 +125,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         try:
             check_variant(variant, config.num_hidden_layers)
         except ValueError as error:
-            raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
+            raise ValueError(
+                f"--feature_based={settings.option('feature_based')}: {error}"
+            ) from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
     return StartingModel(config, tokenization, tokenizer, checkpoint, head, embedding)
 
@@ -122,7 +135,8 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
     """Definition of a text's vector: that of the flags, else that of the checkpoint."""
     usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
-    asked = {name: getattr(settings, name) for name in ("pooling", "normalize", "max_seq_length")}
+    asked = {"pooling": settings.pooling, "max_seq_length": settings.max_seq_length}
+    asked["normalize"] = settings.option("normalize")
     return dataclasses.replace(
         checkpoint.sentence_embedding or usual,
         dims=None,
@@ -199,7 +213,7 @@ def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoi
     why = "as --pooling says"
     if settings.pooling is None:
         why = f"as {found.path} does; --pooling=cls reads [CLS] through the pooler"
-        why = "as --few_shot does" if settings.few_shot else why
+        why = "as --few_shot does" if settings.option("few_shot") else why
     return [f"The head reads {read}, {why}."]
 
 

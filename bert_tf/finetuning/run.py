@@ -14,7 +14,7 @@ from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.records import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.options import ExportOptions
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import TEST
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
@@ -117,12 +117,8 @@ def export_options(task: TaskFile | None) -> ExportOptions:
     """Options to serve a model as it was trained; ``None`` if its directory has none."""
     if task is None:
         return ExportOptions()
-    names = KINDS[task.kind].task_class.export_options
-    return ExportOptions(
-        max_seq_length=task.max_seq_length,
-        pair=len(task.columns.get("text_columns", ())) == 2,
-        **{names[key]: value for key, value in task.options.items() if key in names},
-    )
+    own = KINDS[task.kind].export_options(task)
+    return ExportOptions(max_seq_length=task.max_seq_length, **own)
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:

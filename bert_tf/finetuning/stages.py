@@ -110,7 +110,9 @@ def train(
         print(sentence, flush=True)
     inference = inference_of(settings, inputs, model)
     callbacks = inputs.callbacks
-    learner = few_shot.learner_of(settings, task, inference) if settings.few_shot else None
+    learner = (
+        few_shot.learner_of(settings, task, inference) if settings.option("few_shot") else None
+    )
     training = Training(settings, task, inference, inputs.examples, directory, callbacks, learner)
     training.finish()
     state = training.state
@@ -186,7 +188,7 @@ def describe(
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
     length, columns = settings.max_seq_length, table_columns(settings)
-    task_file = TaskFile(settings.kind.name, task.name, length, columns, task.options)
+    task_file = TaskFile(task.kind, task.name, length, columns, task.kept(task.options))
     described = Checkpoint(
         path=directory.path,
         format="bert_tf",

@@ -14,7 +14,6 @@ from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.training import saved_states as checkpoints
 
-from .data import training_options
 from .model import forget_models
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
@@ -52,10 +51,10 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
         size, rate, epochs = values
         name = f"batch{size}_rate{rate:g}_epochs{epochs}_seed{seed}"
         name = f"{variant}_{name}" if variant else name
-        runs[name] = dataclasses.replace(
-            settings,
+        own = {"feature_based": variant} if variant else {}
+        runs[name] = settings.replaced(
             **dict(zip(_PAPER, values, strict=True)),
-            feature_based=variant,
+            **own,
             seed=seed,
             sweep=None,
             restarts=1,
@@ -86,7 +85,8 @@ def run_sweep(
             results = read_json(run_directory.results)
         else:
             results, found = _make_run(run, run_directory, _inputs_of(run, inputs))
-        configuration = {key: getattr(run, key) for key in (*_CONFIGURATION, "seed")}
+        values = run.to_dict()
+        configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
         _say(ended[-1], dev_set)
         best = _best(ended, dev_set)
@@ -115,7 +115,7 @@ def run_sweep(
 
 def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
     """A run's own inputs: of the layers that it reads."""
-    return dataclasses.replace(inputs, task=inputs.task.asked(training_options(run)))
+    return dataclasses.replace(inputs, task=inputs.task.with_options(run.options))
 
 
 def _make_run(

@@ -10,18 +10,14 @@ from keras import ops
 
 from bert_tf import features, load_hook
 from bert_tf.config import BertConfig
+from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
+from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
+from bert_tf.features import TEMPERATURE as TEMPERATURE
 
 from .layers import normalize, pool
 
 # Attributes that ``bert_tf.load`` reads beside a model's weights and Keras does not know.
 LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
-# The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
-# its score exceeds the best text's by more than this, and of several classes that may hold at once
-# each does whose probability is at least this. Logits are divided by the temperature before they
-# become probabilities.
-NULL_THRESHOLD = "null"
-PROBABILITY_THRESHOLD = "probability"
-TEMPERATURE = "temperature"
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:

@@ -161,10 +161,10 @@ def _outputs(
 def _switch_of_blocks(name: str) -> Any:
     """A switch of all blocks as one of their encoder."""
 
-    def read(encoder: "BertEncoder") -> Any:
+    def read(encoder: Any) -> Any:
         return getattr(encoder.blocks[0], name)
 
-    def set_all(encoder: "BertEncoder", value: Any) -> None:
+    def set_all(encoder: Any, value: Any) -> None:
         for block in encoder.blocks:
             setattr(block, name, value)
             # So that jit_compile="auto" means False, whatever model the encoder is part of.

@@ -22,9 +22,10 @@ from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, T
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
+from bert_tf.tasks.texts import TextTask
 from bert_tf.untrusted import listed
 
 _CHUNK = 2048
@@ -98,11 +99,11 @@ def read_inputs(
     columns = _columns(task, path, text_columns)
     columns["id_column"] = id_column or _id_column(task, table)
     new_bad_rows = functools.partial(new_bad_rows, id_column=columns["id_column"])
-    if "text_columns" in columns:
-        return _texts(table, new_bad_rows, **columns)
+    if issubclass(kind, TextTask):
+        return _texts(table, new_bad_rows, columns["text_columns"], columns["id_column"])
     bad = new_bad_rows()
-    read = kind.task_class.read_table
-    return _in_memory(read(table, skip_bad_rows=bad, **columns, **{kind.label: None}), bad, task)
+    examples = kind.read(table, label_column=None, skip_bad_rows=bad, **columns)
+    return _in_memory(examples, bad, task)
 
 
 def _own_form(
@@ -110,7 +111,7 @@ def _own_form(
 ) -> FormReader | None:
     """The reader of a file that is not read as a table; ``None`` of one that is."""
     kind = KINDS[task.kind]
-    form: FormReader | None = kind.task_class.own_form(task.name, task.columns)
+    form = kind.own_form(task.name, task.columns)
     if form is None or table.suffix is not None or is_given(table.path):
         return None
     is_own = not kind.is_table(table.path) or (form.is_table and text_columns is None)
@@ -142,28 +143,27 @@ def _in_memory(
 
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
     """The arguments of the kind's reader that name what the model reads, and say how."""
-    kind = KINDS[task.kind]
-    how = {name: task.columns[name] for name in kind.reading if name in task.columns}
+    kind, trained = KINDS[task.kind], task.columns.get("text_columns")
+    how = {name: task.columns[name] for name in kind.table_options() if name in task.columns}
+    if names is None and trained is None:
+        raise ValueError(
+            f"The model does not say which columns of {path} to read: name them, "
+            f"--text_columns={kind.text_form}."
+        )
     if names is None:
-        if any(name not in task.columns for name in kind.texts):
-            raise ValueError(
-                f"The model does not say which columns of {path} to read: name them, "
-                f"--text_columns={kind.text_form}."
-            )
-        return {name: task.columns[name] for name in kind.texts} | how
+        return {"text_columns": trained, **how}
     least, most = kind.num_texts
     if not least <= len(names) <= most:
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )
-    trained = task.columns.get("text_columns")
-    if trained and len(trained) != len(names):
+    if trained and issubclass(kind, TextTask) and len(trained) != len(names):
         forms = ("single texts", "pairs of texts")
         raise ValueError(
             f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
             f"({listed(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
         )
-    return kind.named_texts(names) | how
+    return {"text_columns": list(names), **how}
 
 
 def _id_column(task: TaskFile, table: TableFile) -> str | None:
@@ -183,7 +183,6 @@ def _id_column(task: TaskFile, table: TableFile) -> str | None:
 def _texts(
     table: TableFile,
     new_bad_rows: Callable[[], BadRows],
-    *,
     text_columns: Sequence[str],
     id_column: str | None,
 ) -> Inputs:

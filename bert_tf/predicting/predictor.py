@@ -14,8 +14,8 @@ from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.tasks.kinds import KINDS, Kind
 from bert_tf.tasks.python_data import is_number, rows_of
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
@@ -98,15 +98,15 @@ class Predictor:
             open_checkpoint(model) if self._model is None else checkpoint_of(self._model)
         )
         task = _task(self._checkpoint, settings.max_seq_length)
-        self.task_class = KINDS[task.kind].task_class
+        self.kind = KINDS[task.kind]
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
-        options = self.task_class.with_thresholds(task.options, self._thresholds)
-        self.task = dataclasses.replace(task, options=options)
+        self._options = self.kind.options_of(task.options, self._thresholds)
+        self.task = dataclasses.replace(task, options=self.kind.kept(self._options))
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
         self._settings = settings
-        is_of_one_class = self.task_class.classes == "classes" and not self.task_class.multi_label
+        is_of_one_class = self.kind.classes == "classes" and not self.kind.multi_label
         if settings.top_k is not None and not is_of_one_class:
             raise ValueError(
                 f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
@@ -179,11 +179,6 @@ class Predictor:
         """Where the model is from, or its name."""
         return self._checkpoint.path
 
-    @property
-    def kind(self) -> Kind:
-        """Kind of its task."""
-        return KINDS[self.task.kind]
-
     def is_unfinished(self) -> bool:
         """True if it is what a run has kept that has not ended."""
         return self._model is None and is_unfinished(self.path)
@@ -191,7 +186,7 @@ class Predictor:
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
         items = inputs.good()
-        columns = self._choose(self.task_class.record_columns(self.labels, items, self.task))
+        columns = self._choose(self.kind.record_columns(self.labels, items, self.task))
         return {**columns, "error": None} if inputs.skipped else columns
 
     def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:
@@ -210,17 +205,13 @@ class Predictor:
     @property
     def _text_columns(self) -> list[str] | None:
         """The columns that it reads, where its directory says them."""
-        columns: list[str] = []
-        for name in self.kind.texts:
-            column = self.task.columns.get(name, [])
-            columns += [column] if isinstance(column, str) else column
-        return columns or None
+        return self.task.columns.get("text_columns")
 
     def _is_label(self, text: str) -> bool:
         """True if a text is a label, as tables to train on have it."""
         if not self.labels:
             return is_number(text)
-        separator = self.task.columns.get("separator")
+        separator = self.task.columns.get("label_separator")
         names = text.split(separator) if separator else [text]
         return {name.strip() for name in names} <= {*self.labels}
 
@@ -241,16 +232,16 @@ class Predictor:
         predictions: Iterator[Record] = iter(())
         if good:
             sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
-            task = self.task_class(
+            task = self.kind(
                 *(self.task.name, None, {}, sets),
                 labels=self.labels,
-                **self.task.options,
-                **({"embedding": inference.model.sentence_embedding} if self.kind.embeds else {}),
+                options=self._options,
+                embedding=inference.model.sentence_embedding,
             )
             predictions = task.predict(inference, _SET, self._thresholds)
         for item in items:
             if isinstance(item, BadRow):
-                empty = self.task_class.empty_record(item.words)
+                empty = self.kind.empty_record(item.words)
                 yield {**empty, "id": item.id, "error": item.reason}
             else:
                 yield next(predictions)
@@ -281,9 +272,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     held = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
     kinds = [
-        kind
-        for kind in KINDS.values()
-        if kind.task_class.trains(model_class) and (embeds or not kind.embeds)
+        kind for kind in KINDS.values() if kind.trains(model_class) and (embeds or not kind.embeds)
     ]
     if not kinds:
         raise ValueError(
@@ -293,10 +282,10 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     positions = checkpoint.config.max_position_embeddings
     task = task_of(checkpoint)
     if task is None:
-        several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
+        several = (kind for kind in kinds if kind.multi_label == checkpoint.multi_label)
         kind = next(several, kinds[0])
         most = most_tokens(checkpoint.sentence_embedding, positions)
-        task = TaskFile(kind.name, path, most)
+        task = TaskFile(kind.kind, path, most)
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{path} was trained for {task.kind} and holds a {held}: it is damaged; "
@@ -320,15 +309,16 @@ def _thresholds(
         return checkpoint.thresholds
     if not math.isfinite(threshold):
         raise ValueError(f"--threshold={threshold}: expected a finite number.")
-    task_class = KINDS[task.kind].task_class
-    if task_class.threshold is None:
-        having = [kind.name for kind in KINDS.values() if kind.task_class.threshold]
+    kind = KINDS[task.kind]
+    if kind.threshold is None:
+        having = [name for name, other in KINDS.items() if other.threshold]
         raise ValueError(
             f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
             f"{' and '.join(having)}."
         )
-    fault = task_class.threshold_fault(threshold, task.options, checkpoint.path)
+    options = kind.options_of(task.options, checkpoint.thresholds)
+    fault = kind.threshold_fault(threshold, options, checkpoint.path)
     if fault:
         raise ValueError(f"--threshold={threshold:g}: {fault}")
     temperature = checkpoint.thresholds.get(TEMPERATURE, 1.0)
-    return {TEMPERATURE: temperature, task_class.threshold: threshold}
+    return {TEMPERATURE: temperature, kind.threshold: threshold}

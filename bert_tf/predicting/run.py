@@ -83,7 +83,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
             inputs.check_keeps_columns(table.path, suffix)
             rows = functools.partial(read_rows, table)
         where = f"--output={output}" if output else "The tab-separated output"
-        words_to_write = predictor.task_class.words_to_write
+        words_to_write = predictor.kind.words_to_write
         for source, words in words_to_write(predictor.labels, inputs.good()):
             check_words(suffix, words, f"{where}, {source}")
         progress = Progress("Predicting", inputs.count, "examples")
@@ -130,11 +130,11 @@ def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
     if input != STANDARD_INPUT and os.path.realpath(output) == os.path.realpath(input):
         raise ValueError(f"--output={output} is the file to read: name another.")
     suffix = os.path.splitext(output)[1].lower()
-    expected = predictor.task_class.output_suffixes
+    expected = predictor.kind.output_suffixes
     if suffix not in expected:
         raise ValueError(
             f"--output={output}: expected a name that ends in {' or '.join(expected)} for "
-            f"{predictor.kind.name}."
+            f"{predictor.kind.kind}."
         )
     return suffix
 

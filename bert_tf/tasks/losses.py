@@ -1,4 +1,4 @@
-"""Cross-entropies with smoothed labels and weighted classes, where a run asks for either.
+"""The squared error; cross-entropies with smoothed labels and weighted classes.
 
 Letters: B batch, S sequence length, C classes.
 """
@@ -102,6 +102,16 @@ class SmoothedClasses(SmoothedCrossEntropy):
             weight = ops.where(holds > 0.5, weights, 1.0)
         losses = weight * (ops.softplus(y_pred) - targets * y_pred)
         return ops.mean(losses, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+def squared_error(labels: Any, predictions: Any) -> Any:
+    """The squared error of each example, (B,) and (B,) -> (B,).
+
+    Keras' own ``MeanSquaredError`` takes the mean over the last axis, which is here the batch:
+    what a sample weight is multiplied with would be the mean of the whole batch.
+    """
+    return ops.square(predictions - ops.cast(labels, predictions.dtype))
 
 
 def parse_class_weights(

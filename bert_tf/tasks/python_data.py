@@ -18,14 +18,14 @@ from typing import Any
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
 from bert_tf.readers.records import Given, check_columns_differ, names_of_classes
 
-from .kinds import Kind
+from .task import Task
 
 _LABEL = "label"
 
 
 def rows_of(
     data: Any,
-    kind: Kind,
+    kind: type[Task],
     text_columns: Sequence[str] | None,
     label_column: str | None,
     what: str,
@@ -70,7 +70,7 @@ def rows_of(
     return rows, texts
 
 
-def label_of(kind: Kind, label_column: str | None) -> str:
+def label_of(kind: type[Task], label_column: str | None) -> str:
     """Name of the column of labels."""
     return label_column or kind.default_label or _LABEL
 
@@ -122,7 +122,7 @@ def _row(
     item: Any,
     names: Sequence[tuple[str, ...]],
     label: str,
-    kind: Kind,
+    kind: type[Task],
     is_label: Callable[[str], bool] | None,
 ) -> dict[str, Any]:
     if isinstance(item, Mapping):

@@ -1,10 +1,13 @@
 """Interface of every kind of task: data, a model, a loss, an evaluation, predictions.
 
-``kinds`` lists the kinds, each in a module next to this one. Fine-tuning and predictions know only
-``Task``.
+A kind is a class in a module next to this one, and a line of ``registry``. Fine-tuning and
+predictions know only ``Task``. ``--help`` reads the options of every kind, and must not take the
+seconds that TensorFlow loads: a module of a kind imports what needs it in the methods that use it.
 
 Letters: N examples, C classes.
 """
+
+from __future__ import annotations
 
 import abc
 import collections
@@ -14,24 +17,23 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-import keras
-import tensorflow as tf
-
-from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds, joined
-from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
-from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers import examples as read
-from bert_tf.readers.notes import encoding_notes
+from bert_tf.readers.tables import TableFile, is_table
 from bert_tf.untrusted import listed, one_line
 
-from .kinds import kind_of
-from .target_scale import TargetScale
-from .task_file import TaskFile
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.modeling.base import BertModel, SentenceEmbedding
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    from .task_file import TaskFile
 
 # Examples of a file or of a part of one.
 ExampleSet = read.ExampleSet[Any]
@@ -41,23 +43,12 @@ TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingOptions:
-    """Options of a training that its task takes, by the flags' names; by default none is set.
-
-    ``variant`` is the choice of layers of ``--feature_based``.
-    """
-
-    metric: str | None = None
-    label_smoothing: float = 0.0
-    class_weights: str | None = None
-    pooling: str | None = None
-    variant: str | None = None
-    lstm_units: int | None = None
-    similarity_loss: str | None = None
+class NoOptions:
+    """Options of a kind that has none."""
 
 
 class Task(abc.ABC):
-    """One kind of task on one user's data, read and checked already.
+    """One kind of task; an object is the task on one user's data, read and checked already.
 
     Args:
         name: for messages.
@@ -67,35 +58,117 @@ class Task(abc.ABC):
         test: by the set's name, examples to predict. A set may be empty.
         labels: the classes' names in the order of their ids; by default those of ``train`` or,
             without it, of the first set that has any.
-        training: what a training asks of it.
-
-    ``headline`` is the score that decides which epoch, and which run, is best.
+        metric: the score that decides which epoch, and which run, is best, the ``headline``; by
+            default the data's usual one.
+        options: the kind's ``Options``; by default their defaults.
+        folder: a place for files that go with the process.
+        embedding: of a model of embeddings its definition of a text's vector.
     """
 
-    # The class of its model; a training may ask a task for the other one.
-    model_class: type[BertModel]
-    # A second class that may be trained for the kind.
-    other_model_class: ClassVar[type[BertModel] | None] = None
-    # The loss, or losses, for ``model.compile``, and where there are several their weights.
-    usual_loss: ClassVar[Any] = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    loss_weights: ClassVar[Mapping[str, float] | None] = None
-    # The loss where labels are smoothed or classes weighted.
-    smoothed_loss: ClassVar[Callable[..., Any] | None] = None
-    # Form of the printed size of the training set.
-    counted: ClassVar[str] = "{rows:,} examples"
-    # Name of its classes ("label", "tag"); "" without classes.
+    # === The kind ===
+
+    # Its name in ``task.json`` and, for tables of a user's own, in ``--task``.
+    kind: ClassVar[str]
+    # Each ``--task`` of published data.
+    published: ClassVar[Sequence[str]] = ()
+    # A dataclass of ``cli.flag_fields``: each field is a flag, a keyword of ``api.fine_tune`` and,
+    # where it is kept, a key of ``task.json``.
+    Options: ClassVar[type] = NoOptions
+    # The name of its model's class, in ``modeling.MODEL_CLASSES``, and of another that may be
+    # trained for it.
+    model: str
+    other_model: ClassVar[str] = ""
+    # The form of ``--text_columns``, the least and the most names in it, and those by default.
+    text_form: ClassVar[str] = "A or A,B"
+    num_texts: ClassVar[tuple[int, int]] = (1, 2)
+    default_texts: ClassVar[Sequence[str]] = ()
+    # Names of the columns of rows without names that are given in Python, by their number, and so
+    # those of rows that have these names.
+    texts_in_python: ClassVar[Sequence[tuple[str, ...]]] = (("text",), ("text_a", "text_b"))
+    # True if a row's text is a list of words.
+    reads_words: ClassVar[bool] = False
+    # The column without ``--label_column``; there may be no such column where it is optional.
+    default_label: ClassVar[str | None] = None
+    label_is_optional: ClassVar[bool] = False
+    # True if .json, and files that are no tables, are of the kind's published form.
+    reads_own_form: ClassVar[bool] = False
+    # Tokens of a row without ``--max_seq_length``.
+    max_seq_length: ClassVar[int] = 128
+    # The scores that ``--metric`` may name, of which data may lack some; and whether it may name
+    # those of a class or of a type of entity, too.
+    metrics: ClassVar[Sequence[str]] = ()
+    class_metrics: ClassVar[bool] = False
+    # Noun of its classes ("classes", "tags"); "" without classes.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False
     # The name of the threshold that its predictions depend on.
     threshold: ClassVar[str | None] = None
-    # Suffixes of the files that hold its predictions.
-    output_suffixes: ClassVar[Sequence[str]] = TABLES
-    # Reads a table; the arguments are those that ``kinds`` names.
-    read_table: ClassVar[Callable[..., ExampleSet]]
-    # Names in an export of the options of ``task.json``.
-    export_options: ClassVar[Mapping[str, str]] = {}
+    # True if its models give vectors of texts, by a ``SentenceEmbedding``.
+    embeds: ClassVar[bool] = False
+    # Form of the printed size of the training set.
+    counted: ClassVar[str] = "{rows:,} examples"
     # True if the rows to evaluate on have labels, for a loss that is computed with the outputs.
     evaluates_labelled: ClassVar[bool] = False
+    # Suffixes of the files that hold its predictions.
+    output_suffixes: ClassVar[Sequence[str]] = (".tsv", ".csv", ".jsonl")
+
+    @classmethod
+    def option_fields(cls) -> dict[str, dataclasses.Field[Any]]:
+        """The fields of its options, by their names."""
+        return {field.name: field for field in dataclasses.fields(cls.Options)}
+
+    @classmethod
+    def table_options(cls) -> list[str]:
+        """Names of the options that say how a table is read."""
+        fields = cls.option_fields().items()
+        return [name for name, field in fields if field.metadata["only"] == "tables"]
+
+    @classmethod
+    def settled(cls, options: Any) -> Any:
+        """The options of a training, from those that flags give."""
+        return options
+
+    @classmethod
+    def kept(cls, options: Any) -> dict[str, Any]:
+        """Those of some options that ``task.json`` keeps for predictions and exports."""
+        fields = cls.option_fields().items()
+        return {name: getattr(options, name) for name, f in fields if f.metadata["is_kept"]}
+
+    @classmethod
+    def is_table(cls, path: str) -> bool:
+        """True if a path's name is that of a table of the kind."""
+        is_json = path.lower().removesuffix(".gz").endswith(".json")
+        return is_table(path) and not (cls.reads_own_form and is_json)
+
+    @classmethod
+    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
+        """Sentence on flags that do not fit the table to train on, or ""."""
+        return ""
+
+    @classmethod
+    def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Defaults of flags that values of the kind's options change."""
+        return {}
+
+    @classmethod
+    @abc.abstractmethod
+    def read(
+        cls,
+        table: str | TableFile,
+        text_columns: Sequence[str],
+        label_column: str | None,
+        **how: Any,
+    ) -> ExampleSet:
+        """Reads a table; without a ``label_column`` its rows are to be predicted.
+
+        Other arguments are ``id_column``, ``skip_bad_rows``, the kind's options of tables and, of a
+        kind with classes, ``labels``: those that there may be, by default those that there are.
+        """
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """The reader of files that have none of the user's columns; ``columns``: the training's."""
+        return None
 
     def __init__(
         self,
@@ -105,9 +178,14 @@ class Task(abc.ABC):
         test: Mapping[str, ExampleSet],
         *,
         labels: Sequence[str] = (),
-        training: TrainingOptions = TrainingOptions(),
+        metric: str | None = None,
+        options: Any = None,
+        folder: str = "",
+        embedding: SentenceEmbedding | None = None,
     ) -> None:
-        self.name = name
+        from .target_scale import TargetScale
+
+        self.name, self.folder, self.embedding = name, folder, embedding
         self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
         self._train, self._sets = train, {**dev, **test}
@@ -115,6 +193,7 @@ class Task(abc.ABC):
             if not examples.items:
                 raise ValueError(f"{name}: {set_name} is empty: expected examples to evaluate on.")
         labelled = {**({"train": train} if train else {}), **dev}
+        self._labelled: list[Any] = [i for examples in labelled.values() for i in examples.items]
         self.labels: tuple[str, ...] = ()
         if self.classes:
             every = [*labelled.values(), *test.values()]
@@ -133,30 +212,34 @@ class Task(abc.ABC):
                 labelled=self.evaluates_labelled and set_name in self.dev_sets,
             )
         )
-        self._fit(training)
+        self._fit(self.Options() if options is None else options)
+        self.headline = self.usual_headline
+        if metric is not None:
+            self._check_metric(metric)
+            self.headline = metric
 
     # === For training ===
 
-    def asked(self, training: TrainingOptions) -> Self:
-        """The task on the same data, tokenised once for both, as another training asks for it."""
+    def with_options(self, options: Any) -> Self:
+        """The task on the same data, tokenised once for both, with other options."""
         other = copy.copy(self)
-        other._fit(training)
+        other._fit(options)
         return other
 
-    def _fit(self, training: TrainingOptions) -> None:
-        self.training = training
-        self.headline = self.usual_headline
-        if training.metric is not None:
-            self._check_metric(training.metric)
-            self.headline = training.metric
-        self.model_arguments = self._model_arguments()
-        weights = {"loss_weights": self.loss_weights} if self.loss_weights else {}
-        self.compile_arguments: Mapping[str, Any] = {"loss": self._loss(), **weights}
+    def _fit(self, options: Any) -> None:
+        self.options = options
+        #: The loss, or losses and their weights, for ``model.compile``.
+        self.compile_arguments = self._compile_arguments()
+
+    @property
+    def model_class(self) -> type[BertModel]:
+        """The class of its model."""
+        return _model_class(self.model)
 
     @property
     @abc.abstractmethod
     def usual_headline(self) -> str:
-        """The headline where a training asks for no other."""
+        """The headline without a ``metric``."""
 
     @property
     def no_scores(self) -> Collection[str]:
@@ -169,8 +252,8 @@ class Task(abc.ABC):
         return ()
 
     def _check_metric(self, name: str) -> None:
-        metrics, classes = kind_of(type(self)).metrics, self.judged_classes
-        known = [metric for metric in metrics if metric not in self.no_scores]
+        classes = self.judged_classes
+        known = [metric for metric in self.metrics if metric not in self.no_scores]
         of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
         if name not in (*known, *of_class):
             of_classes = (
@@ -184,27 +267,19 @@ class Task(abc.ABC):
                 f"{', '.join(known)}{of_classes}."
             )
 
-    def _model_arguments(self) -> dict[str, Any]:
+    @property
+    def model_arguments(self) -> dict[str, Any]:
         """Arguments of the model's constructor besides the config."""
-        training, known = self.training, self.model_class.argument_checks
-        if training.pooling and "pooling" not in known:
-            raise ValueError(
-                f"--pooling={training.pooling}: the head of {self.name} reads each token: leave it "
-                "out."
-            )
         return {"num_classes": len(self.labels)} if self.classes else {}
 
-    def _loss(self) -> Any:
-        """The loss of labels, smoothed or with weighted classes where either is asked for."""
-        smoothing, asked = self.training.label_smoothing, self.training.class_weights
-        weights = self._loss_class_weights(asked) if asked else None
-        if self.smoothed_loss is not None and (smoothing or weights):
-            return self.smoothed_loss(smoothing, weights)
-        return self.usual_loss
+    def _compile_arguments(self) -> dict[str, Any]:
+        return {"loss": self._loss()}
 
-    def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """Weights of the classes by ``--class_weights``; ``None`` without them."""
-        return None
+    def _loss(self) -> Any:
+        """By default the cross-entropy of one class each."""
+        import keras
+
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     @property
     def compares_rows(self) -> bool:
@@ -214,14 +289,11 @@ class Task(abc.ABC):
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
         """Weight of some targets' mean loss among others': by default each row counts as much."""
+        import tensorflow as tf
+
         return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     # === Data ===
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Options that ``task.json`` keeps: the constructor's arguments for predictions."""
-        return {}
 
     @property
     def usual_thresholds(self) -> Thresholds:
@@ -262,6 +334,11 @@ class Task(abc.ABC):
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
+        from bert_tf.evaluation.evaluation import joined
+        from bert_tf.readers.notes import encoding_notes
+
+        from .target_scale import TargetScale
+
         items = self.training_items()
         lines = [self.counted.format(items=len(items), rows=len(examples))]
         some = items[:: 1 + len(items) // 1000]
@@ -343,6 +420,9 @@ class Task(abc.ABC):
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Predicts on a set and writes its files, by default ``SET.tsv``; gives their paths."""
+        from bert_tf.evaluation.evaluation import joined
+        from bert_tf.evaluation.prediction_files import write_file
+
         records: Iterable[Record] = self.predict(inference, set_name, thresholds)
         if set_name in self.dev_sets:
             items = self._sets[set_name].items
@@ -400,21 +480,22 @@ class Task(abc.ABC):
     @classmethod
     def trains(cls, model_class: type[BertModel]) -> bool:
         """True if a model of the class may have been trained for the kind."""
-        return model_class in (cls.model_class, cls.other_model_class)
+        return model_class.__name__ in (cls.model, cls.other_model)
 
     @classmethod
-    def with_thresholds(
-        cls, options: Mapping[str, Any], thresholds: Thresholds
-    ) -> Mapping[str, Any]:
-        """The constructor's options of a model that has thresholds."""
-        return options
+    def options_of(cls, kept: Mapping[str, Any], thresholds: Thresholds) -> Any:
+        """The options of a model that has thresholds, of those that ``task.json`` keeps."""
+        return cls.Options(**kept)
 
     @classmethod
-    def threshold_fault(
-        cls, value: float, options: Mapping[str, Any], model_dir: str
-    ) -> str | None:
+    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
         """Fault of ``--threshold``, to stand behind a colon; ``None`` if it is right."""
         return None
+
+    @classmethod
+    def export_options(cls, task: TaskFile) -> dict[str, Any]:
+        """Options of an export, by the names of ``ExportOptions``, that the training decides."""
+        return {}
 
     @classmethod
     def words_to_write(
@@ -434,10 +515,11 @@ class Task(abc.ABC):
         columns = dict(cls.empty_record())
         return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns
 
-    @staticmethod
-    def own_form(name: str, columns: Mapping[str, Any]) -> "FormReader | None":
-        """The reader of files that have none of the user's columns; ``columns``: the training's."""
-        return None
+
+def _model_class(name: str) -> type[BertModel]:
+    from bert_tf.modeling import MODEL_CLASSES
+
+    return MODEL_CLASSES[name]
 
 
 class FormReader(NamedTuple):

@@ -4,28 +4,44 @@ The model, its vocabulary, labels and thresholds (``checkpoints.model_directory`
 the directory is all that predictions need.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.model_directory import TASK
+from bert_tf.cli import flag_fields
 from bert_tf.untrusted import listed, quote
 
-from .kinds import KINDS, OBJECT, TEXT, Check, size
+from .registry import KINDS
+from .task import Task
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 _FORMAT_VERSION = 1
-# Keys of the file, with their checks.
-_TASK = {"kind": TEXT, "name": TEXT, "max_seq_length": size(), "columns": OBJECT, "options": OBJECT}
+
+
+@dataclasses.dataclass
+class _Columns:
+    """The columns that every kind of table may have."""
+
+    text_columns: Sequence[str] | None = flag_fields.words(None, "")
+    label_column: str | None = flag_fields.string(None, "")
+    id_column: str | None = flag_fields.string(None, "")
+
+
+_COLUMNS = {field.name: field for field in dataclasses.fields(_Columns)}
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskFile:
     """A task's settings.
 
-    ``name`` is for messages. ``columns`` are the arguments of the kind's reader of tables that name
-    columns, {} for a task that was read from files of its own form; ``options`` are the task's.
+    ``name`` is for messages. ``columns`` are ``text_columns``, ``label_column``, ``id_column`` and
+    the kind's options of tables, {} for a task that was read from files of its own form;
+    ``options`` are the kept ones of the kind.
     """
 
     kind: str
@@ -42,6 +58,8 @@ def to_json(task: TaskFile) -> dict[str, Any]:
 
 def task_of(checkpoint: Checkpoint) -> TaskFile | None:
     """Contents of a checkpoint's ``task.json``; ``None`` without one."""
+    from bert_tf.checkpoints.model_directory import TASK
+
     if checkpoint.task is None:
         return None
     path, values = os.path.join(checkpoint.path, TASK), dict(checkpoint.task)
@@ -56,28 +74,48 @@ def task_of(checkpoint: Checkpoint) -> TaskFile | None:
             f"{path}: expected the keys {', '.join(sorted(expected))}, got "
             f"{listed(sorted(values))}; fine-tune again."
         )
-    _check(path, values)
+    name = values["kind"]
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(
+            f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}; fine-tune again."
+        )
+    for key, expectation in _faults(KINDS[name], values):
+        raise ValueError(f"{path}: {key}, expected {expectation}; fine-tune again.")
     return TaskFile(**values)
 
 
-def _check(path: str, values: Mapping[str, Any]) -> None:
-    kind = values["kind"]
-    if not isinstance(kind, str) or kind not in KINDS:  # the keys of the rest depend on it
-        raise ValueError(
-            f"{path}: kind is {quote(kind)}, expected one of {', '.join(KINDS)}; fine-tune again."
-        )
-    _check_values(path, values, _TASK)
-    _check_values(path, values["columns"], KINDS[kind].columns)
-    _check_values(path, values["options"], KINDS[kind].options)
+def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong, and what was expected."""
+    length = values["max_seq_length"]
+    if not isinstance(values["name"], str):
+        yield f"name is {quote(values['name'])}", "a text"
+    if type(length) is not int or not 1 <= length < 2**31:
+        yield f"max_seq_length is {quote(length)}", f"a whole number from 1 to {2**31 - 1:,}"
+    for key in ("columns", "options"):
+        if not isinstance(values[key], dict):
+            yield f"{key} is {quote(values[key])}", "an object"
+    (least, most), texts = kind.num_texts, values["columns"].get("text_columns")
+    if "text_columns" in values["columns"] and not (
+        isinstance(texts, list)
+        and least <= len(texts) <= most
+        and all(isinstance(name, str) for name in texts)
+    ):
+        yield f"text_columns is {quote(texts)}", f"a list of {least} to {most:,} columns' names"
+    columns, options = dict(_COLUMNS), {}
+    for name, field in kind.option_fields().items():
+        if field.metadata["only"] == "tables":
+            columns[name] = field
+        if field.metadata["is_kept"]:
+            options[name] = field
+    yield from _value_faults(values["columns"], columns)
+    yield from _value_faults(values["options"], options)
 
 
-def _check_values(path: str, values: Mapping[str, Any], expected: Mapping[str, Check]) -> None:
+def _value_faults(
+    values: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]]
+) -> Iterator[tuple[str, str]]:
     for key, value in values.items():
-        if key not in expected:
-            raise ValueError(
-                f"{path}: {quote(key)} is not known: expected {', '.join(expected) or 'nothing'}; "
-                "it was written by another version of this library, or fine-tune again."
-            )
-        what, is_good = expected[key]
-        if not is_good(value):
-            raise ValueError(f"{path}: {key} is {quote(value)}, expected {what}; fine-tune again.")
+        if key not in fields:
+            yield f"{quote(key)} is not known", ", ".join(fields) or "nothing"
+        elif expected := flag_fields.fault(fields[key], value):
+            yield f"{key} is {quote(value)}", expected

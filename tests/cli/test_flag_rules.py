@@ -15,6 +15,7 @@ from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
+from bert_tf.tasks.options import Smoothing
 
 
 @dataclasses.dataclass
@@ -73,8 +74,8 @@ BOUNDS = {
     FineTuningSettings: {
         "learning_rate": ((0.0,), 1e-9),
         "hidden_dropout_prob": ((-0.1, 1.0), 0.0),
-        "label_smoothing": ((-0.1, 1.0), 0.0),
     },
+    Smoothing: {"label_smoothing": ((-0.1, 1.0), 0.0)},
     PretrainingSettings: {
         "held_out_fraction": ((-0.1, 1.0), 0.0),
         "masked_lm_prob": ((0.0, 1.1), 1.0),
@@ -90,7 +91,7 @@ BOUNDS = {
 def refusals(settings, name, value):
     (field,) = (field for field in dataclasses.fields(settings) if field.name == name)
     values = {**flag_fields.defaults(settings), "task": "classification", name: value}
-    return [rule(name, values, ()) for rule in field.metadata["rules"]]
+    return [rule(name, values, ()) for rule in field.metadata.get("rules", ())]
 
 
 @pytest.mark.parametrize("settings", BOUNDS)
@@ -102,7 +103,7 @@ def test_bounds_and_that_no_number_is_nan(settings):
         assert not any("expected a number" in said for said in refusals(settings, name, edge)), name
     values = flags.FlagValues()
     flag_fields.define_flags(settings, values)
-    for name in flag_fields.defaults(settings):
+    for name in values:
         if values[name].flag_type() == "float":
             assert any(refusals(settings, name, math.nan)), name
 

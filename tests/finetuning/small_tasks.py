@@ -18,7 +18,7 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.registry import KINDS
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 VOCAB = [*SPECIAL_TOKENS, *WORDS, "##s", "##t"]
@@ -89,9 +89,17 @@ def items_of(table):
     ]
 
 
-def text_task(*sets, kind="classification", **options):
+def make_task(kind, name, train=None, dev=None, test=None, **given):
+    """A task of a kind on some sets, and the options that are given."""
+    common = ("labels", "metric", "folder", "embedding")
+    arguments = {key: given.pop(key) for key in common if key in given}
+    options = KINDS[kind].Options(**given)
+    return KINDS[kind](name, train, dev or {}, test or {}, options=options, **arguments)
+
+
+def text_task(*sets, kind="classification", **given):
     """The task of a kind of texts."""
-    return KINDS[kind].task_class(*sets, **options)
+    return make_task(kind, *sets, **given)
 
 
 # === Random examples ===

@@ -9,19 +9,17 @@ from bert_tf.finetuning import stages, sweep
 from bert_tf.finetuning.model import StartingModel
 from bert_tf.finetuning.run import run
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.tasks.tagging_task import TaggingTask
-from bert_tf.tasks.task import TrainingOptions
 
 from .small_runs import results_of, settings
-from .small_tasks import CONFIG, TOKENIZER, inference, loss_of, random_sentences
+from .small_tasks import CONFIG, TOKENIZER, inference, loss_of, make_task, random_sentences
 
 VARIANTS = ("embeddings", "weighted_sum_all")
 
 
 def task_on(examples, folder, variant="weighted_sum_all", lstm_units=64):
-    return TaggingTask(
-        "ner", examples, {"again": examples}, {}, folder=str(folder), document_context=True,
-        training=TrainingOptions(variant=variant, lstm_units=lstm_units),
+    return make_task(
+        "tagging", "ner", examples, {"again": examples}, folder=str(folder), document_context=True,
+        feature_based=variant, lstm_units=lstm_units,
     )  # fmt: skip
 
 
@@ -33,7 +31,7 @@ def new_model(task, seed=0):
 def test_each_run_reads_layers_of_its_own(tmp_path):
     task = task_on(random_sentences(4), tmp_path, lstm_units=4)
     inputs = stages.RunInputs(task, StartingModel(CONFIG, None, TOKENIZER, None), None, None)
-    one = types.SimpleNamespace(**{**dataclasses.asdict(task.training), "variant": "last"})
+    one = types.SimpleNamespace(options=dataclasses.replace(task.options, feature_based="last"))
     assert sweep._inputs_of(one, inputs).task.model_arguments["variant"] == "last"
     assert task.model_arguments["variant"] == "weighted_sum_all"
 

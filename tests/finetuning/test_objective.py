@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.finetuning.objective import TaskObjective
-from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 
@@ -18,7 +18,11 @@ def _outcome(parts, words):
     ids = keras.Input((4,), dtype="int32", name=features.INPUT_WORD_IDS)
     states = keras.layers.Embedding(9, 3)(ids)
     model = keras.Model({features.INPUT_WORD_IDS: ids}, keras.layers.Dense(5)(states))
-    model.compile(loss=TaggingTask.usual_loss)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=features.NO_LABEL
+        )
+    )
     optimizer = create_optimizer("adam", 0.1, model.trainable_variables)
     loop = TrainingLoop(
         *(model, optimizer, tf.distribute.get_strategy()),

@@ -14,7 +14,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
-from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.tagging import TaggingTask
 
 from .small_runs import (
     TINY,

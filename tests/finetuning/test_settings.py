@@ -1,15 +1,14 @@
-import dataclasses
 import re
 import subprocess
 import sys
 
 import pytest
 
-from bert_tf.finetuning import rules
-from bert_tf.finetuning.rules import FEATURE_BASED
-from bert_tf.finetuning.settings import MAY_DIFFER, FineTuningSettings
+from bert_tf.choices import FEATURE_BASED
+from bert_tf.finetuning.resolution import resolve
+from bert_tf.finetuning.settings import MAY_DIFFER, flag_defaults
 from bert_tf.modeling.feature_based import VARIANTS
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.registry import KINDS
 
 from .small_runs import parse
 
@@ -71,7 +70,8 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
 )
 def test_what_flags_give(flags, expected):
     settings = parse(*given(flags))
-    assert {name: getattr(settings, name) for name in expected} == expected
+    found = {name: getattr(settings, name, settings.option(name)) for name in expected}
+    assert found == expected
 
 
 def test_every_setting_is_kept():
@@ -95,7 +95,7 @@ def test_googles_names():
         ("--task=mrpc --data_dir=g", "--init_checkpoint is missing: name the weights"),
         ("--task=mrpc C", "--data_dir=FOLDER or by --tfds=glue/mrpc: give"),
         ("--task=mrpc --tfds=glue/rte C", "rte contradicts --task=mrpc: expected --tfds=glue/mrpc"),
-        ("MRPC --train_file=a", r"nothing to --task=mrpc: leave it out \(it is for swag, ner"),
+        ("MRPC --train_file=a", r"nothing to --task=mrpc: leave it out \(it is for ner, swag"),
         ("TEXTS --doc_stride=3", r"to --task=classification: leave it out \(it is for squad\)"),
         ("TEXTS --metric=acuracy", r"of --task=classification \(did you mean accuracy\?\)"),
         ("TEXTS --metric=micro_f1", "no score of .*: expected one of accuracy, .*, recall_CLASS"),
@@ -168,10 +168,11 @@ def test_no_tensorflow_before_the_flags_are_known():
     assert done.stdout == "as it should be\n", done.stderr
 
 
-def test_every_flag_of_a_kind_is_refused_to_the_other_kinds():
-    checked = {
-        field.name
-        for field in dataclasses.fields(FineTuningSettings)
-        if rules.for_kinds in field.metadata["rules"]
-    }
-    assert checked == {flag for kind in KINDS.values() for flag in kind.all_flags}
+def test_every_option_of_a_kind_is_refused_to_the_other_kinds():
+    options = {name for kind in KINDS.values() for name in kind.option_fields()}
+    for name in options & set(flag_defaults()):
+        for kind in KINDS.values():
+            if name not in kind.option_fields():
+                wrong = f"--{name} means nothing to --task={kind.kind}"
+                with pytest.raises(ValueError, match=wrong):
+                    resolve({"task": kind.kind, name: "x"})

@@ -154,7 +154,7 @@ def test_multilabel_and_regression(tmp_path):
     task, _, named = source_of("multilabel", path, *columns)
     assert task.multi_label and task.labels == ("x", "y")
     texts = {"text_columns": ["t"], "label_column": "l", "id_column": None}
-    assert named == {**texts, "separator": ","}
+    assert named == {**texts, "label_separator": ","}
     path = jsonl(tmp_path / "b.jsonl", [{"t": f"text {n}", "l": n / 2} for n in range(5)])
     assert source_of("regression", path, *columns)[0].labels == ()
 
@@ -164,8 +164,8 @@ def test_tagging_tables_and_columns(tmp_path):
     task, _, named = source_of("tagging", jsonl(tmp_path / "a.jsonl", rows))
     assert task.labels == ("B-PER", "O")
     assert named == {
-        "words_column": "words",
-        "tags_column": "tags",
+        "text_columns": ["words"],
+        "label_column": "tags",
         "id_column": None,
         "character_spans": False,
     }
@@ -173,7 +173,7 @@ def test_tagging_tables_and_columns(tmp_path):
     conll.write_bytes(b"Jos\xe9 I-PER\n. O\n\n" * 2 + b"Ann I-PER\n\n")
     task, _, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
     assert task.labels == ("O", "B-PER", "I-PER") and named == {}
-    assert task.options == {"document_context": False}
+    assert task.kept(task.options) == {"document_context": False}
 
 
 def test_choices(tmp_path):
@@ -181,7 +181,7 @@ def test_choices(tmp_path):
     columns = ("--text_columns=c,e", "--label_column=l")
     task, _, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
     assert task.dev_sets == ("dev",)
-    assert (named["context_column"], named["choice_columns"]) == ("c", ["e"])
+    assert named["text_columns"] == ["c", "e"]
     swag = tmp_path / "swag.csv"
     swag.write_text(
         "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
@@ -207,7 +207,7 @@ def test_squads_files_and_tables(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(questions("1.1", impossible=False)))
     task, sets, named = source_of("squad", path, "--doc_stride=16")
-    assert (task.options["with_null"], task.options["doc_stride"], named) == (False, 16, {})
+    assert (task.options.with_null, task.options.doc_stride, named) == (False, 16, {})
     assert "1 of the 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
     zipped = tmp_path / "train.JSON.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
@@ -215,8 +215,8 @@ def test_squads_files_and_tables(tmp_path):
     assert again.training_items() == task.training_items() and named == {}
     rows = [{"question": "Who?", "context": f"Ann {n}.", "answers": []} for n in range(3)]
     task, sets, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
-    assert task.options["with_null"] is True
-    assert (named["question_column"], named["answers_column"]) == ("question", "answers")
+    assert task.options.with_null is True
+    assert (named["text_columns"], named["label_column"]) == (["question", "context"], "answers")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, flag, found
         given.append(f"--dev_file={tmp_path}/dev.json")
     if isinstance(found, bool):
         task, _, _ = source_of("squad", tmp_path / "train.json", *given)
-        assert task.options["with_null"] is found
+        assert task.options.with_null is found
     else:
         with pytest.raises(ValueError, match=found):
             source_of("squad", tmp_path / "train.json", *given)

@@ -5,6 +5,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import sweep
@@ -165,7 +166,7 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
     def stopped(one, directory, inputs):
-        checkpoints.save_values(directory.checkpoints, 1, {"model/bias": np.zeros(1)}, {}, keep=1)
+        checkpoints.save(directory.checkpoints, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "train", stopped)

@@ -1,6 +1,7 @@
 import collections
 import dataclasses
 import json
+import types
 
 import keras
 import numpy as np
@@ -11,12 +12,11 @@ import bert_tf
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.finetuning import objective, training
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.text_task import ClassificationTask
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training import attention
 from bert_tf.training import saved_states as checkpoints
 from bert_tf.training.attention import attend_in_groups
@@ -221,7 +221,7 @@ def test_collapses_are_named():
     assert describe_collapse(flat, constant=same, set_name="dev") == (
         f"on dev {same} and the training loss did not fall (from 1.000 to 1.000)"
     )
-    asked = FineTuningSettings(**{**flag_defaults(), "precision": "bfloat16"})
+    asked = types.SimpleNamespace(precision="bfloat16")
     assert training._divergence(BadStep(7, (), float("nan"), 1.0), asked) == (
         "The loss of step 8 is nan: start again with a lower --learning_rate and another "
         "--model_dir (or --precision=float32); what was saved before is kept."

@@ -23,7 +23,7 @@ TAGS = ("O", "B-LOC", "I-LOC")
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagger")
-    columns = {"words_column": "words", "tags_column": "tags", "id_column": None}
+    columns = {"text_columns": ["words"], "label_column": "tags", "id_column": None}
     task = TaskFile("tagging", "ner", 16, columns, {"document_context": True})
     return folder, write_model(folder, "BertTokenClassifier", CLASSES, task, labels=TAGS)
 
@@ -92,7 +92,7 @@ def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
 
 def test_texts_with_character_spans(tagger, tmp_path):
     _, model = tagger
-    columns = {"words_column": "text", "tags_column": "e", "id_column": None}
+    columns = {"text_columns": ["text"], "label_column": "e", "id_column": None}
     task = TaskFile("tagging", "own", 16, {**columns, "character_spans": True})
     folder = tmp_path / "model"
     folder.mkdir()
@@ -127,7 +127,7 @@ def test_texts_with_character_spans(tagger, tmp_path):
 
 
 def write_chooser(folder, choices):
-    columns = {"context_column": "c", "choice_columns": choices, "label_column": "l"}
+    columns = {"text_columns": ["c", *choices], "label_column": "l"}
     task = TaskFile("multiple_choice", "own", 16, columns)
     write_model(folder, "BertMultipleChoice", task=task)
 

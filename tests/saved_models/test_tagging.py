@@ -15,7 +15,7 @@ from bert_tf.readers import entities as iob
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.tagging import find_entities, tag_words
-from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.tagging import TaggingTask
 
 from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, softmax, texts_of
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.tasks.choice_task import ChoiceTask
-from bert_tf.tasks.task import TrainingOptions
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from tests.finetuning.small_tasks import (
     CONFIG,
     TOKENIZER,
@@ -52,7 +51,7 @@ def test_equals_a_plain_loop(model, tmp_path):
         dataclasses.replace(item, choices=item.choices[:count], label=item.label % count)
         for item, count in zip(random_choices(7).items, counts, strict=True)
     )
-    task = ChoiceTask(
+    task = MultipleChoiceTask(
         "made up", examples, {"dev": examples}, {"test": without(examples, label=None)}
     )
     expected = [by_plain_loop(model, item) for item in examples.items]
@@ -98,7 +97,7 @@ def test_equals_a_plain_loop(model, tmp_path):
     assert loss_of(task, model, features, targets, training=False) == pytest.approx(
         np.mean(losses), rel=1e-4
     )
-    task = task.asked(TrainingOptions(label_smoothing=0.2))
+    task = task.with_options(task.Options(label_smoothing=0.2))
     smoothed = [
         0.8 * loss - 0.2 * np.log(row).mean() for loss, row in zip(losses, expected, strict=True)
     ]
@@ -112,5 +111,5 @@ def test_names_a_collapse():
     many = random_choices(9)
     right = examples_of(dataclasses.replace(item, label=0) for item in many.items)
     for examples, collapsed in ((many, True), (right, False), (random_choices(1), False)):
-        task = ChoiceTask("made up", None, {"dev": examples}, {})
+        task = MultipleChoiceTask("made up", None, {"dev": examples}, {})
         assert task.evaluate(inference(constant), "dev").constant is collapsed

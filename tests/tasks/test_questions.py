@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from bert_tf.evaluation.squad import score_predictions
 from bert_tf.modeling import BertSpanPredictor
-from bert_tf.tasks.question_task import QuestionTask
-from bert_tf.tasks.task import TrainingOptions
 from tests.finetuning import small_tasks
 from tests.finetuning.small_tasks import (
     CONFIG,
@@ -26,6 +24,7 @@ from tests.finetuning.small_tasks import (
     by_token,
     examples_of,
     loss_of,
+    make_task,
     question,
     random_questions,
     without,
@@ -38,7 +37,7 @@ def task_on(train=(), dev=(), *, with_null=False, **options):
     """A task on lists of questions."""
     dev_sets = {"dev": examples_of(dev)} if dev else {}
     options = {**WINDOWS, "with_null": with_null, **options}
-    return QuestionTask("squad", examples_of(train), dev_sets, {}, **options)
+    return make_task("squad", "squad", examples_of(train), dev_sets, **options)
 
 
 def written(paths):
@@ -155,7 +154,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     assert task.evaluate(how, "dev", {}).scores["f1"] == 40.0
 
     # A threshold of one's own decides instead.
-    fixed = task_on((), items, with_null=True, null_threshold=1.75)
+    fixed = task_on((), items, with_null=True, null_score_diff_threshold=1.75)
     assert fixed.headline == "f1" and fixed.usual_thresholds == {"null": 1.75}
     assert (task.usual_thresholds, task_on().usual_thresholds) == ({"null": 0.0}, {})
     found = fixed.evaluate(how, "dev")
@@ -206,9 +205,8 @@ def test_finds_an_answer_in_any_window():
 
 def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
     unlabelled = without(random_questions(12, longest=40), answers=())
-    task = QuestionTask(
-        "squad", None, {}, {"test": unlabelled, "empty": examples_of([])}, **WINDOWS, with_null=True
-    )
+    sets = {"test": unlabelled, "empty": examples_of([])}
+    task = make_task("squad", "squad", None, {}, sets, **WINDOWS, with_null=True)
     model = stand_in(dict.fromkeys(WORDS[::3], 1.0), dict.fromkeys(WORDS[::2], 1.0))
     paths = task.write_predictions(inference(model), "test", str(tmp_path / "test"), {"null": 0.0})
     predictions = written(paths)["predictions.json"]
@@ -223,11 +221,6 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
         "nbest_predictions.json": {},
         "null_odds.json": {},
     }
-
-
-def test_what_its_head_has_not():
-    with pytest.raises(ValueError, match="--pooling=mean: the head of squad reads each token"):
-        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(pooling="mean"))
 
 
 # === Training ===

@@ -11,10 +11,16 @@ import tensorflow as tf
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
+from bert_tf.tasks.similarity import SimilarityTask
 from bert_tf.tasks.similarity_losses import CosineError, CosineOrder, InBatchNegatives
-from bert_tf.tasks.similarity_task import SimilarityTask
-from bert_tf.tasks.task import TrainingOptions
-from tests.finetuning.small_tasks import CONFIG, TOKENIZER, examples_of, inference, random_text
+from tests.finetuning.small_tasks import (
+    CONFIG,
+    TOKENIZER,
+    examples_of,
+    inference,
+    make_task,
+    random_text,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -258,9 +264,7 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
 )
 def test_what_is_refused(scored, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        SimilarityTask(
-            "made up", pairs(4, scored=scored), {}, {}, training=TrainingOptions(**options)
-        )
+        make_task("similarity", "made up", pairs(4, scored=scored), **options)
 
 
 @pytest.mark.parametrize(

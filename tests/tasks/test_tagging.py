@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.modeling import BertTokenClassifier
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
-from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.tagging import TaggingTask
 from tests.finetuning.small_tasks import (
     CONFIG,
     IDS,
@@ -23,6 +23,7 @@ from tests.finetuning.small_tasks import (
     examples_of,
     inference,
     loss_of,
+    make_task,
     random_sentences,
     read_columns,
     without,
@@ -153,7 +154,9 @@ def test_entities_are_counted_by_type(tmp_path):
 @pytest.mark.parametrize("document_context", [False, True])
 def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_path):
     examples = random_sentences(12, longest=24)
-    task = TaggingTask("ner", examples, {}, {"test": examples}, document_context=document_context)
+    task = make_task(
+        "tagging", "ner", examples, {}, {"test": examples}, document_context=document_context
+    )
     model, tag = by_word()
     (path,) = task.write_predictions(
         inference(model, max_seq_length=12, batch_size=5), "test", str(tmp_path), {}

@@ -6,10 +6,11 @@ import pathlib
 import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.tasks.task_file import KINDS, TaskFile, task_of, to_json
+from bert_tf.tasks.registry import KINDS
+from bert_tf.tasks.task_file import TaskFile, task_of, to_json
 from tests.finetuning.small_runs import write_task_file
 
-TEXTS = {"text_columns": ["title", "text"], "separator": ";", "id_column": None}
+TEXTS = {"text_columns": ["title", "text"], "label_separator": ";", "id_column": None}
 TASK = TaskFile("multilabel", "tags", 96, TEXTS)
 QUESTIONS = {
     **{"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30},
@@ -50,10 +51,10 @@ def test_what_is_written_is_read(tmp_path):
         ({"columns": {"text_columns": "text"}}, "text_columns is 'text', expected a list of 1 to"),
         ({"columns": {"text_columns": ["a", 1]}}, "text_columns is ['a', 1], expected a list of 1"),
         ({"columns": {"text_columns": ["a"] * 3}}, "text_columns is ['a', 'a', 'a'], expected a l"),
-        ({"columns": {"separator": ""}}, "separator is '', expected a text"),
+        ({"columns": {"label_separator": 1}}, "label_separator is 1, expected a text"),
         ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null"),
-        ({"columns": {"words_column": "a"}}, "'words_column' is not known: expected text_columns,"),
-        ({"options": {"option": True}}, "'option' is not known: expected long_text; it was writte"),
+        ({"columns": {"words_column": "a"}}, "'words_column' is not known, expected text_columns,"),
+        ({"options": {"option": True}}, "'option' is not known, expected long_text; fine-tune aga"),
         (options(doc_stride="abc"), "doc_stride is 'abc', expected a whole number from 1"),
         (options(doc_stride=0), "doc_stride is 0, expected a whole number from 1 to"),
         (options(max_query_length=1.5), "max_query_length is 1.5, expected a whole number"),
@@ -61,7 +62,7 @@ def test_what_is_written_is_read(tmp_path):
         (options(n_best_size=10**9), "n_best_size is 1000000000, expected a whole number"),
         (options(max_answer_length=True), "max_answer_length is True, expected a whole number"),
         (options(max_answer_length=10**99), "max_answer_length is 1000"),
-        (options(with_null="false"), "with_null is 'false', expected true or false"),
+        (options(with_null="false"), "with_null is 'false', expected true or false or null"),
     ],
 )
 def test_damage(tmp_path, change, message):
@@ -78,12 +79,12 @@ def test_every_kind_of_file_is_read(tmp_path):
     texts = {"text_columns": ["a", "b"], "label_column": None, "id_column": "id"}
     named = {
         "classification": texts,
-        "multilabel": {**texts, "separator": "|"},
+        "multilabel": {**texts, "label_separator": "|"},
         "regression": texts,
-        "tagging": {"words_column": "w", "tags_column": "t"},
-        "multiple_choice": {"context_column": "c", "choice_columns": ["a", "b"]},
-        "similarity": {"anchor_column": "a", "other_columns": ["b", "c"], "label_column": None},
-        "squad": {"question_column": "q", "context_column": "c", "answer_start_column": None},
+        "tagging": {"text_columns": ["w"], "label_column": "t"},
+        "multiple_choice": {"text_columns": ["c", "a", "b"]},
+        "similarity": {"text_columns": ["a", "b", "c"], "label_column": None},
+        "squad": {"text_columns": ["q", "c"], "answer_start_column": None},
     }
     kept = {"tagging": {"document_context": False}, "squad": QUESTIONS}
     for kind in KINDS:

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertRegressor
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.losses import parse_class_weights
-from bert_tf.tasks.task import TrainingOptions
-from bert_tf.tasks.text_task import best_threshold, squared_error
+from bert_tf.tasks.losses import parse_class_weights, squared_error
+from bert_tf.tasks.multilabel import best_threshold
 from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,
@@ -75,13 +74,13 @@ def test_a_collapsed_model_is_known_and_a_diverged_one_evaluated(kind, labels, o
 def test_glue_has_its_own_metrics_and_submissions(tmp_path):
     items = items_of({"a0": "1", "a1": "1", "a2": "0", "a3": "0"})
     data = examples_of(items, ("0", "1"))
-    task = text_task("MRPC", data, {"dev": data}, {"test": data}, glue="MRPC")
+    task = text_task("MRPC", data, {"dev": data}, {"test": data})
     assert task.headline == "f1"
     how = inference(by_first_word({"a0": [0, 1], "a1": [1, 0], "a2": [1, 0], "a3": [0, 1]}))
     found = task.evaluate(how, "dev")
     loss = np.mean([np.log1p(np.exp(wrong)) for wrong in (-1, 1, -1, 1)])
     assert found.scores == {"accuracy": 0.5, "f1": 0.5, "loss": pytest.approx(loss)}
-    task = task.asked(TrainingOptions(metric="recall_0"))
+    task = text_task("MRPC", data, {"dev": data}, {"test": data}, metric="recall_0")
     assert task.evaluate(how, "dev").scores["recall_0"] == 0.5
     (path,) = task.write_predictions(how, "test", str(tmp_path), {})
     assert path == str(tmp_path / "MRPC.tsv")
@@ -91,7 +90,7 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
     assert path == str(tmp_path / "dev.tsv")
     # The diagnostic set goes with MNLI.
     data = examples_of(items_of({"a0": None}), ("contradiction", "entailment", "neutral"))
-    task = text_task("MNLI", None, {}, {"test_matched": data, "ax": data}, glue="MNLI")
+    task = text_task("MNLI", None, {}, {"test_matched": data, "ax": data})
     how = inference(by_first_word({"a0": [0, 0, 1]}))
     for name, file in (("test_matched", "MNLI-m.tsv"), ("ax", "AX.tsv")):
         (path,) = task.write_predictions(how, name, str(tmp_path), {})
@@ -99,7 +98,7 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
         assert (tmp_path / file).read_text() == "index\tprediction\nid0\tneutral\n"
     # Numbers are kept within the scale.
     data = examples_of(items_of({"a0": 1.0, "a1": 2.0, "a2": 4.0}))
-    task = text_task("STS-B", None, {"dev": data}, {"test": data}, kind="regression", glue="STS-B")
+    task = text_task("STS-B", None, {"dev": data}, {"test": data}, kind="regression")
     assert task.headline == "spearman"
     how = inference(by_first_word({"a0": -1.0, "a1": 2.5, "a2": 7.0}))
     assert list(task.evaluate(how, "dev").scores)[:2] == ["pearson", "spearman"]

@@ -5,54 +5,117 @@ Sources: Reimers and Gurevych 2019, "Sentence-BERT"; the losses have theirs.
 Letters: N examples, K texts of an example, U different texts, D numbers of a vector.
 """
 
+from __future__ import annotations
+
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
-from bert_tf.evaluation.evaluation import Evaluation, Thresholds, worst_mistakes
-from bert_tf.evaluation.prediction_files import Record
-from bert_tf.evaluation.retrieval import RANKING_SCORES, compare_rankings, search, without_own
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import Given, Values
+from bert_tf.evaluation.retrieval import (
+    RANKING_SCORES,
+    compare_rankings,
+    search,
+    without_own,
+)
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
-from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
-from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.classification import similarity_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.examples import SimilarityExample
-from bert_tf.readers.own_data import read_similarity
 
-from .similarity_losses import similarity_loss
-from .target_scale import number_fault
-from .task import Items, Task
-from .task_file import TaskFile
+from .task import ExampleSet, Items, Task
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import SimilarityExample
+
+    from .task_file import TaskFile
 
 # Of so few different cosines a model says nothing.
 _LEAST_SPREAD = 1e-3
 
 
+def _has_others(name: str, values: Values, given: Given) -> str:
+    """Refuses steps and parts in which a pair has nothing to be compared with."""
+    size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
+    if values[name] == SIMILARITY_LOSSES[1]:  # the error of a cosine is that of one pair
+        return ""
+    # A triple has a wrong text of its own.
+    if size == 1 and len(values["text_columns"] or ()) < 3:
+        return (
+            f"--train_batch_size={size}: a pair of --task={values['task']} is compared with the "
+            "others of its step, and alone teaches nothing: expected 2 or more."
+        )
+    if parts > 1:
+        return (
+            f"--gradient_accumulation_steps={parts}: the loss compares the rows of a batch with "
+            "each other, which parts cannot: leave it out, and give a --train_batch_size that "
+            "fits, or --remat."
+        )
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    normalize: bool | None = flag_fields.switch(
+        None,
+        "similarity: scale vectors to length 1; by default as --init_checkpoint does, else true.",
+        heading="Vectors of texts",
+    )
+    similarity_loss: str | None = flag_fields.choice(
+        None,
+        SIMILARITY_LOSSES,
+        "similarity: what is learned. With scores cosent (the order of the cosines; the default) "
+        "or cosine (the scores themselves, scaled from 0 to 1). Without, one_way "
+        "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
+        "anchor, too).",
+        rules=[_has_others],
+    )
+
+
 class SimilarityTask(Task):
     """Pairs of texts with scores, pairs that belong together, or triples.
 
-    ``embedding`` is that of the model, of which the task reads the texts' prefixes.
+    Of ``embedding`` the task reads the texts' prefixes.
 
     Pairs with scores are judged by the rank correlation of the scores with the cosines. Of the
     others each anchor is a query, and every other text of the set that is not only an anchor a
     document, of which those are relevant that belong to it.
     """
 
-    model_class = BertEncoder
-    read_table = staticmethod(read_similarity)
+    kind = "similarity"
+    Options = _Options
+    model = "BertEncoder"
+    text_form = "A,B or ANCHOR,POSITIVE,NEGATIVE"
+    num_texts = (2, 3)
+    texts_in_python = (("text_a", "text_b"),)
+    label_is_optional = True
+    metrics = (*CORRELATIONS, *RANKING_SCORES)
+    embeds = True
+    # No pooler: the vectors are of the last states.
+    model_arguments = {"pooler": False}  # noqa: RUF012
 
-    def __init__(
-        self, *args: Any, embedding: SentenceEmbedding | None = None, **given: Any
-    ) -> None:
-        # The first text of an example asks, the others may be found.
-        self._prefixes = ("", "")
-        if embedding is not None:
-            self._prefixes = (embedding.query_prefix, embedding.document_prefix)
-        super().__init__(*args, **given)
+    @classmethod
+    def read(
+        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
+    ) -> ExampleSet:
+        """Reads pairs of texts with a score, pairs that belong together, or triples."""
+        from bert_tf.readers.own_data import read_similarity
+
+        anchor, *others = text_columns
+        return read_similarity(
+            table, anchor_column=anchor, other_columns=others, label_column=label_column, **how
+        )
+
+    @property
+    def _prefixes(self) -> tuple[str, str]:
+        """Those of the first text of an example, which asks, and of the others."""
+        embedding = self.embedding
+        return (embedding.query_prefix, embedding.document_prefix) if embedding else ("", "")
 
     @property
     def _has_scores(self) -> bool:
@@ -69,11 +132,10 @@ class SimilarityTask(Task):
         """Those of a search of pairs with scores, and the other way round."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
-    def _model_arguments(self) -> dict[str, Any]:
-        """No pooler: the vectors are of the last states."""
-        return {"pooler": False}
+    def _find_fault(self, item: Any) -> str | None:
+        from .target_scale import number_fault
 
-    _find_fault = staticmethod(number_fault)
+        return number_fault(item)
 
     def _nothing_to_learn(self) -> str:
         """Scores without an order, or no text that is wrong for any anchor."""
@@ -90,9 +152,11 @@ class SimilarityTask(Task):
 
     def _loss(self) -> Any:
         """By default that of what the pairs have."""
+        from .similarity_losses import similarity_loss
+
         of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
         known = of_scores if self._has_scores else of_pairs
-        asked = self.training.similarity_loss or known[0]
+        asked = self.options.similarity_loss or known[0]
         if asked not in known:
             have = "scores (--label_column)" if self._has_scores else "no scores (--label_column)"
             raise ValueError(
@@ -103,8 +167,10 @@ class SimilarityTask(Task):
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
-    ) -> length_buckets.Examples:
+    ) -> Examples:
         """To train on, K rows each; to run a model on, each different text once."""
+        from bert_tf.pipelines.classification import similarity_examples
+
         if not labelled:
             texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
@@ -125,6 +191,8 @@ class SimilarityTask(Task):
         return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
+
         texts, numbers = self._numbered(items)
         vectors = at_length_1(outputs[:, 0])
         if not self._has_scores:
@@ -149,6 +217,8 @@ class SimilarityTask(Task):
         self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
     ) -> Evaluation:
         """Each anchor against all other texts that are not only anchors."""
+        from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
+
         queries, first = np.unique(numbers[:, 0], return_index=True)
         documents = np.unique(numbers[:, 1:])
         place = {number: at for at, number in enumerate(documents.tolist())}

@@ -1,41 +1,84 @@
-"""Question answering as a task of fine-tuning: the span of a context that answers a question."""
+"""Questions about contexts: the span of a context that answers each; SQuAD is one."""
 
+from __future__ import annotations
+
+import dataclasses
 import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds, worst_mistakes
-from bert_tf.evaluation.prediction_files import TABLES, Record, write_file
+from bert_tf.cli import flag_fields
 from bert_tf.evaluation.scores import LOSS, Comparison
-from bert_tf.evaluation.squad import (
-    SquadPredictions,
-    score_answer,
-    score_predictions,
-    squad_predictions,
-)
-from bert_tf.modeling import BertSpanPredictor
-from bert_tf.modeling.base import NULL_THRESHOLD
-from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.examples import QuestionExample
+from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
+from bert_tf.readers.tables import TableFile
 
-from .kinds import ANSWERS
 from .task import ExampleSet, FormReader, Items, Task
-from .task_file import TaskFile
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.evaluation.squad import SquadPredictions
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.question_answering import QuestionExamples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import QuestionExample
+
+    from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
 # The keys of ``score_predictions`` that are no scores.
 _COUNTS = ("total", "thresh")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    answer_start_column: str | None = flag_fields.string(
+        None,
+        "squad: the column with the place in the context where the answer begins, in characters "
+        "from 0.",
+        only="tables",
+        heading="Questions",
+    )
+    title_column: str | None = flag_fields.string(
+        None,
+        "squad: the column with the article's title; whole articles are held out.",
+        only="tables",
+    )
+    doc_stride: int = flag_fields.integer(
+        128,
+        "squad: how many tokens lie between the starts of two windows of a context.",
+        least=1,
+        is_kept=True,
+    )
+    max_query_length: int = flag_fields.integer(
+        64, "squad: the most tokens of a question.", least=1, is_kept=True
+    )
+    # The memory grows with the square of a question's answers.
+    n_best_size: int = flag_fields.integer(
+        20,
+        "squad: how many answers to keep for each question.",
+        least=1,
+        most=1000,
+        is_kept=True,
+    )
+    max_answer_length: int = flag_fields.integer(
+        30, "squad: the most tokens of an answer.", least=1, is_kept=True
+    )
+    null_score_diff_threshold: float | None = flag_fields.number(
+        None,
+        'squad: answer "" where its score is this much higher than the best answer\'s; by default '
+        "the value that scores best on the evaluated set.",
+    )
+    # Whether a question may have no answer: by default whether a labelled one has none.
+    with_null: bool | None = flag_fields.from_data()
 
 
 class QuestionTask(Task):
@@ -46,46 +89,86 @@ class QuestionTask(Task):
     is best for F1 on a set is its evaluation's ``thresholds["null"]``: by it are the answers that
     are written, and ``exact``, ``f1`` and all else but ``best_exact``, and ``exact_at_0`` and
     ``f1_at_0``, which are by Google's default, 0.0. Where an evaluation is given its threshold, or
-    there is a ``null_threshold``, the scores are by that one.
+    there is a ``null_score_diff_threshold``, the scores are by that one.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
 
-    Each question is trained with its first answer. With a ``null_threshold`` that one is kept
-    instead of the best one, and ``f1`` is the headline, without it ``best_f1``. ``with_null`` is by
-    default whether a labelled question has no answer. Other options are some of ``kinds.ANSWERS``.
+    Each question is trained with its first answer. With a ``null_score_diff_threshold`` that one is
+    kept instead of the best one, and ``f1`` is the headline, without it ``best_f1``.
     """
 
-    model_class = BertSpanPredictor
-    evaluates_labelled = True
-    usual_loss: ClassVar[Any] = {
-        key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        for key in (features.START_LOGITS, features.END_LOGITS)
-    }
-    loss_weights: ClassVar[Any] = {features.START_LOGITS: 0.5, features.END_LOGITS: 0.5}
-    counted = "{items:,} questions in {rows:,} windows"
+    kind = "squad"
+    Options = _Options
+    model = "BertSpanPredictor"
+    text_form = "QUESTION,CONTEXT"
+    num_texts = (2, 2)
+    default_texts = ("question", "context")
+    texts_in_python = (("question", "context"),)
+    default_label = "answers"
+    reads_own_form = True
+    max_seq_length = 384
+    metrics = ("exact_match", "exact", "f1", "best_exact", "best_f1", LOSS)
     threshold = NULL_THRESHOLD
-    output_suffixes = (*TABLES, ".json")
-    export_options: ClassVar[Mapping[str, str]] = {
-        **{name: name for name in ANSWERS},
-        "n_best_size": "n_best",
-    }
-    read_table = staticmethod(read_questions)
+    counted = "{items:,} questions in {rows:,} windows"
+    evaluates_labelled = True
+    output_suffixes = (*Task.output_suffixes, ".json")
 
-    def __init__(
-        self,
-        *data: Any,
-        with_null: bool | None = None,
-        null_threshold: float | None = None,
-        **options: Any,
-    ) -> None:
-        answers = {name: options.pop(name, usual) for name, usual in ANSWERS.items()}
-        _, train, dev, _ = data
-        labelled = [*([train] if train else []), *dev.values()]
-        self._with_null = _checked_null(with_null, null_threshold, labelled)
-        self._null_threshold = null_threshold
-        self._options = {**answers, "with_null": self._with_null}
-        super().__init__(*data, **options)
+    @classmethod
+    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
+        """Tables of texts say in a column where answers begin."""
+        if table.holds_values or values["answer_start_column"]:
+            return ""
+        return (
+            f"--task={cls.kind} needs --answer_start_column, the column of {table.path} with the "
+            "character of the context where the answer begins (a .jsonl may have SQuAD's lists of "
+            "answers instead)."
+        )
+
+    @classmethod
+    def read(
+        cls,
+        table: Any,
+        text_columns: Sequence[str],
+        label_column: str | None,
+        *,
+        answer_start_column: str | None = None,
+        title_column: str | None = None,
+        **how: Any,
+    ) -> ExampleSet:
+        """Reads questions and contexts, one pair in each row."""
+        question, context = text_columns
+        if label_column is not None:  # rows to predict need no more than texts
+            how |= {"answer_start_column": answer_start_column, "title_column": title_column}
+        return read_questions(
+            table,
+            question_column=question,
+            context_column=context,
+            answers_column=label_column,
+            **how,
+        )
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """SQuAD's JSON."""
+        return FormReader(_read_squad, squad_has_answers)
+
+    def _fit(self, options: Any) -> None:
+        with_null, threshold = options.with_null, options.null_score_diff_threshold
+        if with_null is None:
+            with_null = any(item.is_impossible for item in self._labelled)
+        if threshold is not None and not with_null:
+            raise ValueError(
+                f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
+                "answer: leave the flag out."
+            )
+        self._with_null, self._null_threshold = with_null, threshold
+        super()._fit(dataclasses.replace(options, with_null=with_null))
+
+    def _compile_arguments(self) -> dict[str, Any]:
+        outputs = (features.START_LOGITS, features.END_LOGITS)
+        losses, weights = {key: self._loss() for key in outputs}, dict.fromkeys(outputs, 0.5)
+        return {"loss": losses, "loss_weights": weights}
 
     @property
     def usual_headline(self) -> str:
@@ -105,33 +188,27 @@ class QuestionTask(Task):
         )
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """The windows, the answers and whether there may be none."""
-        return self._options
-
-    @property
     def usual_thresholds(self) -> Thresholds:
         """That which is given, or Google's default."""
         return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
 
-    @staticmethod
-    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """SQuAD's JSON."""
-        return FormReader(_read_squad, squad_has_answers)
-
     @classmethod
-    def with_thresholds(
-        cls, options: Mapping[str, Any], thresholds: Thresholds
-    ) -> Mapping[str, Any]:
+    def options_of(cls, kept: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """A model with a threshold was trained with null, where nothing else says so."""
-        return {"with_null": NULL_THRESHOLD in thresholds, **options}
+        return super().options_of({"with_null": NULL_THRESHOLD in thresholds, **kept}, thresholds)
 
     @classmethod
-    def threshold_fault(
-        cls, value: float, options: Mapping[str, Any], model_dir: str
-    ) -> str | None:
+    def export_options(cls, task: TaskFile) -> dict[str, Any]:
+        """How the windows are cut, and how many answers there are."""
+        names = {"n_best_size": "n_best"}
+        options = {names.get(name, name): value for name, value in task.options.items()}
+        options.pop("with_null", None)
+        return options
+
+    @classmethod
+    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
         """A threshold is for models that were trained with null."""
-        if options.get("with_null") is False:
+        if options.with_null is False:
             return (
                 f"{model_dir} was trained on questions that all have an answer: leave the "
                 "threshold out."
@@ -144,21 +221,19 @@ class QuestionTask(Task):
         columns = {**super().record_columns((), items, task), **_NOWHERE}
         return {**columns, "null_odds": None} if task.options["with_null"] else columns
 
-    def training_examples(
-        self, tokenizer: BertTokenizer, max_seq_length: int
-    ) -> length_buckets.Examples:
+    def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The windows' rows, with the columns of the answers' first and last tokens."""
         items = self.training_items()
         found: QuestionExamples = self._rows(tokenizer, items, max_seq_length, labelled=True)
         return found.examples
 
-    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
+    def training_lines(self, examples: Examples) -> list[str]:
         """Also what is not read or predicted whole, where one in fifty has so many words alone."""
         items, lines = self.training_items(), super().training_lines(examples)
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
         for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
-            most = self._options[flag]
+            most = getattr(self.options, flag)
             if 50 * (count := sum(len(text.split()) > most for text in texts)) > len(texts):
                 what = "questions are cut" if texts is questions else "answers are never predicted"
                 lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
@@ -170,6 +245,8 @@ class QuestionTask(Task):
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> QuestionExamples:
+        from bert_tf.pipelines.question_answering import question_examples
+
         spans: dict[str, Any] = {}
         if labelled:
             answers = [item.answers[0] if item.answers else None for item in items]
@@ -184,8 +261,8 @@ class QuestionTask(Task):
             [item.question for item in items],
             [item.context for item in items],
             max_seq_length=max_seq_length,
-            doc_stride=self._options["doc_stride"],
-            max_query_length=self._options["max_query_length"],
+            doc_stride=self.options.doc_stride,
+            max_query_length=self.options.max_query_length,
             **spans,
         )
 
@@ -196,13 +273,16 @@ class QuestionTask(Task):
         mistake's loss is the negative log-likelihood of all right entries of the n-best list; where
         none is right, that of its unlikeliest entry, which is less than that of a right one.
         """
+        from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
+        from bert_tf.evaluation.squad import score_answer, score_predictions
+
         version = "2.0" if self._with_null else "1.1"
         outputs, window_losses = outputs
         gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
-
         scores_by = functools.partial(
             score_predictions, gold, outputs.texts, version, outputs.null_odds
         )
+
         threshold = self._threshold_of(thresholds or {})
         scores = scores_by(threshold)
         at_default = {}
@@ -260,6 +340,8 @@ class QuestionTask(Task):
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``. Of
         a labelled set there is also ``SET.jsonl``, with the answers that were expected.
         """
+        from bert_tf.evaluation.prediction_files import write_file
+
         found, _ = self.outputs(inference, set_name)
         paths = found.write(folder, self._threshold_of(thresholds))
         if set_name in self.dev_sets:
@@ -284,14 +366,16 @@ class QuestionTask(Task):
 
     def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
         """The answers, and the windows' losses, 0 where nothing is known to be right."""
+        from bert_tf.evaluation.squad import SquadPredictions, squad_predictions
+
         items = self._sets[set_name].items
         if not items:
             return SquadPredictions({}, {}, {} if self._with_null else None), np.zeros([0])
         answers, losses = self._tokenized_set(inference, set_name).predict_answers(
             inference.model,
             batch_size=inference.batch_size,
-            n_best=self._options["n_best_size"],
-            max_answer_length=self._options["max_answer_length"],
+            n_best=self.options.n_best_size,
+            max_answer_length=self.options.max_answer_length,
         )
         ids = [item.id for item in items]
         return squad_predictions(ids, answers, with_null=self._with_null), losses
@@ -305,6 +389,8 @@ def _characters(context: str, *places: int) -> dict[str, int]:
 
 
 def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:
+    from bert_tf.evaluation.squad import score_answer
+
     right = [
         entry["probability"] for entry in entries if score_answer(entry["text"], gold, version)[0]
     ]
@@ -314,17 +400,3 @@ def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: st
 
 def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
     return read_squad(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
-
-
-def _checked_null(
-    wanted: bool | None, threshold: float | None, labelled: Sequence[ExampleSet]
-) -> bool:
-    """True if a question may have no answer, as a model's may or else as the labelled ones have."""
-    impossible = sum(item.is_impossible for examples in labelled for item in examples.items)
-    with_null = bool(impossible) if wanted is None else wanted
-    if threshold is not None and not with_null:
-        raise ValueError(
-            f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
-            "answer: leave the flag out."
-        )
-    return with_null

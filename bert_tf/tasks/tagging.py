@@ -1,52 +1,118 @@
-"""Tagging as a task of fine-tuning: named entities, or any other tag for each word."""
+"""Sentences with a tag for each word: named entities, or any other."""
+
+from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.decoding import likeliest, log_probabilities
-from bert_tf.evaluation.calibration import of_classes
-from bert_tf.evaluation.evaluation import (
-    Evaluation,
-    Inference,
-    Thresholds,
-    is_constant,
-    temperature_of,
-    worst_mistakes,
-)
-from bert_tf.evaluation.prediction_files import ENTITIES, TABLES, Record, columns_suffix, write_file
+from bert_tf.choices import FEATURE_BASED
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_fields import nearest
+from bert_tf.cli.flag_rules import Given, Values, needs, without
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
+    LOSS,
+    TAG_SCORES,
     Comparison,
     compare_entities,
     compare_tags,
     confusion_matrix,
     total,
 )
-from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
-from bert_tf.modeling.base import TEMPERATURE, BertModel
-from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.tagging import tagging_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.conll import read_conll
-from bert_tf.readers.entities import Entity, find_all, find_odd_tags, find_scored, is_tag
-from bert_tf.readers.examples import TaggedExample
-from bert_tf.readers.own_data import read_tagging
+from bert_tf.features import TEMPERATURE
+from bert_tf.readers.tables import TableFile
 from bert_tf.untrusted import quote
 
-from .losses import SmoothedCrossEntropy, parse_class_weights
-from .task import FormReader, Items, Task, TrainingOptions
-from .task_file import TaskFile
-from .word_states import WordStates
+from .options import ON_DEV, ClassWeights
+from .task import ExampleSet, FormReader, Items, Task
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.entities import Entity
+    from bert_tf.readers.examples import TaggedExample
+
+    from .task_file import TaskFile
 
 _NO_ENTITY = "(none)"
+_ALL_FEATURES = "all"
+# The paper does not say how the BiLSTM was trained.
+_FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
+
+
+def _are_variants(name: str, values: Values, given: Given) -> str:
+    """Refuses names that are no choices of layers."""
+    variants, known = values[name], ", ".join(FEATURE_BASED)
+    if variants is not None and not variants:
+        return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
+    wrong = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
+    return wrong and (
+        f"--{name}={wrong} is unknown{nearest(wrong, FEATURE_BASED)}: expected {known}, several of "
+        f"them, or {_ALL_FEATURES}."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(ClassWeights):
+    character_spans: bool = flag_fields.switch(
+        False,
+        "tagging: --text_columns names a text, and --label_column the list of its entities, each "
+        'as {"start": 0, "end": 3, "label": "PER"}: its first character, and the one after its '
+        "last (.jsonl, .json, .parquet).",
+        only="tables",
+        heading="Tags",
+    )
+    document_context: bool = flag_fields.switch(
+        False,
+        "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
+        only="published",
+        is_kept=True,
+    )
+    feature_based: str | None = flag_fields.words(
+        None,
+        "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
+        f"choice of layers, and compare: {', '.join(FEATURE_BASED)}, several of them, or "
+        f"{_ALL_FEATURES}. --learning_rate is {_FEATURES_DEFAULTS['learning_rate']:g} then by "
+        f"default, and --num_train_epochs {_FEATURES_DEFAULTS['num_train_epochs']}.",
+        rules=[
+            _are_variants,
+            ON_DEV,
+            without(
+                *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
+                says="--{other} is for fine-tuning, and with --{flag} the whole encoder is frozen: "
+                "leave it out.",
+            ),
+        ],
+    )
+    lstm_units: int | None = flag_fields.integer(
+        None,
+        "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
+        f"{_FEATURES_DEFAULTS['lstm_units']}.",
+        least=1,
+        rules=[
+            needs(
+                "feature_based",
+                "--{flag} is the width of --feature_based's BiLSTM, which is not asked for: leave "
+                "it out.",
+            ),
+        ],
+    )
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
+        return tuple(self.feature_based.split(",")) if self.feature_based else ()
 
 
 class TaggingTask(Task):
@@ -62,37 +128,103 @@ class TaggingTask(Task):
     tagged at its first piece. With ``document_context`` a row is filled with its sentence's
     neighbours in the document. The loss is the mean cross-entropy of a batch's words.
 
-    A training's ``variant`` asks for ``BertFeatureTagger``, section 5.3's "Feature-based Approach
-    with BERT": the frozen encoder is run on each data set once (``word_states``), and what it gives
-    is kept in ``folder``.
+    ``feature_based`` asks for ``BertFeatureTagger``, section 5.3's "Feature-based Approach with
+    BERT", on its first choice of layers: the frozen encoder is run on each data set once
+    (``word_states``), and what it gives is kept in ``folder``.
     """
 
-    model_class: type[BertModel] = BertTokenClassifier
-    other_model_class = BertFeatureTagger
+    kind = "tagging"
+    published = ("ner",)
+    Options = _Options
+    model = "BertTokenClassifier"
+    other_model = "BertFeatureTagger"
+    text_form = "WORDS"
+    num_texts = (1, 1)
+    default_texts = ("words",)
+    texts_in_python = (("words",),)
+    reads_words = True
+    default_label = "tags"
+    metrics = (*ENTITY_SCORES, *TAG_SCORES, LOSS)
+    class_metrics = True
     classes = "tags"
-    smoothed_loss = SmoothedCrossEntropy
-    usual_loss = keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, ignore_class=features.NO_LABEL
-    )
     counted = "{items:,} sentences in {rows:,} rows"
-    output_suffixes = (*TABLES, ".conll")
-    read_table = staticmethod(read_tagging)
+    output_suffixes = (*Task.output_suffixes, ".conll")
 
-    def __init__(
-        self, *data: Any, document_context: bool = False, folder: str = "", **common: Any
-    ) -> None:
-        self._document_context = document_context
-        self._states = WordStates(folder)
-        super().__init__(*data, **common)
+    @classmethod
+    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
+        """Lists of entities are in tables that hold values."""
+        if not values["character_spans"] or table.holds_values:
+            return ""
+        return (
+            f"--character_spans reads lists of entities, and {table.path} holds texts: expected a "
+            "table in .jsonl, .json or .parquet."
+        )
 
-    def _fit(self, training: TrainingOptions) -> None:
-        self.model_class = BertFeatureTagger if training.variant else BertTokenClassifier
-        super()._fit(training)
+    @classmethod
+    def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A BiLSTM learns faster and longer."""
+        return _FEATURES_DEFAULTS if values["feature_based"] else {}
 
-    def _model_arguments(self) -> dict[str, Any]:
-        variant, units = self.training.variant, self.training.lstm_units
-        own = {} if variant is None else {"variant": variant, "lstm_units": units}
-        return {**super()._model_arguments(), **own}
+    @classmethod
+    def settled(cls, options: Any) -> Any:
+        """The choices of layers in the paper's order, with commas between them."""
+        names = options.feature_based
+        if not names:
+            return options
+        variants = [name for name in FEATURE_BASED if name in names or _ALL_FEATURES in names]
+        return dataclasses.replace(options, feature_based=",".join(variants))
+
+    @classmethod
+    def read(
+        cls,
+        table: Any,
+        text_columns: Sequence[str],
+        label_column: str | None,
+        **how: Any,
+    ) -> ExampleSet:
+        """Reads sentences, each a document of its own, with a tag for each word."""
+        from bert_tf.readers.own_data import read_tagging
+
+        return read_tagging(table, words_column=text_columns[0], tags_column=label_column, **how)
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """CoNLL's columns."""
+        from bert_tf.readers.conll import read_conll
+
+        return FormReader(functools.partial(read_conll, convert_to="IOB2"), lambda path: True)
+
+    def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
+        from .word_states import WordStates
+
+        self._states = WordStates(folder)  # which all copies share
+        super().__init__(*data, folder=folder, **common)
+
+    def _fit(self, options: Any) -> None:
+        variants = options.variants
+        self._variant = variants[0] if variants else None
+        self.model = self.other_model if variants else type(self).model
+        super()._fit(options)
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """Of frozen features also the layers, and the width of the BiLSTM."""
+        own = {"variant": self._variant, "lstm_units": self.options.lstm_units}
+        return {**super().model_arguments, **(own if self._variant else {})}
+
+    def _loss(self) -> Any:
+        import keras
+
+        from .losses import SmoothedCrossEntropy, parse_class_weights
+
+        smoothing, asked, weights = self.options.label_smoothing, self.options.class_weights, None
+        if asked:  # of tags, by the words that have them
+            weights = parse_class_weights(asked, self.labels, self.label_counts(None))
+        if smoothing or weights:
+            return SmoothedCrossEntropy(smoothing, list(weights.values()) if weights else None)
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=features.NO_LABEL
+        )
 
     @property
     def usual_headline(self) -> str:
@@ -110,6 +242,8 @@ class TaggingTask(Task):
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
+        from bert_tf.readers.entities import find_odd_tags, is_tag
+
         odd = {name for name in self.labels if not is_tag(name)}
         are_entities = any(is_tag(name) and name != "O" for name in self.labels)
         return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
@@ -138,16 +272,6 @@ class TaggingTask(Task):
         found = self._entities([[label] for label in self.labels])
         return sorted({entity.type for entities in found for entity in entities})
 
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """True if a row has its sentence's neighbours."""
-        return {"document_context": self._document_context}
-
-    @staticmethod
-    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """CoNLL's columns."""
-        return FormReader(functools.partial(read_conll, convert_to="IOB2"), lambda path: True)
-
     @classmethod
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
@@ -165,29 +289,31 @@ class TaggingTask(Task):
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
         """Words, tags and their probabilities; of texts that have spans, these."""
+        from bert_tf.evaluation.prediction_files import ENTITIES
+
         first = next(iter(items), None)
         has_spans = first.places if first else task.columns.get("character_spans")
         return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
-    ) -> length_buckets.Examples:
+    ) -> Examples:
         """Rows with labels (B, S)."""
+        from bert_tf.pipelines.tagging import tagging_examples
+
         return tagging_examples(
             tokenizer,
             [item.words for item in items],
             tags=[self._tag_ids(item) for item in items] if labelled else None,
-            documents=[item.document for item in items] if self._document_context else None,
+            documents=[item.document for item in items] if self.options.document_context else None,
             max_seq_length=max_seq_length,
         )
-
-    def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """Of tags, by the words that have them."""
-        return list(parse_class_weights(asked, self.labels, self.label_counts(None)).values())
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
         """The words that are tagged."""
+        import tensorflow as tf
+
         return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
 
     def _names_of(self, item: TaggedExample) -> Sequence[str]:
@@ -198,9 +324,18 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
+        from bert_tf import decoding
+        from bert_tf.evaluation.calibration import of_classes
+        from bert_tf.evaluation.evaluation import (
+            Evaluation,
+            is_constant,
+            temperature_of,
+            worst_mistakes,
+        )
+
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted = outputs.argmax(1)
-        losses = -log_probabilities(outputs).numpy()[np.arange(len(true)), true]
+        losses = -decoding.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
         temperature = temperature_of(thresholds, outputs, true)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
@@ -237,6 +372,10 @@ class TaggingTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
+        from bert_tf.decoding import likeliest
+        from bert_tf.evaluation.prediction_files import ENTITIES
+        from bert_tf.readers.entities import find_scored
+
         labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))
         tags = self._tags_by_sentence(items, labels)
         shares = np.split(scores, np.cumsum([len(item.words) for item in items])[:-1])
@@ -258,6 +397,8 @@ class TaggingTask(Task):
 
         Words or tags with blanks, which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
         """
+        from bert_tf.evaluation.prediction_files import columns_suffix, write_file
+
         items = self._sets[set_name].items
         records = list(self.predict(inference, set_name, thresholds))
         suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
@@ -277,6 +418,8 @@ class TaggingTask(Task):
         return ["O" if tag in (self._odd or ()) else tag for tag in tags]
 
     def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
+        from bert_tf.readers.entities import find_all
+
         return find_all(list(map(self._as_entities, tags)))
 
     def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
@@ -297,9 +440,9 @@ class TaggingTask(Task):
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
-    def prepared(self, model: Any, examples: length_buckets.Examples) -> length_buckets.Examples:
+    def prepared(self, model: Any, examples: Examples) -> Examples:
         """Of frozen features the examples with what the model's encoder gives for them."""
-        if self.training.variant is None:
+        if self._variant is None:
             return examples
         return self._states.of(model, examples)
 
@@ -317,7 +460,7 @@ class TaggingTask(Task):
         return found
 
 
-def _in_text(item: TaggedExample, entity: Entity, score: float) -> Record:
+def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
     """An entity as characters of its text."""
     start, end = item.places[entity.start][0], item.places[entity.end - 1][1]
     where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}

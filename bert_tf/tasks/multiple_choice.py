@@ -1,64 +1,81 @@
-"""Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
+"""Contexts of which each has some continuations: which follows it?"""
+
+from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import decoding
-from bert_tf.evaluation.calibration import of_classes
-from bert_tf.evaluation.evaluation import (
-    Evaluation,
-    Inference,
-    Thresholds,
-    is_constant,
-    temperature_of,
-    worst_mistakes,
-)
-from bert_tf.evaluation.prediction_files import Record
-from bert_tf.evaluation.scores import CHOICE_SCORES, compare
-from bert_tf.modeling import BertMultipleChoice
-from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.classification import multiple_choice_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.examples import ChoiceExample
-from bert_tf.readers.own_data import read_choices, read_swag, swag_has_labels
+from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
+from bert_tf.features import TEMPERATURE
 
-from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
+from .options import Smoothing
 from .task import ExampleSet, FormReader, Items, Task
-from .task_file import TaskFile
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import ChoiceExample
+
+    from .task_file import TaskFile
 
 
-class ChoiceTask(Task):
+class MultipleChoiceTask(Task):
     """Contexts with some continuations each, as SWAG's.
 
     Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
     choices, of which each example may have another number.
     """
 
-    model_class = BertMultipleChoice
-    smoothed_loss = SmoothedCrossEntropy
+    kind = "multiple_choice"
+    published = ("swag",)
+    Options = Smoothing
+    model = "BertMultipleChoice"
+    text_form = "CONTEXT,CHOICE,..."
+    num_texts = (2, 100)
+    texts_in_python = (("context", "choices"),)
+    metrics = (*CHOICE_SCORES, LOSS)
     usual_headline = "accuracy"
-    read_table = staticmethod(read_choices)
 
-    def _loss(self) -> Any:
-        """Over each example's own choices, where their number differs."""
-        if self._train and len({len(item.choices) for item in self._train.items}) > 1:
-            return ChoiceCrossEntropy(self.training.label_smoothing)
-        return super()._loss()
+    @classmethod
+    def read(
+        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
+    ) -> ExampleSet:
+        """Reads contexts with their choices; a single column of choices has lists."""
+        from bert_tf.readers.own_data import read_choices
 
-    @staticmethod
-    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        context, *choices = text_columns
+        return read_choices(
+            table, context_column=context, choice_columns=choices, label_column=label_column, **how
+        )
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SWAG's tables, for a model that was trained on them."""
+        from bert_tf.readers.own_data import swag_has_labels
+
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
+    def _loss(self) -> Any:
+        """Over each example's own choices, where their number differs."""
+        from .losses import ChoiceCrossEntropy, SmoothedCrossEntropy
+
+        smoothing = self.options.label_smoothing
+        if self._train and len({len(item.choices) for item in self._train.items}) > 1:
+            return ChoiceCrossEntropy(smoothing)
+        return SmoothedCrossEntropy(smoothing) if smoothing else super()._loss()
+
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
-    ) -> length_buckets.Examples:
+    ) -> Examples:
         """Rows (B, K, S) and labels (B,)."""
+        from bert_tf.pipelines.classification import multiple_choice_examples
+
         return multiple_choice_examples(
             tokenizer,
             [item.context for item in items],
@@ -69,11 +86,22 @@ class ChoiceTask(Task):
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
         """Logits (N, K), K the most choices of an example."""
+        from .losses import NO_CHOICE
+
         logits: np.ndarray = super()._outputs(inference, set_name)
         counts = np.array([len(item.choices) for item in self._sets[set_name].items])
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        from bert_tf import decoding
+        from bert_tf.evaluation.calibration import of_classes
+        from bert_tf.evaluation.evaluation import (
+            Evaluation,
+            is_constant,
+            temperature_of,
+            worst_mistakes,
+        )
+
         log_probabilities = decoding.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
@@ -100,6 +128,8 @@ class ChoiceTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
+        from bert_tf import decoding
+
         counts = np.array([len(item.choices) for item in items])
         is_choice = np.arange(outputs.shape[1]) < counts[:, None]
         best, found = decoding.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
@@ -112,10 +142,12 @@ class ChoiceTask(Task):
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
         """A probability for each choice, by its number, of as many as any example has."""
-        without_any = len(task.columns.get("choice_columns", ()))
+        without_any = len(task.columns.get("text_columns", ())[1:])
         most = max((len(item.choices) for item in items), default=without_any)
         return super().record_columns([*map(str, range(most))], items, task)
 
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
+    from bert_tf.readers.own_data import read_swag
+
     return read_swag(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
