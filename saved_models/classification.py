@@ -17,8 +17,6 @@ from .samples import Signature, Signatures
 from .served import Outputs, Served
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
-_TEXT = {"text": samples.STRINGS}
-_PAIR = {**_TEXT, "text_pair": samples.STRINGS}
 
 
 def classifier_signatures(served: Served) -> Signatures:
@@ -46,10 +44,9 @@ def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
 
 
 def _text_signatures(served: Served, function: Callable[..., Outputs], answer: str) -> Signatures:
-    texts = samples.requests_of_texts(served)
-    text = Signature(function, _TEXT, texts, f"Finds {answer} of a text.")
-    pairs = samples.requests_of_texts(served, second="text_pair")
-    pair = Signature(function, _PAIR, pairs, f"Finds {answer} of a pair of texts.")
+    text = samples.text_signature(served, function, f"Finds {answer} of a text.")
+    summary = f"Finds {answer} of a pair of texts."
+    pair = samples.text_signature(served, function, summary, "text", "text_pair")
     default = pair if served.options.pair else text
     return {"serving_default": default, "text": text, "pair": pair}
 
@@ -59,7 +56,7 @@ def _example_signature(
 ) -> Signature:
     """Signature for an interface of TensorFlow Serving besides Predict."""
     names = _example_features(served)
-    requests = samples.requests_of_texts(served, *names)
+    requests = samples.requests_of_texts(served, names)
     return Signature(
         function,
         {"inputs": samples.STRINGS},

@@ -35,10 +35,9 @@ def signatures(served: Served) -> Signatures:
         return by_name
     by_name |= {"embed": embedding, "similarity": _similarity_signature(served)}
     if prefixes.query_prefix != prefixes.document_prefix:
-        by_name["embed_documents"] = Signature(
+        by_name["embed_documents"] = samples.text_signature(
+            served,
             functools.partial(embed, role=DOCUMENT),
-            {"text": samples.STRINGS},
-            samples.requests_of_texts(served),
             "Embeds texts that are to be found, behind the prefix of documents; `embed` is for "
             "queries.",
         )
@@ -47,12 +46,7 @@ def signatures(served: Served) -> Signatures:
 
 def embedding_signature(served: Served) -> Signature:
     """Signature of any encoder's embeddings."""
-    return Signature(
-        embed,
-        {"text": samples.STRINGS},
-        samples.requests_of_texts(served),
-        "Embeds texts, one vector each.",
-    )
+    return samples.text_signature(served, embed, "Embeds texts, one vector each.")
 
 
 def state_signature(served: Served) -> Signature:

@@ -39,12 +39,9 @@ def signatures(served: Served) -> Signatures:
         by_name = {"serving_default": filling, "embed": by_name["serving_default"]}
     by_name["tokens"] = state_signature(served)
     if served.model.nsp:
-        by_name["next_sentence"] = Signature(
-            next_sentence,
-            {"first": samples.STRINGS, "second": samples.STRINGS},
-            samples.requests_of_texts(served, "first", "second"),
-            "Judges whether the second text follows the first in some document.",
-        )
+        summary = "Judges whether the second text follows the first in some document."
+        names = ("first", "second")
+        by_name["next_sentence"] = samples.text_signature(served, next_sentence, summary, *names)
     return by_name
 
 

@@ -61,12 +61,20 @@ def odd_texts(served: Served) -> list[Any]:
     return ["", BEYOND_ASCII, NOT_UTF8, long_text(served)]
 
 
-def requests_of_texts(served: Served, first: str = "text", second: str = "") -> Requests:
+def requests_of_texts(served: Served, names: Sequence[str]) -> Requests:
     """Requests of texts or pairs, by the names of the inputs."""
     odd = odd_texts(served)
-    if second:
-        return {first: TEXTS, second: SECOND_TEXTS}, {first: odd, second: odd[::-1]}
-    return {first: TEXTS}, {first: odd}
+    ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))
+    return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))
+
+
+def text_signature(
+    served: Served, function: Callable[..., Outputs], summary: str, *names: str
+) -> Signature:
+    """Signature that takes ``text``, or a text or pair by other names."""
+    names = names or ("text",)
+    requests = requests_of_texts(served, names)
+    return Signature(function, dict.fromkeys(names, STRINGS), requests, summary)
 
 
 def id_signature(

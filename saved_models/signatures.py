@@ -45,7 +45,7 @@ class Heads:
     Attributes:
         signatures: makes a served model's signatures by name, among them ``serving_default`` and
             ``tokens``. Two names of one function are one ``Signature`` object.
-        options: the options of ``ExportOptions`` that mean something to these models, and not to
+        options: the flags of ``ExportOptions`` that mean something to these models, and not to
             all.
         transformers: takes a served model and features of ids by name; the outputs that
             SavedModels of transformers' class had. ``None``: there was no such class.
@@ -56,21 +56,19 @@ class Heads:
     transformers: Callable[..., Outputs] | None = samples.model_outputs
 
 
-_ANSWERS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
-
 #: By the class of a model its heads. A model class from elsewhere is exported once it has a row.
 HEADS: dict[type[BertModel], Heads] = {
     BertEncoder: Heads(embeddings.signatures, ("normalize",), embeddings.transformers_outputs),
     BertPretrainer: Heads(fill_mask.signatures, ("normalize",), fill_mask.transformers_outputs),
-    BertClassifier: Heads(classification.classifier_signatures, ("pair", "long_text")),
+    BertClassifier: Heads(classification.classifier_signatures, ("pair",)),
     BertRegressor: Heads(
         classification.regressor_signatures,
-        ("pair", "long_text"),
+        ("pair",),
         classification.logits_of_regressor,
     ),
     BertTokenClassifier: Heads(tagging.signatures),
     BertFeatureTagger: Heads(tagging.signatures, transformers=None),
-    BertSpanPredictor: Heads(question_answering.signatures, _ANSWERS),
+    BertSpanPredictor: Heads(question_answering.signatures),
     BertMultipleChoice: Heads(multiple_choice.signatures),
 }
 

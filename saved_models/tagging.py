@@ -19,12 +19,7 @@ from .served import Outputs, Served
 
 def signatures(served: Served) -> Signatures:
     """Signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
-    entities = Signature(
-        find_entities,
-        {"text": samples.STRINGS},
-        samples.requests_of_texts(served),
-        "Finds the entities in a text.",
-    )
+    entities = samples.text_signature(served, find_entities, "Finds the entities in a text.")
     words = Signature(
         tag_words,
         {"words": samples.ROWS_OF_STRINGS},
