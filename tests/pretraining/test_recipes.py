@@ -101,17 +101,3 @@ def test_overrides_of_the_config():
     plain, other = (read_config(parse(*flags, *more)[0]) for more in ([], [overrides]))
     changes = {"hidden_act": "relu", "num_attention_heads": 8, "initializer_range": 0.1}
     assert other == dataclasses.replace(plain, **changes)
-
-
-@pytest.mark.parametrize("wrong", ["size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9"])
-def test_overrides_that_no_config_has(wrong):
-    sentence = f"expected NAME=VALUE, such as hidden_dropout_prob=0, .* got '{wrong}'"
-    with pytest.raises(ValueError, match=sentence):
-        parse("--input=a", f"--config_overrides=initializer_range=0.1,{wrong}")
-
-
-def test_a_checkpoint_has_sizes_of_its_own():
-    settings = parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0")[0]
-    assert settings.config_overrides == ["hidden_dropout_prob=0"]
-    with pytest.raises(ValueError, match="--init_checkpoint says its own hidden_size, which its"):
-        parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8")

@@ -10,13 +10,9 @@ from bert_tf.training.run_directory import RunDirectory
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
 TINY = BertConfig(
-    vocab_size=len(VOCAB),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=8,
-    max_position_embeddings=16,
-)
+    vocab_size=len(VOCAB), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=8, max_position_embeddings=16,
+)  # fmt: skip
 RESULTS = {
     "step": 1200,
     "parameters": 5,
@@ -41,18 +37,26 @@ RESULTS = {
 }
 
 
+def shown(capsys, directory="x", is_temporary=False, **changes):
+    """What is printed of results with such changes."""
+    place = RunDirectory(directory)
+    place.is_temporary = is_temporary
+    results.show({**RESULTS, **changes}, place)
+    return capsys.readouterr().out
+
+
 def test_accuracies_stand_beside_guessing(capsys):
-    results.show(RESULTS, RunDirectory("runs/x"))
-    printed = capsys.readouterr().out
-    assert "Held-out accuracy after 1,200 steps, 4,321 predictions:" in printed
-    assert "  masked LM      25.0%  " + "█" * 8 + "·" * 22 in printed
-    assert " 10.0%  ███···························  always guessing the most frequent" in printed
-    assert "always guessing the majority label" in printed
-    assert "  A [MASK].\n    guesses: thing 50%   (was: word)" in printed
-    assert (
-        "Of 1 words, each hidden in its held-out sentence, 0 guessed (0%); the surest:" in printed
-    )
-    assert "tensorboard --logdir runs/x/logs" in printed
+    printed = shown(capsys, "runs/x")
+    for line in (
+        "Held-out accuracy after 1,200 steps, 4,321 predictions:",
+        "  masked LM      25.0%  " + "█" * 8 + "·" * 22,
+        " 10.0%  ███···························  always guessing the most frequent",
+        "always guessing the majority label",
+        "  A [MASK].\n    guesses: thing 50%   (was: word)",
+        "Of 1 words, each hidden in its held-out sentence, 0 guessed (0%); the surest:",
+        "tensorboard --logdir runs/x/logs",
+    ):
+        assert line in printed
 
 
 def test_the_surest_guesses_are_shown(capsys):
@@ -63,20 +67,22 @@ def test_the_surest_guesses_are_shown(capsys):
         }
         for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
     ]
-    results.show({**RESULTS, "filled_masks": masks}, RunDirectory("x"))
-    printed = capsys.readouterr().out
+    printed = shown(capsys, filled_masks=masks)
     assert "Of 14 words, each hidden" in printed
     assert "sentence, 2 guessed (14%); the surest:\n  6 [MASK]." in printed
     places = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
     assert places[0] > -1 and places == sorted(places) and "1 [MASK]" not in printed
 
 
-def test_without_next_sentences_or_evaluation(capsys):
+def test_lines_without_their_results_are_not_there(capsys):
     evaluation = {**RESULTS["evaluation"], "next_sentence_rows": 0}
-    results.show({**RESULTS, "evaluation": evaluation}, RunDirectory("x"))
-    assert "next sentence" not in capsys.readouterr().out
-    results.show({**RESULTS, "evaluation": {}, "filled_masks": []}, RunDirectory("x"))
-    assert capsys.readouterr().out.startswith("\nResults: x/results.json")
+    assert "next sentence" not in shown(capsys, evaluation=evaluation)
+    printed = shown(capsys, evaluation={}, filled_masks=[])
+    assert printed.startswith("\nResults: x/results.json")
+    printed = shown(capsys, held_out=False)
+    assert printed.startswith("Accuracy on the training records after 1,200 steps")
+    assert "What comes next" in printed
+    assert "runs/gone" not in shown(capsys, "runs/gone", is_temporary=True)
 
 
 def test_words_of_one_piece_are_hidden_one_at_a_time():
@@ -93,11 +99,6 @@ def test_words_of_one_piece_are_hidden_one_at_a_time():
     # Every third of 30, which are too many.
     texts = [text for text, _ in results._hide_words("is " * 30, tokenizer)]
     assert [text.split().index("[MASK]") for text in texts] == list(range(0, 30, 3))
-
-
-def test_accuracies_on_what_was_trained_on_are_called_so(capsys):
-    results.show({**RESULTS, "held_out": False}, RunDirectory("x"))
-    assert capsys.readouterr().out.startswith("Accuracy on the training records after 1,200 steps")
 
 
 def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatch):
@@ -146,16 +147,6 @@ def test_a_causal_model_guesses_from_the_words_before(capsys):
         VOCAB[found.argmax()] == row[1].lower() for found, row in zip(expected, rows, strict=True)
     ]
     assert one["guessed"] == sum(right)
-    results.show({**RESULTS, "objective": "ltr", "filled_masks": guessed}, RunDirectory("x"))
-    printed = capsys.readouterr().out
+    printed = shown(capsys, objective="ltr", filled_masks=guessed)
     assert "  next token     25.0%" in printed
     assert "Of 3 words, each after the beginning of its held-out sentence, " in printed
-
-
-def test_nothing_comes_next_of_a_directory_that_is_gone(capsys):
-    directory = RunDirectory("runs/gone")
-    results.show(RESULTS, directory)
-    assert "What comes next" in capsys.readouterr().out
-    directory.is_temporary = True
-    results.show(RESULTS, directory)
-    assert "runs/gone" not in capsys.readouterr().out

@@ -117,20 +117,6 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     assert min(norm for _, norm in rows) > CLIP_NORM
 
 
-def test_below_the_norm_the_gradients_are_applied_as_they_are():
-    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
-    model, found = small_model(), {}
-    for clip_norm in (1e9, CLIP_NORM):
-        optimizer = keras.optimizers.SGD(0.1)
-        optimizer.build(model.trainable_variables)
-        strategy = tf.distribute.get_strategy()
-        loop = PretrainingLoop(model, optimizer, strategy, seed=0, clip_norm=clip_norm)
-        found[clip_norm], (_, norm, _) = loop.replica_step.reduce(batch)
-        assert float(norm) > CLIP_NORM
-    assert float(tf.linalg.global_norm(found[1e9])) == pytest.approx(float(norm))
-    _assert_close([gradient * (CLIP_NORM / norm) for gradient in found[1e9]], found[CLIP_NORM])
-
-
 def test_without_a_next_sentence_head_its_measures_are_zero():
     loop = _loop(small_model(nsp=False))
     evaluated = loop.evaluate(batches_dataset(1))

@@ -1,4 +1,4 @@
-"""The optimizers against NumPy and Keras, and which variables they decay."""
+"""The optimizers and the rate against NumPy and Keras, and which variables they decay."""
 
 import keras
 import numpy as np
@@ -131,22 +131,15 @@ def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
     assert all(v.shape.rank == 1 for v in variables if v.path in excluded)
 
 
-@pytest.mark.parametrize("optimizer_class", [optimizers.AdamWeightDecay, optimizers.Lamb])
-def test_the_optimizer_survives_serialisation(optimizer_class):
-    optimizer = optimizer_class(
-        WarmupLinearDecay(1e-3, 1, 2), weight_decay=0.1, epsilon=1e-5, bias_correction=True
-    )
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert copy.get_config() == optimizer.get_config()
-    assert copy.bias_correction is True and copy.weight_decay == 0.1
-
-
 @pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
-def test_what_is_not_decayed_survives_it_too(name):
+def test_an_optimizer_and_what_it_does_not_decay_survive_serialisation(name):
     """Of any other variables those of its paths, and those that were excluded besides."""
     kernel, scale, more = (keras.Variable([1.0], name=n) for n in ("kernel", "gamma", "more"))
-    optimizer = optimizers.create_optimizer(name, 1e-3, [kernel, scale])
+    rate = WarmupLinearDecay(1e-3, 1, 2)
+    optimizer = optimizers.create_optimizer(name, rate, [kernel, scale], weight_decay=0.1)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert copy.get_config() == optimizer.get_config()
+    assert copy.weight_decay == 0.1 and copy.bias_correction is (name != "adam")
     copy.exclude_from_weight_decay(var_list=[more])
     variables = [keras.Variable([1.0], name=n) for n in ("gamma", "kernel")] + [more]
     copy.build(variables)
@@ -217,3 +210,31 @@ def test_clips_a_sparse_gradient_as_the_dense_one_that_it_stands_for():
     dense = np.float32([[9, 9], [3, 3], [0, 0], [0, 0]])
     expected = 0.1 * dense / np.linalg.norm(dense)
     np.testing.assert_allclose(optimizer.variables[2].numpy(), expected, rtol=1e-6)
+
+
+def _rate_twin(step, peak, warmup, total):
+    """Google's formula, every operation rounded to float32."""
+    step, peak = np.float32(step), np.float32(peak)
+    if step < warmup:
+        return peak * (step / np.float32(warmup))
+    return peak * (np.float32(1) - min(step / np.float32(total), np.float32(1)))
+
+
+@pytest.mark.parametrize("warmup", [0, 7, 23])
+def test_every_step_equals_the_float32_twin_bit_for_bit(warmup):
+    schedule = WarmupLinearDecay(3e-4, warmup, 23)
+    for step in range(26):
+        assert np.float32(schedule(step)) == _rate_twin(step, 3e-4, warmup, 23), step
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 1, 2), "peak must be a positive learning rate, got 0.0."),
+        ((1.0, 0, 0), "total_steps must be at least 1, got 0."),
+        ((1.0, 5, 4), r"warmup_steps must be between 0 and total_steps \(4\), got 5."),
+    ],
+)
+def test_numbers_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupLinearDecay(*arguments)

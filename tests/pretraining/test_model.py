@@ -1,11 +1,20 @@
+"""The size and cost of a model, and where XLA compiles its gradients."""
+
+import dataclasses
+
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from benchmarks.machine import step_flops
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import model
+from bert_tf.pretraining.model import _set_arithmetic, build_loop
 from bert_tf.pretraining.recipes import Phase
 from bert_tf.training import distribution
+from tests.training.conftest import SEQUENCE, batches_dataset
 
 from .commands import parse
 
@@ -83,3 +92,71 @@ def test_a_report(monkeypatch, capsys):
     assert "256 rows and 32,768 tokens a step; about 3.9 GiB of memory on each device." in printed
     assert "about 0.5 s a step (65,536 tokens/s), 50s for 100 steps." in printed
     assert printed.endswith("Estimated time: 50s. Nothing was written.\n")
+
+
+CONFIG = BertConfig(
+    vocab_size=11, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=32, max_position_embeddings=SEQUENCE, initializer_range=0.3,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def restored():
+    yield
+    distribution.set_precision("float32", "CPU")
+
+
+@pytest.mark.parametrize(
+    ("flag", "device", "compiles", "policy"),
+    [
+        ("auto", "CPU", False, "float32"),
+        ("auto", "GPU", True, "mixed_bfloat16"),
+        ("auto", "TPU", False, "mixed_bfloat16"),  # the step is compiled as a whole
+        ("true", "CPU", True, "mixed_bfloat16"),
+        ("true", "GPU", True, "mixed_bfloat16"),
+        ("true", "TPU", False, "mixed_bfloat16"),
+        ("false", "GPU", False, "mixed_bfloat16"),
+        ("false", "CPU", False, "float32"),
+    ],
+)
+def test_the_device_decides(flag, device, compiles, policy, restored):
+    settings, _ = parse(f"--jit_compile={flag}", "--precision=bfloat16")
+    assert _set_arithmetic(settings, device) is compiles
+    assert keras.config.dtype_policy().name == policy
+
+
+def test_a_tpu_without_xla_is_refused():
+    settings, _ = parse("--jit_compile=false")
+    with pytest.raises(ValueError, match="^--jit_compile=false: a TPU runs only what XLA has comp"):
+        _set_arithmetic(settings, "TPU")
+
+
+def _trained(settings, devices):
+    """The weights after three steps, and whether XLA compiled the gradients."""
+    keras.utils.clear_session()
+    loop = build_loop(settings, CONFIG, devices)
+    iterator = loop.distribute(batches_dataset(3))
+    loop.train(iterator, 3)
+    found = [variable.numpy() for variable in loop.model.trainable_variables]
+    graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
+    compiled = any(
+        function.cached_definition.attr["_XlaMustCompile"].b
+        for function in graph._functions.values()
+    )
+    return found, compiled
+
+
+@pytest.mark.slow
+def test_the_gradients_are_the_same_to_rounding(restored):
+    flags = ["--remat", "--gradient_accumulation_steps=2"]
+    devices = distribution.choose_strategy("one_device")
+    settings, _ = parse("--train_batch_size=8", "--num_warmup_steps=0", *flags)
+    settings = dataclasses.replace(settings, num_train_steps=100)
+    plain, is_compiled = _trained(settings, devices)
+    assert not is_compiled
+    compiled, is_compiled = _trained(dataclasses.replace(settings, jit_compile="true"), devices)
+    assert is_compiled
+    for one, other in zip(plain, compiled, strict=True):
+        # A step of Adam is up to 1e-3.
+        np.testing.assert_allclose(other, one, rtol=0, atol=2e-5)
