@@ -270,11 +270,11 @@ def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> I
 
 
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
-    """Returns the length of the next block of a window, at most as long as a block may be.
+    """Length of the next block of a window, with which the file may end.
 
     The block ends behind the last document that ends within ``block_bytes``, else behind the first
     that ends within the window. A document that is too long is cut behind the last blank line,
-    line, blank or character of the window. ``is_rest``: the file ends with the window.
+    line, blank or character of the window.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)

@@ -318,10 +318,7 @@ def save_index(path: str, index: Corpus) -> None:
 
 
 def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Corpus | None:
-    """Reads an index that ``save_index`` wrote; None where there is none that still holds.
-
-    ``sources`` are files that have been looked at already.
-    """
+    """Reads a saved index; None where there is none that still holds, of ``sources`` as given."""
     arrays = corpus_files.load_arrays(path)
     if arrays is None:
         return None
@@ -350,10 +347,7 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
 def _located(
     names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Where an index' files are now; None where one is gone or has another size.
-
-    ``known`` are sizes of some of them. What is packed may have moved, with the index at ``path``.
-    """
+    """Where an index' files are now, perhaps beside it; None if one is gone or of another size."""
     places = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 

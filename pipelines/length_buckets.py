@@ -140,8 +140,7 @@ class Examples:
                 lambda: [next(passes)], output_signature=tf.TensorSpec((), tf.int64)
             )
         dataset = numbers.flat_map(make_epoch)
-        widths = padded_lengths(self.max_seq_length, length_multiple)
-        dataset = self._packed(dataset, widths, num_parallel_calls or tf.data.AUTOTUNE)
+        dataset = self._packed(dataset, length_multiple, num_parallel_calls)
         return dataset.apply(
             tf.data.experimental.assert_cardinality(epochs * steps - first_step)
         ).prefetch(tf.data.AUTOTUNE)
@@ -161,8 +160,7 @@ class Examples:
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        widths = padded_lengths(self.max_seq_length)
-        return self._packed(dataset, widths, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        return self._packed(dataset).prefetch(tf.data.AUTOTUNE)
 
     def whole_batch(self) -> tuple[Any, int]:
         """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
@@ -176,11 +174,15 @@ class Examples:
             return self.make_batch(order, tf.constant(width)), width
 
     def _packed(
-        self, dataset: tf.data.Dataset, widths: np.ndarray, num_parallel_calls: int
+        self,
+        dataset: tf.data.Dataset,
+        length_multiple: int = _LENGTH_MULTIPLE,
+        num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
         """Numbers of examples, (B,) int32, to batches."""
         with tf.device("CPU:0"):
-            lengths, widths = tf.constant(self.lengths, tf.int32), tf.constant(widths)
+            lengths = tf.constant(self.lengths, tf.int32)
+            widths = tf.constant(padded_lengths(self.max_seq_length, length_multiple))
 
         @tf.autograph.experimental.do_not_convert
         def make(indices: tf.Tensor) -> Any:
@@ -188,16 +190,14 @@ class Examples:
             width = tf.gather(widths, tf.searchsorted(widths, longest[None])[0])
             return self.make_batch(indices, width)
 
-        return dataset.map(make, num_parallel_calls=num_parallel_calls, deterministic=True)
+        parallel = num_parallel_calls or tf.data.AUTOTUNE
+        return dataset.map(make, num_parallel_calls=parallel, deterministic=True)
 
 
 def plan_epoch(
     lengths: tf.Tensor, batch_size: int, seed: int | tf.Tensor, epoch: int | tf.Tensor
 ) -> tf.Tensor:
-    """Says which examples go together, and when: (N,) int32, B for each batch but the last.
-
-    The order is random, but for the examples of a full batch, which stand by their lengths.
-    """
+    """The examples in random order, (N,) int32, but those of a full batch by their lengths."""
     order = permutation(tf.size(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch))
     num_full = tf.size(lengths) // batch_size
     batches = tf.reshape(order[: num_full * batch_size], [num_full, batch_size])

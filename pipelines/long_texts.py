@@ -122,10 +122,9 @@ def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length:
 def tokenize_questions(
     tokenize: Tokenize, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
 ) -> QuestionTokens:
-    """Tokenises questions, cut to ``max_query_length``, and contexts, (B,) string each.
+    """Tokenises questions, cut to ``max_query_length``, and contexts, each once: (B,) string each.
 
-    ``tokenize`` is ``BertTokenizer.tokenize_with_offsets``, or does what it does; a context that
-    several questions ask about is tokenised once.
+    ``tokenize`` does what ``BertTokenizer.tokenize_with_offsets`` does.
     """
     distinct, which = tf.unique(contexts)
     ids, byte_starts, byte_ends = tokenize(tf.concat([distinct, questions], 0))

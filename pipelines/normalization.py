@@ -379,10 +379,9 @@ def row_bases(lengths: tf.Tensor) -> tf.Tensor:
 
 
 def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Makes final the capital sigmas that end a word.
+    """Makes final the capital sigmas that end a word: Unicode, section 3.13, Final_Sigma.
 
-    The Unicode standard, section 3.13, Final_Sigma: a cased letter stands before it and none
-    after it, looking through what is case-ignorable.
+    A cased letter stands before it and none after it, looking through what is case-ignorable.
     """
     seen = tf.where(traits & _CASE_IGNORABLE == 0)[:, 0]
     seen_codes, seen_rows = tf.gather(codes, seen), tf.gather(rows, seen)

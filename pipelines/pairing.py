@@ -85,10 +85,9 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
 def draw_targets(
     num_documents: tf.Tensor, max_tokens: int, short_seq_prob: float, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Draws each document's target length, (D,) int64.
+    """Draws each document's target length, (D,) int64: what fits into a row, ``max_tokens``.
 
-    It is ``max_tokens``, what fits into a row next to [CLS] and [SEP], or with the probability
-    ``short_seq_prob`` uniform on [2, max_tokens], both included.
+    With the probability ``short_seq_prob`` it is uniform on [2, max_tokens], both included.
     """
     short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
     lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
@@ -230,8 +229,7 @@ def _filled_end(
 def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     """Which of N sentences are visited when ``successor`` is followed from ``starts``: (N,) bool.
 
-    A successor is greater than the sentence itself, N at most; there are at most ``steps`` of them.
-    Past its end a document's chain arrives at the next one's start, visited anyway, or at N.
+    A successor is greater than the sentence itself, N at most; at most ``steps`` are in a document.
     """
     size = tf.size(successor)
     jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)

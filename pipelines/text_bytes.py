@@ -37,9 +37,9 @@ def gzip_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
-    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes.
+    """Opens a plain or gzip file, known by its first bytes, for reading its text as bytes.
 
-    ``on_read`` is told how many bytes of the file, compressed ones of gzip, each read took.
+    ``on_read`` is called with how many bytes of the file, compressed ones of gzip, each read took.
     """
     with open_bytes(path) as raw:
         is_gzip = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
