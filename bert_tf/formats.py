@@ -13,29 +13,17 @@ INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
 
 
 class Format(NamedTuple):
-    """A format of checkpoints.
+    """A format of checkpoints."""
 
-    Attributes:
-        name: ``Checkpoint.format``, and ``--format`` of ``convert``.
-        reader: the module in ``checkpoints/``.
-        files: the files of a checkpoint, for a sentence.
-        entries: patterns, each of which the name of a file in a checkpoint's directory matches.
-        ending: how the name ends of a checkpoint that is a single file.
-        begins: the first bytes of one.
-        options: those of ``checkpoints.load.open_checkpoint`` that the reader takes.
-        writer: the module that ``convert`` writes the format by; "" where it does not.
-        library: the library that reads a directory from a model hub; "" where such are not for one.
-    """
-
-    name: str
-    reader: str
-    files: str
-    entries: tuple[str, ...] = ()
-    ending: str = ""
-    begins: bytes = b""
-    options: tuple[str, ...] = ()
-    writer: str = ""
-    library: str = ""
+    name: str  # ``Checkpoint.format``, and ``--format`` of ``convert``
+    reader: str  # the module in ``checkpoints/``
+    files: str  # the files of a checkpoint, for a sentence
+    entries: tuple[str, ...] = ()  # patterns, all of which files in a directory match
+    ending: str = ""  # of the name of a checkpoint that is a single file
+    begins: bytes = b""  # the first bytes of one
+    options: tuple[str, ...] = ()  # those of ``load.open_checkpoint`` that the reader takes
+    writer: str = ""  # the module that ``convert`` writes the format by, if any
+    library: str = ""  # the library that reads a directory from a model hub, if any
 
 
 # The first that recognises a path reads it: KerasHub and sentence-transformers have a CONFIG, too.

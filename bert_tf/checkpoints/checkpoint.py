@@ -127,42 +127,27 @@ def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> Mode
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Contents of a path.
+    """Contents of a path."""
 
-    Attributes:
-        path: the directory or file that was opened.
-        format: ``bert_tf``, ``huggingface``, ``sentence_transformers``, ``google_tf1``,
-            ``model_garden``, ``keras_hub``, ``keras`` or ``saved_model``.
-        config: from the source's own config file.
-        model: the model that the source's heads name.
-        tensors: the weights, by the library's names.
-        unused: names of stored tensors that are no weight of the model: optimizer slots, position
-            ids.
-        tokenization: ``None`` where the source has no vocabulary.
-        labels: the classes' names in the order of their ids; () where the source has none.
-        multi_label: whether several classes may hold at once.
-        thresholds: decided in fine-tuning, by name, such as SQuAD's ``null``; {} elsewhere.
-        task: what fine-tuning's ``task.json`` says, unread; ``None`` where there is none.
-        sentence_embedding: how texts become vectors, of a directory of sentence-transformers.
-        not_computed: what such a directory makes of the model's states that this library does not
-            compute, a sentence without its end; "" where there is nothing.
-        notes: sentences on what the source does not say and the reader assumed.
-    """
-
-    path: str
-    format: str
+    path: str  # the directory or file that was opened
+    format: str  # a name of ``formats.FORMATS``
     config: BertConfig
-    model: ModelSpec
+    model: ModelSpec  # the model that the source's heads name
+    # The weights, by the library's names.
     tensors: Mapping[str, StoredTensor] = dataclasses.field(default_factory=dict)
+    # Names of stored tensors that are no weight of the model: optimizer slots, position ids.
     unused: tuple[str, ...] = ()
-    tokenization: Tokenization | None = None
-    labels: tuple[str, ...] = ()
-    multi_label: bool = False
+    tokenization: Tokenization | None = None  # where the source has a vocabulary
+    labels: tuple[str, ...] = ()  # the classes' names in the order of their ids
+    multi_label: bool = False  # whether several classes may hold at once
+    # Decided in fine-tuning, by name, such as SQuAD's ``null``.
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    task: Mapping[str, Any] | None = None
+    task: Mapping[str, Any] | None = None  # what fine-tuning's ``task.json`` says, unread
+    # How texts become vectors, of a directory of sentence-transformers, and what it makes of the
+    # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
     not_computed: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on what the source does not say and the reader assumed
 
     @property
     def pooling(self) -> str:

@@ -89,31 +89,18 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 
 
 class Conversion(NamedTuple):
-    """Result of a conversion.
+    """Result of a conversion."""
 
-    Attributes:
-        checkpoint: what was read.
-        left_out: weights that the other format's model has no place for.
-        differences: the largest absolute difference of each output between the two.
-        notes: sentences on what was assumed of the source, and on using the result.
-    """
-
-    checkpoint: Checkpoint
-    left_out: tuple[str, ...]
-    differences: Mapping[str, float]
-    notes: tuple[str, ...]
+    checkpoint: Checkpoint  # what was read
+    left_out: tuple[str, ...]  # weights that the other format's model has no place for
+    differences: Mapping[str, float]  # the largest absolute difference of each output
+    notes: tuple[str, ...]  # on what was assumed of the source, and on using the result
 
 
 def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) -> Conversion:
-    """Writes a checkpoint in another format, and compares the weights and the outputs of both.
+    """Writes a checkpoint in another format, one of ``formats.WRITTEN``, and compares the two.
 
     The target appears whole, and only when it is the source's model.
-
-    Args:
-        source: a path that ``bert_tf.load`` takes.
-        target: a new directory.
-        form: one of ``formats.WRITTEN``.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
     """
     files.check_new(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))

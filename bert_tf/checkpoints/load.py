@@ -112,21 +112,13 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
 
 
 class LoadReport(NamedTuple):
-    """Report of the tensors that were read from a checkpoint.
-
-    Attributes:
-        format: the checkpoint's format.
-        loaded: the model's weights that came from it, by the names of ``checkpoint``.
-        new: the model's weights that it lacks, which start anew.
-        unused: what it has and the model does not use, by its own names.
-        notes: sentences on what it does not say and was assumed.
-    """
+    """Report of the tensors that were read from a checkpoint."""
 
     format: str
-    loaded: tuple[str, ...]
-    new: tuple[str, ...]
-    unused: tuple[str, ...]
-    notes: tuple[str, ...]
+    loaded: tuple[str, ...]  # the model's weights that came from it, by the library's names
+    new: tuple[str, ...]  # the model's weights that it lacks, which start anew
+    unused: tuple[str, ...]  # what it has and the model does not use, by its own names
+    notes: tuple[str, ...]  # on what it does not say and was assumed
 
     def sentences(self, path: str) -> list[str]:
         """Notes to read before using the model; [] if every tensor has its variable."""

@@ -41,6 +41,26 @@ class LocalFile:
         self.path = local
 
 
+# What the libraries raise where a file is damaged.
+_UNREADABLE = (
+    *(safetensors.SafetensorError, OSError, RuntimeError, KeyError, TypeError),
+    *(OverflowError, MemoryError),
+)
+
+
+@contextlib.contextmanager
+def _opened(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]:
+    """A library's open file, whose errors become a sentence."""
+    try:
+        with open_file() as file:
+            yield file
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{path} is no {kind} file that can be read, it is damaged or cut off "
+            f"({one_line(reason(error).rstrip('.'))}): fetch it again."
+        ) from error
+
+
 # === Several files ===
 
 
@@ -137,16 +157,8 @@ def _read_safetensors(path: str, local: LocalFile, name: str) -> np.ndarray:
     return array
 
 
-@contextlib.contextmanager
-def _safetensors(path: str, local: LocalFile) -> Iterator[Any]:
-    try:
-        with safetensors.safe_open(local.path, "np") as file:
-            yield file
-    except (safetensors.SafetensorError, OSError, OverflowError, MemoryError) as error:
-        raise ValueError(
-            f"{path} is no safetensors file that can be read, it is damaged or cut short "
-            f"({one_line(reason(error).rstrip('.'))}): fetch it again."
-        ) from error
+def _safetensors(path: str, local: LocalFile) -> contextlib.AbstractContextManager[Any]:
+    return _opened(path, "safetensors", lambda: safetensors.safe_open(local.path, "np"))
 
 
 def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
@@ -193,16 +205,8 @@ def open_hdf5(path: str) -> dict[str, StoredTensor]:
     return dict(sorted(entries.items()))
 
 
-@contextlib.contextmanager
-def _hdf5(path: str, local: LocalFile) -> Iterator[h5py.File]:
-    try:
-        with h5py.File(local.path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise ValueError(
-            f"{path} is not an HDF5 file that can be read, it is damaged or cut off: "
-            f"{reason(error).rstrip('.')}."
-        ) from error
+def _hdf5(path: str, local: LocalFile) -> contextlib.AbstractContextManager[h5py.File]:
+    return _opened(path, "HDF5", lambda: h5py.File(local.path, "r"))
 
 
 def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtype:

@@ -128,7 +128,7 @@ REFUSED = [
     ("masked_lm", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected"),
     ("model", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
      r"layer_\._1/inter\S* is \(12, 8\), expected \(8, 12\)"),
-    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 is not an HDF5 file that can be read, it "),
+    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 is no HDF5 file that can be read, it "),
     ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name is 'RobertaBackbone', exp"),
     ("hub", CONFIG, {"config/num_heads": 4}, r"says that attention has 4 heads, but model\.w"),
     ("hub", "model.weights.h5", hdf5(KERNEL, np.zeros((8, 8), "int8")),
