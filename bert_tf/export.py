@@ -23,8 +23,7 @@ sample requests with their answers.
 A model of sentence embeddings also compares texts with others.
 
 Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
-embeddings and one for next sentences, tags one for words that are split already. A flag of
-``saved_models.ExportOptions`` that is not given is what the model's directory says.
+embeddings and one for next sentences, tags one for words that are split already.
 """
 
 import dataclasses
