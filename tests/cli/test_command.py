@@ -33,34 +33,33 @@ PROGRAM = textwrap.dedent(
                 signal.raise_signal(signal.SIGINT)
             raise IndexError("of a finalizer")
 
+    RAISED = {
+        "value": ValueError("The kind must not be 'value'."),
+        "graph": type("NotFoundError", (type("OpError", (Exception,), {}),), {})(
+            "/no/such/file; No such file or directory\\n\\t [[{{node ReadFile}}]]"
+        ),  # as TensorFlow's are made and written
+        "hostile": ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it."),
+        "full": OSError(28, "No space left on device", "a.txt"),
+        "room": OSError("No space left on device: make room, and start again."),
+        "lost": type("LostWorkerError", (ConnectionError,), {})("Another worker ended."),
+        "socket": BrokenPipeError(32, "Broken pipe", "a socket"),
+        "denied": PermissionError(13, "Permission denied", "a.txt"),
+        "bug": IndexError("list index out of range"),
+    }
+
     def main(argv):
-        if KIND.value == "value":
-            raise ValueError("The kind must not be 'value'.")
-        if KIND.value == "graph":  # as TensorFlow's are made and written
-            error = type("NotFoundError", (type("OpError", (Exception,), {}),), {})
-            raise error("/no/such/file; No such file or directory\\n\\t [[{{node ReadFile}}]]")
         if KIND.value == "hostile":
             print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
-            raise ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it.")
-        if KIND.value == "full":
-            raise OSError(28, "No space left on device", "a.txt")
-        if KIND.value == "room":
-            raise OSError("No space left on device: make room, and start again.")
         if KIND.value == "lost":
             atexit.register(print, "cleaned up")
             print("of before")
-            raise type("LostWorkerError", (ConnectionError,), {})("Another worker ended.")
+        if KIND.value in RAISED:
+            raise RAISED[KIND.value]
         if KIND.value == "pages":
             for _ in range(10000):
                 print("a page")
-        if KIND.value == "socket":
-            raise BrokenPipeError(32, "Broken pipe", "a socket")
         if KIND.value == "bytes":
             sys.stdout.buffer.write(b"a row\\n" * 20000)
-        if KIND.value == "denied":
-            raise PermissionError(13, "Permission denied", "a.txt")
-        if KIND.value == "bug":
-            [][0]
         if KIND.value == "sleep":
             print("asleep", flush=True)
             time.sleep(60)
