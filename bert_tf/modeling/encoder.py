@@ -12,15 +12,7 @@ from bert_tf import features
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
-from .base import (
-    BertModel,
-    Shapes,
-    dense_shapes,
-    is_count,
-    is_flag,
-    model_inputs,
-    optional,
-)
+from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
 from .transformer import TransformerBlock
 

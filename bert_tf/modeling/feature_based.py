@@ -15,15 +15,7 @@ from bert_tf import features
 from bert_tf.choices import UNLEARNED_VARIANTS
 from bert_tf.config import BertConfig
 
-from .base import (
-    BertModel,
-    Shapes,
-    dense_shapes,
-    is_count,
-    is_rate,
-    model_inputs,
-    optional,
-)
+from .base import BertModel, Shapes, dense_shapes, is_count, is_rate, model_inputs, optional
 from .encoder import BertEncoder
 from .keras_hooks import drop_seeds
 from .layers import Dropout, new_logits

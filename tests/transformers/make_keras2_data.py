@@ -1,17 +1,15 @@
-"""Makes again what transformers 4 knows and wrote: run in the environment of ``record.py``.
+"""Makes ``keras2/`` again: run in the environment of ``record.py``.
 
     TF_USE_LEGACY_KERAS=1 python -m tests.transformers.make_keras2_data
 
-- ``names.txt``: every public name that concerns BERT or DistilBERT in TensorFlow, or tokenizers.
-- ``keras2/``: what users have on disk, each with its outputs on one batch. ``classifier`` is what
-  ``save_pretrained`` wrote (``tf_model.h5``). ``functional`` has the weights, in HDF5, of a user's
-  own functional model with a ``TFBertModel`` in it, after one step of training. ``main_layer`` is
-  another, with a ``TFBertMainLayer``, whole in one HDF5 file. ``subclassed`` is a user's own
-  subclass of ``tf.keras.Model``: its weights in HDF5.
+It is what users have on disk, each with its outputs on one batch. ``classifier`` is what
+``save_pretrained`` wrote (``tf_model.h5``). ``functional`` has the weights, in HDF5, of a user's
+own functional model with a ``TFBertModel`` in it, after one step of training. ``main_layer`` is
+another, with a ``TFBertMainLayer``, whole in one HDF5 file. ``subclassed`` is a user's own subclass
+of ``tf.keras.Model``: its weights in HDF5.
 """
 
 import pathlib
-import re
 import shutil
 
 import numpy as np
@@ -34,49 +32,6 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-
-#: The names wanted, as patterns.
-PATTERNS = (
-    r"(TF)?(Distil)?Bert(?!Generation|weet)[A-Z]\w*|load_tf_weights_in_bert",
-    r"DataCollator\w*|DefaultDataCollator|default_data_collator",
-    r"(glue|squad|xnli)_\w+|Squad\w+|Input(Example|Features)|HfArgumentParser",
-    r"(Auto|Pretrained)Config|GenerationConfig|AutoTokenizer|PreTrainedTokenizer\w*",
-    r"BatchEncoding|AddedToken|CharSpan|TokenSpan|TensorType|SpecialTokensMixin",
-    r"(Basic|Wordpiece)Tokenizer|TF2?_WEIGHTS_NAME|WEIGHTS_NAME|CONFIG_NAME|logging|set_seed",
-    r"TF(PreTrainedModel|GenerationMixin|SequenceSummary|SharedEmbeddings|TrainingArguments)",
-    r"AdamWeightDecay|WarmUp|create_optimizer|GradientAccumulator|enable_full_determinism",
-    r"(KerasMetric|PushToHub)Callback|shape_list|load_pytorch_\w+_in_tf2_model",
-    r"is_(tensorflow_text|tf|tokenizers|torch)_available|pipeline|Pipeline",
-    r"(FeatureExtraction|FillMask|Ner|QuestionAnswering|Text(Classification|Generation)"
-    r"|TokenClassification|ZeroShotClassification)Pipeline",
-)
-#: Of the modules of outputs and layers: without those of pictures and of two models in a row.
-OUTPUTS = r"TF(?!.*(Image|Semantic|Seq2Seq|NoAttention))"
-
-
-def write_names() -> None:
-    public = {name for name in dir(transformers) if not name.startswith("_")}
-    chosen = {name for name in public if any(re.fullmatch(p, name) for p in PATTERNS)}
-    for name in public:
-        # Of the classes that choose by the config, those that know BERT or DistilBERT.
-        if re.fullmatch(r"TFAutoModel\w*|TF_MODEL_\w*MAPPING", name):
-            found = getattr(transformers, name)
-            mapping = found if name.startswith("TF_") else found._model_mapping
-            if {transformers.BertConfig, transformers.DistilBertConfig} & set(mapping.keys()):
-                chosen |= {name, name.removeprefix("TF")} & public
-    from transformers import modeling_tf_outputs
-    from transformers.models.bert import modeling_tf_bert
-    from transformers.models.distilbert import modeling_tf_distilbert
-
-    for module in (modeling_tf_outputs, modeling_tf_bert, modeling_tf_distilbert):
-        prefix = module.__name__.removeprefix("transformers.")
-        own = {
-            n for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__
-        }
-        chosen |= {f"{prefix}.{name}" for name in own - chosen if re.match(OUTPUTS, name)}
-    lines = sorted(chosen)
-    (HERE / "names.txt").write_text("".join(f"{line}\n" for line in lines))
-    print(len(lines), "names")
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -172,7 +127,6 @@ def make_subclassed(folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    write_names()
     shutil.rmtree(KERAS2, ignore_errors=True)
     makers = (make_classifier, make_functional, make_main_layer, make_subclassed)
     for maker in makers:

@@ -118,10 +118,7 @@ def test_a_step_on_the_model_s_own_loss_is_that_of_pytorch(tmp_path, head, is_em
         loss.backward()
         torch.optim.SGD(peer.parameters(), 0.1).step()
         expected = loss.item()
-    for policy, way, tolerance in (
-        ("float32", "tape", 1e-6),
-        ("mixed_float16", "fit", 2e-3),
-    ):
+    for policy, way, tolerance in (("float32", "tape", 1e-6), ("mixed_float16", "fit", 2e-3)):
         keras.config.set_dtype_policy(policy)
         try:
             model = getattr(successor, f"TFBert{head}").from_pretrained(tmp_path / "theirs")

@@ -14,7 +14,7 @@ from bert_tf.transformers import (
     TFBertForTokenClassification,
 )
 from bert_tf.transformers.answering import pipeline
-from tests.transformers import models, running
+from tests.transformers import models, record
 
 TEXTS = [
     "Oil prices rose again on Tuesday",
@@ -89,7 +89,7 @@ def _as_lists(found):
 
 
 def _greatest_difference(found, expected):
-    return max(gap for _, gap in running.differences(_as_lists(found), _as_lists(expected)))
+    return max(gap for _, gap in record.differences(_as_lists(found), _as_lists(expected)))
 
 
 # One for each pipeline: what it makes of the numbers of a text does not know of others.

@@ -225,6 +225,7 @@ def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
 def test_every_name_of_theirs_is_here_or_says_what_to_use():
     for name in successor.NAMES:
         assert getattr(successor, name).__doc__
+    # Of transformers 4.46, those that concern BERT or DistilBERT in TensorFlow, or tokenizers.
     listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
     for module, _, name in (entry.rpartition(".") for entry in listed):
         for place in {"", module}:  # the module that it was in, too

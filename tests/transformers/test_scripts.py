@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.transformers import models, running
+from tests.transformers import models, record
 
 #: What takes a second or two at most; the others are slow.
 QUICK = {"07_question_answering", "08_masked_words"}
@@ -54,7 +54,7 @@ def _with_changed_import(text):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_marks(name)) for name in running.FOLDERS]
+    "name", [pytest.param(name, marks=_marks(name)) for name in record.FOLDERS]
 )
 def test_a_script_computes_what_it_did_after_its_import_line_changed(
     name, folders, tmp_path, monkeypatch
@@ -64,28 +64,26 @@ def test_a_script_computes_what_it_did_after_its_import_line_changed(
     if name in FLOAT_OF_ONE and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
         pytest.skip("The script calls float() of a vector, which NumPy 2.4 refuses.")
     script = tmp_path / f"{name}.py"
-    script.write_text(_with_changed_import((running.SCRIPTS / script.name).read_text()))
+    script.write_text(_with_changed_import((record.SCRIPTS / script.name).read_text()))
     output = tmp_path / "output.json"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "sys.argv", [str(script), str(folders / running.FOLDERS[name]), str(output)]
-    )
+    monkeypatch.setattr("sys.argv", [str(script), str(folders / record.FOLDERS[name]), str(output)])
     tf.config.run_functions_eagerly(name in EAGER)
     try:
         runpy.run_path(str(script), run_name="__main__")
     finally:
         tf.config.run_functions_eagerly(False)
 
-    expected = running.read(running.RECORDED / f"{name}.json")
+    expected = record.read(record.RECORDED / f"{name}.json")
     wrong = {
         place: difference
-        for place, difference in running.differences(running.read(output), expected)
+        for place, difference in record.differences(record.read(output), expected)
         if not difference <= TOLERANCES.get(name, TOLERANCE)
     }
     assert not wrong
 
 
 def test_every_script_has_its_folder_and_its_record():
-    names = sorted(running.FOLDERS)
-    assert [path.stem for path in sorted(running.SCRIPTS.glob("*.py"))] == names
-    assert [path.stem for path in sorted(running.RECORDED.glob("[0-9]*.json"))] == names
+    names = sorted(record.FOLDERS)
+    assert [path.stem for path in sorted(record.SCRIPTS.glob("*.py"))] == names
+    assert [path.stem for path in sorted(record.RECORDED.glob("[0-9]*.json"))] == names
