@@ -21,7 +21,7 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
 from .inputs import Inputs, read_inputs
-from .settings import settings_of_call
+from .settings import PredictionSettings, settings_of_call
 
 #: What rows in memory are called, where the path of a table is expected.
 DATA = "<data>"
@@ -142,10 +142,15 @@ class Predictor:
             ValueError: a row is bad, columns are not known, or there is no example.
         """
         rows, texts = self.rows_of(data, text_columns)
+        settings = dataclasses.replace(
+            self._settings,
+            text_columns=texts,
+            id_column=id_column,
+            skip_bad_rows=skip_bad_rows,
+            keep_columns=keep_columns,
+        )
         with giving({DATA: rows}):
-            records = self.table_records(
-                TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns
-            )
+            records = self.table_records(TableFile(DATA), settings)
         return records[0] if _is_example(data) else records
 
     def rows_of(
@@ -156,18 +161,11 @@ class Predictor:
         data = [data] if _is_example(data) else data
         return rows_of(data, self.kind, columns, None, "data", is_label=self._is_label)
 
-    def table_records(
-        self,
-        table: TableFile,
-        text_columns: Sequence[str] | None = None,
-        id_column: str | None = None,
-        skip_bad_rows: bool = False,
-        keep_columns: bool = False,
-    ) -> list[dict[str, Any]]:
+    def table_records(self, table: TableFile, settings: PredictionSettings) -> list[dict[str, Any]]:
         """The records of a table's rows, as a call gives them."""
-        inputs = read_inputs(self.task, table, text_columns, id_column, skip_bad_rows)
+        inputs = self.inputs(table, settings)
         records = self.records(inputs)
-        if keep_columns:
+        if settings.keep_columns:
             inputs.check_keeps_columns(table.path)
             records = map(with_columns, read_rows(table), records)
         return [dict(record) for record in records]
@@ -182,6 +180,11 @@ class Predictor:
     def is_unfinished(self) -> bool:
         """True if it is what a run has kept that has not ended."""
         return self._model is None and is_unfinished(self.path)
+
+    def inputs(self, table: TableFile, settings: PredictionSettings) -> Inputs:
+        """The rows of a table, read and checked."""
+        columns, id_column = settings.text_columns, settings.id_column
+        return read_inputs(self.task, table, columns, id_column, settings.skip_bad_rows)
 
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""

@@ -16,7 +16,6 @@ from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .inputs import read_inputs
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
@@ -43,13 +42,7 @@ def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
 def predict_rows(settings: PredictionSettings, predictor: Predictor) -> list[dict[str, Any]]:
     """The records that ``predict_file`` would write, as a call of the predictor gives them."""
     with _input_table(settings) as table:
-        return predictor.table_records(
-            table,
-            settings.text_columns,
-            settings.id_column,
-            settings.skip_bad_rows,
-            settings.keep_columns,
-        )
+        return predictor.table_records(table, settings)
 
 
 def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
@@ -71,13 +64,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
                 f"{predictor.path}: the run has not finished: these are its best weights so far. "
                 "The command that began it goes on with it."
             )
-        inputs = read_inputs(
-            predictor.task,
-            table,
-            settings.text_columns,
-            settings.id_column,
-            settings.skip_bad_rows,
-        )
+        inputs = predictor.inputs(table, settings)
         rows = None
         if settings.keep_columns:
             inputs.check_keeps_columns(table.path, suffix)
