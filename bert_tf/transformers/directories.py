@@ -21,7 +21,6 @@ from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig
 from .heads import LAYERS, Head
-from .main_layer import TFBertMainLayer
 
 _LOGGER = logging.getLogger("bert_tf")
 _SUFFIX = ".weights.h5"
@@ -71,14 +70,12 @@ def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None)
 
 def _native(model: Any) -> tuple[BertModel, ModelSpec]:
     """The model whose variables a model has, as a whole or, in a class of one's own, in part."""
-    native = model.native
+    natives = [getattr(part, "native", None) for part in (model, *model.layers)]
+    native = next((native for native in natives if native is not None), None)
     if native is None:
-        mains = [layer for layer in model.layers if isinstance(layer, TFBertMainLayer)]
-        if not mains:
-            raise ValueError(
-                f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
-            )
-        native = mains[0].native
+        raise ValueError(
+            f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
+        )
     return native, spec_of(native)
 
 

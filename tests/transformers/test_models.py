@@ -304,14 +304,6 @@ def test_every_kind_of_file_holds_every_variable(tmp_path, kind):
             np.testing.assert_array_equal(weight.numpy(), restored.numpy(), err_msg=where)
 
 
-def test_a_saved_model_holds_every_variable(tmp_path):
-    model = successor.TFBertForPreTraining(BertConfig(**SIZES))
-    model.save_pretrained(tmp_path, saved_model=True)
-    reader = tf.train.load_checkpoint(str(tmp_path / "saved_model" / "1" / "variables/variables"))
-    names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
-    assert len(names) == len(model.variables)
-
-
 def test_a_compiled_model_s_file_goes_on_with_its_loss_metrics_and_moments(tmp_path):
     rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
     given = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
