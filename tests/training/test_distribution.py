@@ -25,6 +25,7 @@ NO_TPU = (
     r"^No TPU was found at '{}' \({}.*\): check the name, and that tensorflow-tpu is installed on "
     r"a TPU VM, or leave the TPU out to run on the CPU or GPU\.$"
 )
+CLUSTER = Cluster(("a:1", "b:1"), 0)
 
 
 @pytest.fixture
@@ -55,21 +56,23 @@ def test_mirrored_without_a_gpu_is_told(capsys):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "tpu", "message"),
+    ("strategy", "options", "message"),
     [
-        ("horovod", None, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored"),
-        ("mirrored", "local", "A TPU .'local'. was given with strategy 'mirrored'"),
-        ("auto", "", "No TPU was named: give its name, 'local' or grpc://host:port"),
-        ("auto", "http://there", "The TPU's address 'http://there' is not of the form grpc://host"),
-        ("auto", "grpc://:8470", "The TPU's address 'grpc://:8470' is not of the form grpc://host"),
-        ("auto", "grpc://a:b", "The TPU's address 'grpc://a:b' is not of the form grpc://host:por"),
-        ("auto", "grpc://localhost:99999", NO_TPU.format("grpc://localhost:99999", "")),
-        ("auto", "local", NO_TPU.format("local", "TPUs not found in the cluster")),
+        ("horovod", {}, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored"),
+        ("mirrored", {"tpu": "local"}, "A TPU .'local'. was given with strategy 'mirrored'"),
+        ("auto", {"tpu": ""}, "No TPU was named: give its name, 'local' or grpc://host:port"),
+        *(("auto", {"tpu": tpu}, f"The TPU's address '{tpu}' is not of the form grpc://host:port")
+          for tpu in ("http://there", "grpc://:8470", "grpc://a:b")),
+        *(("auto", {"tpu": tpu}, NO_TPU.format(tpu, reason)) for tpu, reason in (
+            ("grpc://localhost:99999", ""), ("local", "TPUs not found in the cluster"))),
+        ("mirrored", {"cluster": CLUSTER}, "2 workers were named, .* and strategy 'mirrored', on"),
+        ("auto", {"cluster": CLUSTER, "tpu": "t"}, "2 workers were named, .* and a TPU"),
+        ("multi_worker", {}, "'multi_worker' needs two workers or more"),
     ],
-)
-def test_contradictions_are_refused(strategy, tpu, message):
+)  # fmt: skip
+def test_contradictions_are_refused(strategy, options, message):
     with pytest.raises(ValueError, match=message):
-        distribution.choose_strategy(strategy, tpu=tpu)
+        distribution.choose_strategy(strategy, **options)
 
 
 @pytest.fixture
@@ -147,16 +150,15 @@ def test_an_unknown_precision_is_refused():
         distribution.set_precision("float16", "GPU")
 
 
+CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
+
+
 @pytest.mark.parametrize(
     ("jobs", "task", "expected"),
     [
         ({"worker": ["a:1", "b:2"]}, {"type": "worker", "index": 1}, (("a:1", "b:2"), 1)),
-        (
-            {"worker": ["b:2"], "chief": ["a:1"]},
-            {"type": "worker", "index": 0},
-            (("a:1", "b:2"), 1),
-        ),
-        ({"worker": ["b:2"], "chief": ["a:1"]}, {"type": "chief"}, (("a:1", "b:2"), 0)),
+        (CHIEF_AND_WORKER, {"type": "worker", "index": 0}, (("a:1", "b:2"), 1)),
+        (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0)),
         ({"worker": ["a:1"]}, None, None),
         ({}, None, None),
     ],
@@ -169,25 +171,30 @@ def test_tf_config(monkeypatch, jobs, task, expected):
 
 
 @pytest.mark.parametrize(
+    ("workers", "task", "sentence"),
+    [
+        ({"0": "b:1"}, 0, "got {'0': 'b:1'} for worker"),
+        (["a:1", "b:1"], None, "cluster.s 2 tasks, .*, got None"),
+        (["a:1", "b:1"], 2, "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
+        (["a:1", "b"], 0, "expected HOST:PORT of every worker, each another, got 'b'"),
+        (["a:1", "a:1"], 0, "each another, got 'a:1'"),
+    ],
+)
+def test_a_wrong_task_of_tf_config(monkeypatch, workers, task, sentence):
+    config = {"cluster": {"worker": workers}}
+    if task is not None:
+        config["task"] = {"type": "worker", "index": task}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match=sentence):
+        find_cluster()
+
+
+@pytest.mark.parametrize(
     ("config", "sentence"),
     [
         ([], "the environment variable TF_CONFIG: expected a JSON object"),
         ({"cluster": ["a:1"]}, "TF_CONFIG: expected a cluster such as"),
-        ({"cluster": {"worker": {"0": "b:1"}}}, "got {'0': 'b:1'} for worker"),
         ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
-        ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
-        (
-            {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}},
-            "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,",
-        ),
-        (
-            {"cluster": {"worker": ["a:1", "b"]}, "task": {"type": "worker"}},
-            "expected HOST:PORT of every worker, each another, got 'b'",
-        ),
-        (
-            {"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker"}},
-            "each another, got 'a:1'",
-        ),
     ],
 )
 def test_a_wrong_tf_config(monkeypatch, config, sentence):
@@ -202,7 +209,6 @@ def test_a_wrong_tf_config(monkeypatch, config, sentence):
         (["a:1", "b:1"], None, "--worker_hosts and --task_index go together"),
         ([], 1, "--worker_hosts and --task_index go together"),
         (["a:1", "b:1"], 2, "--worker_hosts and --task_index: expected one of the cluster's 2 ta"),
-        (["a:1", "b"], 0, "expected HOST:PORT of every worker, each another, got 'b'"),
     ],
 )
 def test_wrong_flags(hosts, task, sentence):
@@ -218,18 +224,6 @@ def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
     check_one_worker()
 
 
-def test_strategies_that_contradict_a_cluster():
-    cluster = Cluster(("a:1", "b:1"), 0)
-    with pytest.raises(
-        ValueError, match="2 workers were named, .* and strategy 'mirrored', on whi"
-    ):
-        distribution.choose_strategy("mirrored", cluster=cluster)
-    with pytest.raises(ValueError, match="2 workers were named, .* and a TPU"):
-        distribution.choose_strategy(tpu="t", cluster=cluster)
-    with pytest.raises(ValueError, match="'multi_worker' needs two workers or more"):
-        distribution.choose_strategy("multi_worker")
-
-
 def test_one_process_agrees_with_itself():
     alone = Workers()
     assert alone.gather([1.0, 2.0]).tolist() == [[1.0, 2.0]]
@@ -238,7 +232,7 @@ def test_one_process_agrees_with_itself():
 
 
 def test_workers_that_differ():
-    mine = Workers(None, Cluster(("a:1", "b:1"), 0))
+    mine = Workers(None, CLUSTER)
     mine.gather = lambda values: np.array([values, [4]], float)
     mine.check_same(4, "newest checkpoint")
     with pytest.raises(ValueError, match=r"workers differ in the newest checkpoint .\[3.0, 4.0\]"):
@@ -246,7 +240,7 @@ def test_workers_that_differ():
 
 
 def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
-    of_two = Workers(cluster=Cluster(("one:1", "two:2"), 0))
+    of_two = Workers(cluster=CLUSTER)
     with pytest.raises(
         LostWorkerError, match="^Another of the 2 workers ended or cannot be"
     ) as error:

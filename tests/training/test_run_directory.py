@@ -194,12 +194,6 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
         under_way.newest_step()
 
 
-def test_results_alone_are_progress_too(directory):
-    assert not directory.has_progress()
-    write_json(directory.results, {})
-    assert directory.has_progress()
-
-
 _HOLD = """
 import fcntl, os, sys
 with open(sys.argv[1], "w") as lock:
