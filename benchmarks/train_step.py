@@ -101,7 +101,7 @@ def our_stepper(
     iterator = training.distribute(tf.data.Dataset.from_tensor_slices(arrays).repeat())
 
     def step(steps: int) -> None:
-        training.train(iterator, steps)
+        training.make(iterator, steps)
 
     return step
 

@@ -306,11 +306,11 @@ def _rows_seconds(
     predictions = predictions_per_row(settings, phase)
     batch = _random_batch(config, rows, phase.max_seq_length, predictions)
     iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
-    loop.train(iterator, 1)
+    loop.make(iterator, 1)
     seconds: list[float] = []
     for _ in range(_TIMED_STEPS):
         began = time.perf_counter()
-        loop.train(iterator, 1)
+        loop.make(iterator, 1)
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds)
 

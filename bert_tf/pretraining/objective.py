@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.loop import StepResults, TrainingLoop
+from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.step import Batch, Objective, draw_on_tpu
 
@@ -198,42 +198,6 @@ class EvaluationResult(NamedTuple):
         return self.masked_lm_loss + self.next_sentence_loss
 
 
-class TrainingResult(NamedTuple):
-    """Result of `PretrainingLoop.train`: Python numbers over its updates.
-
-    ``loss`` is the sum of the two losses, means in nats; ``tokens`` are those that are not padding.
-    The others are as `StepResults` says.
-    """
-
-    step: int
-    loss: float
-    masked_lm_loss: float
-    masked_lm_accuracy: float
-    next_sentence_loss: float
-    next_sentence_accuracy: float
-    gradient_norm: float
-    learning_rate: float
-    tokens: int
-    predictions: int
-    cursors: tuple[tuple[int, int, int], ...]
-    waited: float | None
-
-
-def training_result(results: StepResults) -> TrainingResult:
-    """The means over some updates."""
-    sums = PretrainingSums(*results.sums)
-    measures: dict[str, Any] = means(sums)
-    same = results._asdict()
-    del same["sums"], same["losses"]
-    return TrainingResult(
-        loss=measures["masked_lm_loss"] + measures["next_sentence_loss"],
-        tokens=int(sums.tokens),
-        predictions=int(sums.masked_lm_weight),
-        **measures,
-        **same,
-    )
-
-
 class PretrainingLoop(TrainingLoop):
     """Trains a `BertPretrainer`.
 
@@ -260,8 +224,8 @@ class PretrainingLoop(TrainingLoop):
     ...          "masked_lm_weights": tf.ones((2, 1)), "next_sentence_labels": ids[:, 0],
     ...          "cursor": tf.constant([[0, 0, 0], [0, 0, 1]])}
     >>> iterator = training.distribute(tf.data.Dataset.from_tensors(batch).repeat())
-    >>> result = training.train(iterator, 3)
-    >>> result.step, result.tokens, result.cursors
+    >>> results = training.make(iterator, 3)
+    >>> results.step, int(PretrainingSums(*results.sums).tokens), results.cursors
     (3, 36, ((0, 0, 1),))
     """
 
@@ -300,7 +264,7 @@ class PretrainingLoop(TrainingLoop):
 
         The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
         shapes. Every input pipeline reads the whole of a dataset, and keeps its replicas' rows of
-        each batch; so it does with what a function makes, if that ``evaluates``. For `train` a
+        each batch; so it does with what a function makes, if that ``evaluates``. For `make` a
         function makes the pipeline's own share of every batch.
         """
         is_dataset = isinstance(batches, tf.data.Dataset)
@@ -331,10 +295,6 @@ class PretrainingLoop(TrainingLoop):
             return dataset.map(share).unbatch().prefetch(here)
 
         return iter(self.strategy.distribute_datasets_from_function(of_pipeline))
-
-    def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
-        """Makes updates; arguments and errors are those of ``make``."""
-        return training_result(self.make(iterator, num_steps))
 
     def evaluate(
         self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None

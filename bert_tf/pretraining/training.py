@@ -24,7 +24,7 @@ from bert_tf.training.trainer import Callbacks, Trainer
 
 from .data import Batches, PretrainingData
 from .model import build_loop, initialise_pretrainer, pretrainer_spec
-from .objective import EvaluationResult, PretrainingLoop, training_result
+from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
 from .recipes import Phase, phases_of
 from .settings import PretrainingSettings
 
@@ -171,20 +171,20 @@ class Training(Trainer):
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
         """Shows the results of some steps, and writes them for TensorBoard."""
         self.position = self.position.behind(results.cursors)
-        steps = len(results.losses)
-        result = training_result(results)
-        figures = result._asdict()
-        del figures["cursors"], figures["waited"], figures["predictions"]
-        step, tokens = figures.pop("step"), figures.pop("tokens")
+        steps, sums = len(results.losses), PretrainingSums(*results.sums)
+        figures = means(sums)
+        loss = figures["masked_lm_loss"] + figures["next_sentence_loss"]
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
-        accuracy = f"{result.masked_lm_accuracy:.3f}"
-        shown = {"loss": f"{result.loss:.3f}", f"{predicts} accuracy": accuracy}
+        accuracy = f"{figures['masked_lm_accuracy']:.3f}"
+        shown = {"loss": f"{loss:.3f}", f"{predicts} accuracy": accuracy}
         if self.settings.nsp:
-            shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
+            shown["NSP accuracy"] = f"{figures['next_sentence_accuracy']:.3f}"
+        figures |= {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
+        figures["loss"] = loss
         if seconds is not None:
             speed = results.speed(
                 seconds=seconds,
-                tokens=tokens,
+                tokens=int(sums.tokens),
                 examples=steps * self.phase.rows,
                 devices=self.devices.strategy.num_replicas_in_sync,
             )
@@ -192,9 +192,9 @@ class Training(Trainer):
             shown["tokens/s"] = f"{speed['tokens_per_second']:,.0f}"
             if (share := speed.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
                 shown["waiting for input"] = f"{share:.0%}"
-        progress.update(step, shown)
-        self._summaries.write("train", step, figures)
-        self.callbacks.end_step(step - 1, result.loss, steps=steps, others=figures)
+        progress.update(results.step, shown)
+        self._summaries.write("train", results.step, figures)
+        self.callbacks.end_step(results.step - 1, loss, steps=steps, others=figures)
 
     def remedy(self, error: BadStepError) -> Exception:
         """Says what to do about a bad step."""

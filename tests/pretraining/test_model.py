@@ -137,7 +137,7 @@ def _trained(settings, devices):
     keras.utils.clear_session()
     loop = build_loop(settings, CONFIG, devices)
     iterator = loop.distribute(batches_dataset(3))
-    loop.train(iterator, 3)
+    loop.make(iterator, 3)
     found = [variable.numpy() for variable in loop.model.trainable_variables]
     graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
     compiled = any(

@@ -32,7 +32,7 @@ loop = PretrainingLoop(
     gradient_accumulation_steps=2, measures_waits=False,
 )
 iterator = loop.distribute(batches_dataset(3))
-result = loop.train(iterator, 3)
+result = loop.make(iterator, 3)
 
 def graphs_of(graph):
     yield graph

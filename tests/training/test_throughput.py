@@ -48,17 +48,17 @@ def test_the_loop_counts_the_time_without_a_batch():
     ready = batches_dataset(1, rows=1 << 12).repeat()
     iterator = loop.distribute(ready.enumerate().map(delay))
     began = time.time()
-    first, then = loop.train(iterator, 2), loop.train(iterator, 2)
+    first, then = loop.make(iterator, 2), loop.make(iterator, 2)
     took = time.time() - began
     assert first.waited >= 0 and 0.2 < then.waited <= took
     assert sum(spent[2:]) >= 1.0
     # The time of a step itself, behind its loss too, is none that a batch is waited for.
     iterator = loop.distribute(ready)
-    loop.train(iterator, 1)
+    loop.make(iterator, 1)
     shares = []
     for _ in range(3):  # the least, as other work on the machine may take its time from any
         began = time.time()
-        waited = loop.train(iterator, 5).waited
+        waited = loop.make(iterator, 5).waited
         shares.append(waited / (time.time() - began))
     assert min(shares) < 0.3
 

@@ -53,15 +53,15 @@ def make_loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> Pretr
 def _train(loop, name):
     steps = MANY_STEPS if name.startswith("long") else STEPS
     dataset = batches_dataset(steps, first=MANY_STEPS if name.startswith("after") else 0)
-    return loop.train(loop.distribute(dataset), steps)
+    return loop.make(loop.distribute(dataset), steps)
 
 
 def _record(results, name, loop, outcome):
     for variable_name, variable in loop.state().items():
         results[f"{name}:{variable_name}"] = variable.numpy()
-    *numbers, cursors, _ = outcome
+    numbers = [outcome.gradient_norm, outcome.learning_rate, *outcome.losses, *outcome.sums]
     results[f"{name}:outcome"] = np.array(numbers)
-    results[f"{name}:cursor"] = np.array(cursors)
+    results[f"{name}:cursor"] = np.array(outcome.cursors)
 
 
 def _replica_losses(strategy, steps):

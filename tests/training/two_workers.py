@@ -40,7 +40,7 @@ def batches(shard_index, num_shards, batch_size=ROWS):
 def train(strategy, dataset):
     """The training's outcome, and the state by name."""
     loop = make_loop(strategy, lambda: bert(len(VOCABULARY)), gradient_accumulation_steps=2)
-    result = loop.train(loop.distribute(dataset), STEPS)
+    result = loop.make(loop.distribute(dataset), STEPS)
     state = {name: variable.numpy() for name, variable in loop.state().items()}
     # Every worker makes all of the evaluation's batches.
     evaluation = loop.evaluate(lambda context: batches(0, 1, 16), 3)
