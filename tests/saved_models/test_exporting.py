@@ -135,21 +135,18 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
 # === What is refused, and interrupted ===
 
 
-def test_not_inside_a_strategys_scope(model, tokenizer, tmp_path):
+def test_refusals_leave_nothing(model, tokenizer, tmp_path):
+    sentence = "bert_pretrainer has no preprocessor, and so no vocabulary: pass the tokenizer"
+    with pytest.raises(ValueError, match=sentence):
+        export(model, str(tmp_path / "1"))
+    with pytest.raises(ValueError, match="The name is 'my model': expected letters"):
+        export(model, str(tmp_path / "1"), tokenizer=tokenizer, name="my model")
     with (
         tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
         pytest.raises(ValueError, match=r"export was called inside strategy\.scope\(\)"),
     ):
         export(model, str(tmp_path / "1"), tokenizer=tokenizer)
     assert not list(tmp_path.iterdir())
-
-
-def test_what_a_model_and_an_address_need(model, tokenizer, tmp_path):
-    sentence = "bert_pretrainer has no preprocessor, and so no vocabulary: pass the tokenizer"
-    with pytest.raises(ValueError, match=sentence):
-        export(model, str(tmp_path / "1"))
-    with pytest.raises(ValueError, match="The name is 'my model': expected letters"):
-        export(model, str(tmp_path / "1"), tokenizer=tokenizer, name="my model")
 
 
 def test_samples_are_answered_as_a_server_would(model, tokenizer, tmp_path, monkeypatch):

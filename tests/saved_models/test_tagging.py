@@ -179,13 +179,6 @@ def test_schemes_golden(labels, tags, expected):
     assert outputs["counts"].tolist() == [len(expected)]
 
 
-def test_no_entity_goes_on_in_the_next_text(tagger):
-    served = by_word(tagger, {"cat": "I-PER"})
-    outputs = ask(find_entities, served, text=["a cat cat", "cat", "", "cat cat"])
-    assert texts_of(outputs["entities"]) == [["cat cat"], ["cat"], [""], ["cat cat"]]
-    assert outputs["counts"].tolist() == [1, 1, 0, 1]
-
-
 def test_bytes_of_the_request(tagger):
     served = by_word(tagger, {"cat": "B-PER", "dog": "I-PER", "un": "B-LOC"})
     texts = [
@@ -199,13 +192,6 @@ def test_bytes_of_the_request(tagger):
     assert outputs["counts"].tolist() == [1, 1, 2]
     assert outputs["byte_starts"].tolist() == [[6, -1], [2, -1], [0, 11]]
     assert outputs["byte_ends"].tolist() == [[20, -1], [12, -1], [6, 14]]
-
-
-def test_a_word_cut_within_keeps_its_tag_and_text(tagger):
-    served = by_word(tagger, {"un": "B-LOC", "cat": "B-PER"}, max_seq_length=5)
-    outputs = ask(find_entities, served, text=["a a unables cat", "a a a unables"])
-    assert texts_of(outputs["entities"]) == [["unables", "cat"], ["unables", ""]]
-    assert outputs["truncated"].tolist() == [False, False]
 
 
 def test_long_texts_are_read_as_predict_reads_them(tagger, tokenizer, tmp_path):
