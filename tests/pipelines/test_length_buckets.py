@@ -192,39 +192,38 @@ def test_labels_of_every_form(labels, dtype, expected):
     np.testing.assert_array_equal(column, expected)
 
 
-@pytest.mark.parametrize(
-    "labels, message",
-    [
-        ([0, 1], "labels: expected one row for each of the 3 examples; got 2"),
-        ([0, -1, 2], r"labels\[1\] is -1: expected 0 to 2147483647"),
-        ([0, 2**31, 2], r"labels\[1\] is 2147483648: expected 0 to 2147483647"),
-        ([0.5, float("nan"), 2], r"labels\[1\] is nan: expected a finite number, -inf to inf"),
-        ([[0, 1], [0, 1], [1, 2]], r"labels\[2, 1\] is 2: expected 0 to 1"),
-        (["a", "b", "c"], r"or numbers of shape \(N, C\); got dtype <U1 and shape \(3,\)"),
-        (1, r"got dtype int64 and shape \(\)"),
-        ([[0], [0, 1], [1]], "labels: expected rows of equal length; got"),
-    ],
-)
-def test_refuses_bad_labels(labels, message):
-    with pytest.raises(ValueError, match=message):
-        label_column(labels, 3)
-
-
-def test_class_ids():
+def test_class_ids_and_weights():
     np.testing.assert_array_equal(class_column([3, 0], 2, np.int32([4, 1])), [3, 0])
-    with pytest.raises(ValueError, match=r"labels\[0\] is 3: expected 0 to 2"):
-        class_column([3, 0], 2, np.int32([3, 3]))
-    with pytest.raises(ValueError, match=r"integers of shape \(N,\); got dtype float64 and shape"):
-        class_column([3.0, 0.0], 2)
-
-
-def test_weights():
     column = weight_column([1, 0, 2.5], 3)
     assert column.dtype == np.float32
     np.testing.assert_array_equal(column, [1, 0, 2.5])
-    with pytest.raises(ValueError, match=r"sample_weights\[1\] is -1: expected a finite number, 0"):
-        weight_column([1, -1], 2)
-    with pytest.raises(ValueError, match=r"sample_weights: expected numbers of shape \(N,\); got"):
-        weight_column([[1, 1]], 1)
-    with pytest.raises(ValueError, match="sample_weights: expected one row for each of the 3"):
-        weight_column([1, 1], 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "message"),
+    [
+        (label_column, [0, 1], "labels: expected one row for each of the 3 examples; got 2"),
+        (label_column, [0, -1, 2], r"labels\[1\] is -1: expected 0 to 2147483647"),
+        (label_column, [0, 2**31, 2], r"labels\[1\] is 2147483648: expected 0 to 2147483647"),
+        (
+            label_column,
+            [0.5, np.nan, 2],
+            r"labels\[1\] is nan: expected a finite number, -inf to",
+        ),
+        (label_column, [[0, 1], [0, 1], [1, 2]], r"labels\[2, 1\] is 2: expected 0 to 1"),
+        (
+            label_column,
+            ["a", "b", "c"],
+            r"or numbers of shape \(N, C\); got dtype <U1 and shape",
+        ),
+        (label_column, 1, r"got dtype int64 and shape \(\)"),
+        (label_column, [[0], [0, 1], [1]], "labels: expected rows of equal length; got"),
+        (class_column, [3.0, 0.0, 1.0], r"integers of shape \(N,\); got dtype float64 and shape"),
+        (weight_column, [1, -1, 1], r"sample_weights\[1\] is -1: expected a finite number, 0"),
+        (weight_column, [[1, 1]], r"sample_weights: expected numbers of shape \(N,\); got"),
+        (weight_column, [1, 1], "sample_weights: expected one row for each of the 3"),
+    ],
+)
+def test_refuses_bad_labels_and_weights(make, values, message):
+    with pytest.raises(ValueError, match=message):
+        make(values, 3)

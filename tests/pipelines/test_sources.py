@@ -79,22 +79,6 @@ def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, bloc
     assert documents_of(corpus, in_graph=True) == DOCUMENTS
 
 
-def test_large_gzip_is_packed_into_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 300)
-    path, cache = tmp_path / "a.gz", tmp_path / "cache"
-    path.write_bytes(gzip.compress(WIKI.encode()))
-    corpus = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
-    assert corpus.num_blocks > 10
-    assert documents_of(corpus) == DOCUMENTS
-    (index,), (packed,) = cache.glob("index-*.npz"), cache.glob("a-index-*.gz")
-    assert index.exists() and packed.stem.startswith("a-index-")
-    # Without the packed text the index does not hold.
-    packed.unlink()
-    again = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
-    assert again.fingerprint == corpus.fingerprint
-    assert packed.exists()
-
-
 def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 30)
     bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
