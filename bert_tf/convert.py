@@ -41,7 +41,8 @@ class _Settings:
     format: str = choice(
         None,
         tuple(WRITTEN),
-        f"What to write. {'; '.join(f'{form.name}: {form.files}' for form in WRITTEN.values())}.",
+        "What to write. bert_tf: this library's directory; huggingface: config.json and "
+        "model.safetensors; google_tf1: bert_model.ckpt.",
         rules=[_NEEDED],
     )
     allow_pickle: bool = switch(
