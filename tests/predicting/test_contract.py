@@ -58,15 +58,6 @@ def choice(model, outputs, record):
     return [*record["probabilities"].values()], shares
 
 
-def answer(model, outputs, record):
-    """Of "what film" and "a good film", at the tokens 4 to 6 of the row."""
-    starts, ends = (outputs[f"{name}_logits"][4:7].numpy() for name in ("start", "end"))
-    spans = {(a, b): starts[a] + ends[b] for a in range(3) for b in range(a, 3)}
-    first, last = max(spans, key=spans.get)
-    assert record["prediction"] == " ".join(["a", "good", "film"][first : last + 1])
-    return [], []
-
-
 TEXT = [{"text": text} for text in LONG]
 PAIRS = [{"one": one, "other": other} for one, other in zip(LONG, LONG[::-1], strict=True)]
 WORDS = [{"words": ["so", "good"]}, {"words": ["the", "film"]}]
@@ -82,7 +73,7 @@ ROWS = {
     "numbers": ("regression", "BertRegressor", HEAD_TAIL, TEXT, number),
     "tags": ("tagging", "BertTokenClassifier", {}, WORDS, tags),
     "choices": ("multiple_choice", "BertMultipleChoice", {}, CHOICES, choice),
-    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, answer),
+    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, None),  # test_kinds compares
 }
 
 
@@ -117,6 +108,8 @@ def test_predictions_are_the_models(name, tmp_path, capsys):
         assert about(api.predict(folder, examples)) == json.loads(json.dumps(records))
     model = bert_tf.load(folder)
     assert model.preprocessor.max_seq_length == length
+    if compare is None:
+        return
     for example, record in zip(examples, records, strict=True):
         texts = [" ".join(example["words"])] if kind == "tagging" else [*example.values()]
         if kind == "multiple_choice":
