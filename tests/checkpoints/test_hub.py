@@ -165,37 +165,33 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self):
-        self.server.asked.append(self.path.split("?")[0])
-        api = f"/api/models/{NAME}/revision/"
-        path = self.path.split("?")[0].replace("%2F", "/")
-        if path.startswith(api):
-            if path.removeprefix(api) not in ("main", "v1", COMMIT):
-                return self.answer(404, {"X-Error-Code": "RevisionNotFound"})
-            files = [
-                {"rfilename": name, "size": size, "blobId": "0"}
-                for name, size in self.server.listed().items()
-            ]
-            content = json.dumps(
-                {"id": NAME, "modelId": NAME, "sha": COMMIT, "siblings": files, "tags": [],
-                 "private": False, "downloads": 0, "likes": 0}
-            ).encode()  # fmt: skip
-            return self.answer(200, {"Content-Type": "application/json"}, content)
+        path = self.path.split("?")[0]
+        self.server.asked.append(path)
+        path = path.replace("%2F", "/")
+        api, revision = path.split("/revision/") if "/revision/" in path else (path, "")
+        found = [file for file in self.server.root.rglob("*") if file.is_file()]
+        files = {str(f.relative_to(self.server.root)): f.stat().st_size for f in found}
+        if api == f"/api/models/{NAME}" and revision not in ("main", "v1", COMMIT):
+            return self.answer(404, {"X-Error-Code": "RevisionNotFound"})
+        if api == f"/api/models/{NAME}":
+            siblings = [{"rfilename": n, "size": size, "blobId": "0"} for n, size in files.items()]
+            facts = {"id": NAME, "modelId": NAME, "sha": COMMIT, "tags": [], "private": False}
+            return self.answer_json({**facts, "downloads": 0, "likes": 0, "siblings": siblings})
         if path == f"/api/models/{NAME}/tree/{COMMIT}":
-            content = json.dumps(
-                [
-                    {"type": "file", "path": name, "size": size, "oid": "0"}
-                    for name, size in self.server.listed().items()
-                ]
-            ).encode()
-            return self.answer(200, {"Content-Type": "application/json"}, content)
-        parts = path.split("/")
-        if "/".join(parts[1:3]) == NAME and parts[3] == "resolve":
-            file = self.server.root / "/".join(parts[5:])
-            if file.is_file():
-                headers = {"ETag": f'"{abs(hash(str(file))):040d}"', "X-Repo-Commit": COMMIT}
-                return self.answer(200, headers, file.read_bytes())
+            tree = [
+                {"type": "file", "path": n, "size": size, "oid": "0"} for n, size in files.items()
+            ]
+            return self.answer_json(tree)
+        if not path.startswith(f"/{NAME}/resolve/"):
+            return self.answer(404, {"X-Error-Code": "RepoNotFound"})
+        file = self.server.root / path.split("/", 5)[5]
+        if not file.is_file():
             return self.answer(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
-        return self.answer(404, {"X-Error-Code": "RepoNotFound"})
+        headers = {"ETag": f'"{abs(hash(str(file))):040d}"', "X-Repo-Commit": COMMIT}
+        return self.answer(200, headers, file.read_bytes())
+
+    def answer_json(self, value):
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
     def answer(self, status, headers, content=b""):
         self.send_response(status)
@@ -214,16 +210,6 @@ def server(tmp_path, model, cache, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as served:
         served.root = shutil.copytree(model, tmp_path / "served")
         served.asked = []
-
-        def listed():
-            files = {
-                str(path.relative_to(served.root)): path.stat().st_size
-                for path in served.root.rglob("*")
-                if path.is_file()
-            }
-            return files
-
-        served.listed = listed
         threading.Thread(target=served.serve_forever, daemon=True).start()
         set_endpoint(monkeypatch, f"http://127.0.0.1:{served.server_address[1]}")
         yield served
@@ -294,7 +280,7 @@ def add_modules(root):
 
 
 @pytest.mark.parity
-def test_what_another_program_left_in_the_hub_is_fetched(server, cache, model):
+def test_the_hub_is_asked_once_for_what_another_program_left_in_it(server, cache, model):
     """As ``AutoModel.from_pretrained`` leaves a model of sentence-transformers."""
     snapshot = lay_out(cache, model)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
