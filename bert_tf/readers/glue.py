@@ -1,16 +1,14 @@
 """GLUE: its tasks, its published files, its sets in TensorFlow Datasets, its submissions.
 
 Sources: GLUE (Wang et al., 2018; table 1 names the metrics); the published files' header lines; the
-site's sample submission; BERT (2018), section 4.1. The labels' order is that of ``get_labels`` in
-Google's ``run_classifier.py``. GLUE's leaderboard averages the two metrics of MRPC, QQP and STS-B;
-the headline is the one that BERT's paper prints (under its table 1). MNLI's is reported for the
-matched and for the mismatched set.
+site's sample submission. The labels' order is that of ``get_labels`` in Google's
+``run_classifier.py``. Of two metrics, which GLUE's leaderboard averages, the headline is the one
+that BERT's paper prints (under its table 1).
 
 The files are tab-separated, quotes are text, and a first line names the columns. Exceptions: CoLA's
 train and dev files have no such line; STS-B is known in GLUE's form and in that of the original
-benchmark; QQP's train and dev files hold a few rows cut in two by a line break in a question, which
-are left out and listed. A submission is one tab-separated file for each test set, zipped together
-at the top level of an archive. Nothing here loads TensorFlow before a file is read or written.
+benchmark; QQP's train and dev files hold a few rows cut in two by a line break, which are left out
+and listed. Nothing here loads TensorFlow before a file is read or written.
 """
 
 import dataclasses

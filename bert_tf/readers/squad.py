@@ -90,9 +90,7 @@ def read_squad(
         fields = question.fields
         bad.begin(None, fields.get("id", ""))
         question_id = filled_text(fields.get("id"), "'id'")
-        if question_id in ids:
-            raise BadRowError("expected an id of its own for every question, got this id again")
-        ids.add(question_id)
+        _check_new(question_id, ids)
         if labelled and "answers" not in fields:
             raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
         return _make_question(
@@ -137,11 +135,7 @@ def read_questions(
     def make_example(row: Row) -> QuestionExample:
         question_id, title, question, context, answers, start = row.values
         question_id = row_id(question_id, row.number)
-        if question_id in ids:
-            raise BadRowError(
-                f"expected an id of its own for every row, got {quote(question_id)} again"
-            )
-        ids.add(question_id)
+        _check_new(question_id, ids)
         if answers_column is None:
             answers = ()
         elif answer_start_column is not None:
@@ -168,6 +162,14 @@ def read_questions(
     ]
     items = bad.collect(read_columns(path, columns, bad), make_example)
     return ExampleSet(items, (), bad.skipped)
+
+
+def _check_new(question_id: str, ids: set[str]) -> None:
+    if question_id in ids:
+        raise BadRowError(
+            f"expected an id of its own for every row, got {quote(question_id)} again"
+        )
+    ids.add(question_id)
 
 
 def _pairs(answers: dict[str, Any]) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ GOOD = [answer("Ann", 20)]
         (question("q2", answers=GOOD, is_impossible=True), "expected 'is_impossible' to be true "
          "where there are no answers, and false elsewhere; got True and 1 answers"),
         (question("q2", answers=[], is_impossible=False), "got False and 0 answers"),
-        (question("q1", answers=GOOD), "expected an id of its own for every question, got this id"),
+        (question("q1", answers=GOOD), "expected an id of its own for every row, got 'q1' again"),
         (question(True, answers=GOOD), "expected text in 'id', got True"),
         ({"question": "Who?", "answers": GOOD}, "expected text in 'id', got None"),
         ({"id": "q2", "question": " ", "answers": GOOD}, "expected text in 'question', got ' '"),
