@@ -40,8 +40,7 @@ def open_start(
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
     """Opens the checkpoint that a run starts from, if any: the settings, in its casing, and it.
 
-    Once the run's directory holds a checkpoint of its own, all that is needed is there, and the one
-    that the run started from may be gone.
+    Once the run has a checkpoint of its own, the one that it started from may be gone.
     """
     if not settings.init_checkpoint:
         return settings, None
@@ -82,7 +81,7 @@ def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
     """The config that ``--bert_config`` names, or a checkpoint's, checked against the phases.
 
-    Its ``vocab_size`` is the most pieces that it has room for: of a preset the flag's, else 8,000.
+    Its ``vocab_size`` is the most pieces that it has room for.
     """
     if start is not None:
         config = start.config
@@ -126,14 +125,6 @@ def fit_vocabulary(
     source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
     vocabulary.check_vocabulary_fits(vocab, config.vocab_size, source)
     return config
-
-
-def sized_config(settings: PretrainingSettings, start: Checkpoint | None) -> BertConfig:
-    """Result of ``read_config`` for the vocabulary that ``--vocab_file`` names, if any."""
-    config = read_config(settings, start)
-    if not settings.vocab_file:
-        return config
-    return fit_vocabulary(settings, config, vocabulary.load_vocabulary(settings.vocab_file))
 
 
 def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
@@ -212,10 +203,9 @@ def memory_bytes(
 ) -> int:
     """About what a step takes on each device.
 
-    That is weights, gradients, moments, and what a micro-batch keeps for the backward pass: in each
-    layer about 12 arrays as wide as the hidden size (inputs of products, of normalisations,
-    dropout's masks), 3 as wide as the feed-forward layer and 3 of attention's S x S probabilities a
-    head; and the logits with their softmax.
+    Beside weights, gradients and moments a micro-batch keeps for the backward pass, in each layer,
+    about 12 arrays as wide as the hidden size (inputs of products, of normalisations, dropout's
+    masks), 3 as wide as the feed-forward layer, 3 of a head's S x S probabilities; and the logits.
     """
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
@@ -231,14 +221,13 @@ def memory_bytes(
 
 
 def report_cost(settings: PretrainingSettings) -> None:
-    """Prints parameters, memory and tokens of a step, and an estimate of the time.
-
-    The time is measured: some steps of the real model on a few rows of random ids, scaled to the
-    batch. It leaves out reading the corpus, evaluations and checkpoints.
-    """
+    """Prints parameters, memory, tokens and time of a step; nothing of corpus and evaluations."""
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)
-    config = sized_config(settings, start)
+    config = read_config(settings, start)
+    if settings.vocab_file:
+        vocab = vocabulary.load_vocabulary(settings.vocab_file)
+        config = fit_vocabulary(settings, config, vocab)
     replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
     parameters = parameter_count(config, settings.nsp)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -280,9 +269,9 @@ def _step_seconds(
     devices: distribution.Distribution,
     phase: Phase,
 ) -> float:
-    """Times some steps of the real model on random ids: the whole batch where that is quick.
+    """Times some steps on random ids: the whole batch where that is quick, else a few rows, scaled.
 
-    Otherwise a few of its rows, scaled to the batch. There are never more at once than in a run.
+    There are never more at once than in a run.
     """
     replicas = devices.strategy.num_replicas_in_sync
     rows, parts = phase.rows, settings.gradient_accumulation_steps

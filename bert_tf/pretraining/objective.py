@@ -117,12 +117,8 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 class PretrainingObjective(Objective):
     """The two losses of a `BertPretrainer`, which may lack the next-sentence head.
 
-    The weights of the whole batch are summed over the replicas, and each part's summed losses are
-    divided by those sums. The sums are `PretrainingSums`.
-
-    Attributes:
-        predicts_all: gives every prediction its logits, those of padding too; or else a
-            `BertPretrainer`'s masked-LM head is run on the predictions that count.
+    ``predicts_all`` gives every prediction its logits, those of padding too; or else the masked-LM
+    head is run on the predictions that count.
     """
 
     num_sums = len(PretrainingSums._fields)
@@ -175,11 +171,11 @@ class PretrainingObjective(Objective):
 
 
 class EvaluationResult(NamedTuple):
-    """Measures over a whole evaluation set, as Python numbers.
+    """Measures over an evaluation set: losses are means in nats, accuracies shares.
 
-    Losses are means in nats, accuracies shares. ``masked_lm_baseline`` is the share that the most
-    frequent original token would get right, ``next_sentence_baseline`` that of the majority's
-    label. Those of the next sentence are 0 without that head.
+    ``masked_lm_baseline`` is the share that the most frequent original token would get right,
+    ``next_sentence_baseline`` that of the majority's label. Those of the next sentence are 0
+    without that head.
     """
 
     masked_lm_loss: float
@@ -199,17 +195,9 @@ class EvaluationResult(NamedTuple):
 
 
 class PretrainingLoop(TrainingLoop):
-    """Trains a `BertPretrainer`.
+    """Trains a `BertPretrainer`, or a model with its inputs and outputs.
 
-    Args:
-        model: inputs and outputs as `BertPretrainer` has them, built in the strategy's scope; the
-            next-sentence head may be missing.
-        optimizer, strategy, options: as `TrainingLoop` takes them.
-        device_type: "CPU", "GPU" or "TPU", the strategy's.
-        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
-
-    Raises:
-        ValueError: as `TrainingLoop`.
+    ``device_type`` is the strategy's, "CPU", "GPU" or "TPU"; the rest is as `TrainingLoop` has it.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.training.optimizers import create_optimizer
@@ -263,9 +251,9 @@ class PretrainingLoop(TrainingLoop):
         """An iterator that hands each replica its share of every batch.
 
         The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
-        shapes. Every input pipeline reads the whole of a dataset, and keeps its replicas' rows of
-        each batch; so it does with what a function makes, if that ``evaluates``. For `make` a
-        function makes the pipeline's own share of every batch.
+        shapes. A dataset every input pipeline reads as a whole, and keeps its replicas' rows of
+        each batch; likewise what a function makes that ``evaluates``. Else a function makes the
+        pipeline's own share of every batch.
         """
         is_dataset = isinstance(batches, tf.data.Dataset)
         micro_batches = 1 if evaluates else self._micro_batches
@@ -301,9 +289,7 @@ class PretrainingLoop(TrainingLoop):
     ) -> EvaluationResult:
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
-        Every input pipeline reads all of them: a dataset, or what a function makes for each, which
-        several hosts need. Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh
-        nothing.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
         """
         totals = np.zeros(self.objective.num_sums)
         tokens, labels = np.zeros(1), np.zeros(2)

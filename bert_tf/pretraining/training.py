@@ -52,13 +52,10 @@ class RunInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where the data of a phase goes on.
-
-    ``reached`` are the cursors behind what each host has read; where the number of hosts changed
-    in the phase, those of each number.
-    """
+    """Where the data of a phase goes on."""
 
     phase: int = 0
+    # The cursors behind what each host has read; where their number changed, those of each number.
     reached: Reached = (((0, 0, 0),),)
 
     def behind(self, cursors: Sequence[Cursor]) -> "Position":
@@ -70,12 +67,12 @@ class Position:
         return Position(self.phase, [*before, now])
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form, which ``from_json`` reads."""
+        """Form that ``from_json`` reads, whatever the number of hosts."""
         return {"phase": self.phase, "start": self.reached}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> "Position":
-        """Reads what ``to_json`` gave, whatever the number of hosts."""
+        """Reads what ``to_json`` gave."""
         return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in kept["start"]])
 
 

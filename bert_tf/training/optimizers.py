@@ -1,7 +1,7 @@
 """Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
 
-import dataclasses
 import re
+import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -40,13 +40,6 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
 def variable_path(variable: Any) -> str:
     """A variable's path; of one of TensorFlow's own, which its trainer gives, the name."""
     return str(getattr(variable, "path", None) or variable.name)
-
-
-@dataclasses.dataclass(frozen=True)  # Keras would look into a tuple
-class _Scalars:
-    beta_1_power: Any
-    beta_2_power: Any
-    epsilon: Any
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -107,7 +100,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         )
         check_decays_by_hook()
         self._undecayed = list(undecayed)
-        self._scalars: _Scalars | None = None
+        self._scalars: Any = None  # a namespace, as Keras would look into a tuple
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -146,7 +139,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         finally:
             self._scalars = None  # of this update, and perhaps of a graph
 
-    def _scalars_of(self, dtype: tf.DType) -> _Scalars:
+    def _scalars_of(self, dtype: tf.DType) -> Any:
         """Tensors that all variables' updates share: made once, as each is a kernel on a GPU."""
         if self._scalars is None or self._scalars.epsilon.dtype != dtype:
             # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
@@ -158,7 +151,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), updates)
                 # To the root of v as it is: the kernel corrects the quotient, not its terms.
                 epsilon = epsilon * tf.sqrt(1 - beta_2_power)
-            self._scalars = _Scalars(beta_1_power, beta_2_power, epsilon)
+            self._scalars = types.SimpleNamespace(
+                beta_1_power=beta_1_power, beta_2_power=beta_2_power, epsilon=epsilon
+            )
         return self._scalars
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:

@@ -152,8 +152,7 @@ class BackgroundSaving:
     ) -> None:
         """Does what `save` does, and returns once the values are copied.
 
-        A save before has to end first, and raises its OSError here; not one ``at_same_step``, whose
-        values take no memory again.
+        A save before has to end first, and raises its OSError here, unless it is ``at_same_step``.
         """
         if not at_same_step:
             self.wait()
@@ -208,10 +207,9 @@ def _force_to_disk(path: str) -> None:
 
 
 def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> Restored | None:
-    """Restores the newest intact checkpoint, bit for bit.
+    """Restores the newest intact checkpoint, bit for bit; None where no save ever ended.
 
-    None where no save ever ended. A ValueError says that checkpoints are there but none is intact,
-    or that names, shapes or dtypes differ: nothing is assigned then.
+    A ValueError says that none is intact, or that names, shapes or dtypes differ.
     """
     found = find_latest(directory)
     if found is not None:

@@ -13,11 +13,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     ``rate(step) = peak * step / warmup_steps`` while ``step < warmup_steps``, then
     ``peak * (1 - step / total_steps)``, and 0 from ``total_steps`` on. Steps count from 0, so the
     first update has rate 0. The line runs over all the steps, not over those after the warm-up:
-    the rate therefore peaks just below ``peak`` and falls by ``warmup_steps / total_steps`` of
-    it where the two parts meet. All arithmetic is float32.
-
-    Source: ``optimization.py`` (``create_optimizer``) in Google's repository, with a polynomial
-    decay of power 1 that ends in 0.
+    the rate falls by ``warmup_steps / total_steps`` of the peak where the two parts meet. All
+    arithmetic is float32. Source: ``create_optimizer`` in Google's ``optimization.py``.
 
     Args:
         peak: the learning rate that the warm-up aims at.

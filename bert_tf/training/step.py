@@ -152,10 +152,20 @@ class ReplicaStep:
         """The share's gradients, dense, and its sums, added up over its micro-batches."""
         if self._micro_batches == 1:
             return self.part_gradients(rows, step, replica, tf.constant(0), totals)
-        parts, variables = _Parts(rows, self._micro_batches), self._model.trainable_variables
+        variables, count = self._model.trainable_variables, self._micro_batches
+        first = tf.nest.flatten(rows)[0]
+        num_rows, static_rows = tf.shape(first)[0], first.shape[0]
+        is_even = static_rows is not None and static_rows % count == 0
+        size = -(-num_rows // count)  # a small batch has fewer parts than K
+
+        def cut(value: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            if is_even:  # (B, ...) -> (K, B / K, ...): XLA needs to know the shape of a part
+                return tf.reshape(value, [count, -1, *value.shape[1:]])[index]
+            return value[index * size : (index + 1) * size]
 
         def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
-            gradients, own = self.part_gradients(parts[index], step, replica, index, totals)
+            part: Batch = tf.nest.map_structure(lambda value: cut(value, index), rows)
+            gradients, own = self.part_gradients(part, step, replica, index, totals)
             after = zip(before, gradients, strict=True)
             return [
                 index + 1,
@@ -169,7 +179,10 @@ class ReplicaStep:
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(
-            parts.is_one, add, [tf.constant(0), sums, *zeros], parallel_iterations=1
+            lambda index, *_: (index < count) & (index * size < num_rows),
+            add,
+            [tf.constant(0), sums, *zeros],
+            parallel_iterations=1,
         )
         shaped = zip(totalled, variables, strict=True)
         return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
@@ -197,28 +210,3 @@ class ReplicaStep:
         )
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
-
-
-class _Parts:
-    """A batch cut into ``count`` micro-batches, of as many rows each; a small batch has fewer."""
-
-    def __init__(self, batch: Batch, count: int) -> None:
-        self._batch, self._count = batch, count
-        first = tf.nest.flatten(batch)[0]
-        self._rows = tf.shape(first)[0]
-        self._size = -(-self._rows // count)
-        # XLA needs to know the shape of a part.
-        self._is_even = first.shape[0] is not None and first.shape[0] % count == 0
-
-    def is_one(self, index: tf.Tensor, *_: Any) -> tf.Tensor:
-        """True if there is a part of the number."""
-        return (index < self._count) & (index * self._size < self._rows)
-
-    def __getitem__(self, index: tf.Tensor) -> Batch:
-        def part_of(value: tf.Tensor) -> tf.Tensor:
-            if self._is_even:  # (B, ...) -> (K, B / K, ...)
-                return tf.reshape(value, [self._count, -1, *value.shape[1:]])[index]
-            return value[index * self._size : (index + 1) * self._size]
-
-        found: Batch = tf.nest.map_structure(part_of, self._batch)
-        return found

@@ -114,11 +114,7 @@ class Callbacks:
         steps: int = 1,
         others: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Ends a step with its loss.
-
-        Where ``steps`` are reported together, loss and ``others`` are of all of them, and ``step``
-        is the last.
-        """
+        """Ends a step with its loss, or the last of ``steps`` with the loss of all of them."""
         if self._list is not None:
             self._losses += [loss] * steps
             self._list.on_train_batch_end(step % self._steps, {**others, "loss": loss})
@@ -189,10 +185,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
-        """Saves and evaluates what is due and was not done at this step yet.
-
-        ``stops``: a signal asked to stop, so skip the evaluation. ``ends``: a callback asked.
-        """
+        """Saves and evaluates what is due; ``stops``: a signal asked to, ``ends``: a callback."""
 
     @abc.abstractmethod
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
