@@ -141,15 +141,14 @@ def _next_shard(
 ) -> _Shard | None:
     """Reads and tokenises ``most`` lines, each behind the prefix; ``None`` if none is left."""
     parts: list[Rows] = []
-    last, num_lines, num_cut, num_not_utf8 = None, 0, 0, 0
-    while part := _next_lines(lines, min(_LINES_AT_ONCE, most - num_lines)):
-        texts = [line._replace(first=prefix + line.first) for line in part]
-        tokenized, cut = tokenize(preprocessor, texts)
-        parts.append(tokenized)
-        last = part[-1]
-        num_lines += len(part)
+    last, num_cut, num_not_utf8 = None, 0, 0
+    for group in _groups(itertools.islice(lines, most)):
+        texts = [line._replace(first=prefix + line.first) for line in group]
+        rows, cut = tokenize(preprocessor, texts)
+        parts.append(rows)
+        last = group[-1]
         num_cut += cut
-        num_not_utf8 += sum(not line.is_utf8 for line in part)
+        num_not_utf8 += sum(not line.is_utf8 for line in group)
     if last is None:
         return None
     _, *columns = zip(*parts, strict=True)
@@ -157,17 +156,18 @@ def _next_shard(
     return _Shard(rows, last, num_cut, num_not_utf8)
 
 
-def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
-    """Some lines, fewer if they are long; [] if none is left, or ``most`` is 0."""
-    taken: list[Line] = []
+def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    """Lists of consecutive lines, of fewer if they are long."""
+    group: list[Line] = []
     characters = 0
-    while len(taken) < most and characters < _CHARACTERS_AT_ONCE:
-        line = next(lines, None)
-        if line is None:
-            break
-        taken.append(line)
+    for line in lines:
+        group.append(line)
         characters += len(line.first) + len(line.second or "")
-    return taken
+        if len(group) == _LINES_AT_ONCE or characters >= _CHARACTERS_AT_ONCE:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
 
 
 def _write(
