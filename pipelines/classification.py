@@ -66,8 +66,7 @@ def classification_examples(
 
     Raises:
         ValueError: a column is no vector of strings, or is empty; columns differ in length; labels
-            or weights are of none of these forms; ``max_seq_length`` is too short; ``long_text``
-            is none of the three, or not "head" for pairs.
+            or weights are of none of these forms; another argument is none of these.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"])
     >>> examples = classification_examples(tokenizer, ["good", "bad bad", "good bad"],
@@ -166,7 +165,7 @@ def multiple_choice_examples(
 
     Raises:
         ValueError: a column is not of its form, or is empty; columns differ in length; an example
-            has no choices; a label is out of its range; ``max_seq_length`` is too short.
+            has no choices; a label or ``max_seq_length`` is out of its range.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
     >>> examples = multiple_choice_examples(

@@ -295,9 +295,8 @@ class Corpus:
         The documents with the smallest fingerprints of their text are held out. So copies of a
         document stay together, and the division depends neither on the order of the files nor on
         any seed. ``fraction``, between 0 and 1, is the share to hold out: at least one document,
-        and two of four or more, as a random next segment comes from another document. Where not
-        both would have a document (there is only one, or all are copies of one), the result is
-        this corpus and None.
+        and two of four or more, as a random next segment comes from another document. Where all
+        are copies of one, the result is this corpus and None.
 
         >>> from bert_tf.pipelines import sources
         >>> corpus = sources.from_documents([[f"This is document {i}."] for i in range(300)])

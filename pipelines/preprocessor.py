@@ -39,8 +39,7 @@ class BertPreprocessor(keras.layers.Layer):
         **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
 
     Raises:
-        ValueError: ``max_seq_length`` is too short, ``long_text`` is neither of the two, or the
-            vocabulary is not one.
+        ValueError: an argument is none of these, or the vocabulary is not one.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "!"]
     >>> preprocessor = BertPreprocessor(vocab, max_seq_length=8)

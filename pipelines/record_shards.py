@@ -126,10 +126,7 @@ def write_on_beam(
 
 @contextlib.contextmanager
 def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Gives paths to write all shards to, which get their names after the block has ended well.
-
-    Where one of the names is taken, no shard gets its own. A killed process leaves no such name.
-    """
+    """Gives paths to write all shards to, which get their names, all or none, after the block."""
     # NAME, without what tells the shards apart.
     with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:
         written = [os.path.join(folder, os.path.basename(path)) for path in paths]

@@ -67,8 +67,8 @@ def traced_step(
     """Makes a graph function of batches, or gives the one that an earlier call made for the model.
 
     ``compute`` takes the model, a batch's features and the hashable ``arguments``, and returns
-    tensors with a row for each row of the batch. ``spec`` is the batches' ``element_spec``,
-    features or ``(features, labels, ...)``; the labels are not looked at.
+    tensors with a row for each row of the batch. ``spec`` is the batches' ``element_spec``, of
+    features or ``(features, labels, ...)``.
     """
     steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)
     if steps is None:

@@ -253,9 +253,9 @@ def _texts(mapped: _Mapped) -> Iterator[Iterable[list[str]]]:
     try:
         from pydoc_data.topics import topics
     except ImportError:  # some distributions package it apart
-        topics = {}
-    for name in sorted(topics):
-        yield read_prose(topics[name])
+        pass
+    else:
+        yield from (read_prose(topics[name]) for name in sorted(topics))
     for folder in _folders():
         yield from mapped(_paragraphs, _sources(folder))
 

@@ -110,11 +110,11 @@ def open_tfds(
 ) -> Corpus:
     """Opens a text dataset of TensorFlow Datasets as a corpus: an example is a document.
 
-    Its text is written once to ``cache_dir``. The dataset is downloaded if it has not been, to
+    Its text is written once to ``cache_dir``; the dataset is downloaded if it has not been, to
     ``data_dir`` or TensorFlow Datasets' default. ``name`` is ``dataset``, ``dataset/config`` or
     ``dataset/config:version``, ``split`` may be a slice such as ``train[:10%]``, and the lines of
-    the feature ``text_key`` are paragraphs; the rest is as for ``open_corpus``. A dataset, split or
-    feature that does not exist is a ``ValueError``.
+    the feature ``text_key`` are paragraphs; the rest is as for ``open_corpus``. What does not exist
+    is a ``ValueError``.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
