@@ -1,6 +1,7 @@
 """``BertEncoder`` and its embeddings."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.encoder import BertEmbeddings
-from bert_tf.training.attention import attend_in_groups
+from bert_tf.training import attention
 from tests.modeling.conftest import TINY, encoder_batch, made, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode
 
@@ -183,7 +184,7 @@ def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     with pytest.raises(ValueError, match=message):
         encoder.fit(encoder_batch(), None)
     encoder.trains_without_padding = False
-    encoder.training_attention = attend_in_groups
+    encoder.training_attention = attention.attend_in_groups
     assert not any(block.supports_jit for block in encoder.blocks)
     with pytest.raises(ValueError, match="encoder.training_attention = None, or compile"):
         encoder.fit(encoder_batch(), None)
@@ -285,3 +286,54 @@ def test_inside_another_functional_model_that_is_saved(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(loaded(encoder_batch()), model(encoder_batch()))
+
+
+# === Causal: no token sees a later one, however attention is computed ===
+
+CAUSAL = dataclasses.replace(
+    TINY, is_decoder=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+)
+# By the way of computing: the switches, and whether it is training.
+WAYS = {
+    "without padding": ({"infers_without_padding": True}, False),
+    "in groups": (
+        {"trains_without_padding": True, "training_attention": attention.attend_in_groups},
+        True,
+    ),
+    "recomputed": ({"recomputes_blocks": True}, True),
+    "compiled": ({}, False),
+}
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_later_token_changes_no_earlier_output(dtype):
+    """In float32 the outputs are those of plain loops."""
+    encode, batch = made(BertEncoder, CAUSAL, dtype=dtype), encoder_batch()
+    expected = np.array(encode(batch)["sequence_output"])
+    for place in (2, 5):
+        changed = {key: value.copy() for key, value in batch.items()}
+        changed["input_word_ids"][:, place] = (batch["input_word_ids"][:, place] + 1) % 15
+        states = np.array(encode(changed)["sequence_output"])
+        np.testing.assert_array_equal(states[:, :place], expected[:, :place])
+        assert (states[0, place:] != expected[0, place:]).any(-1).all()  # what is later sees it
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way == "compiled")) for way in WAYS]
+)
+def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
+    encoder, batch = made(BertEncoder, CAUSAL), encoder_batch()
+    expected = encoder(batch)
+    monkeypatch.setattr(attention, "_MOST_SCORES", CAUSAL.num_attention_heads * 6**2)  # of a text
+    switches, training = WAYS[way]
+    for name, value in switches.items():
+        monkeypatch.setattr(encoder, name, value)
+    encode = functools.partial(encoder, training=training)
+    if way == "compiled":
+        encode = tf.function(encode, jit_compile=True, autograph=False)
+    real = batch["input_mask"].astype(bool)
+    without = {**batch, "input_word_ids": batch["input_word_ids"] * real}
+    for outputs in (encode(batch), encode(without)):
+        states = np.array(outputs["sequence_output"])[real]
+        np.testing.assert_allclose(states, expected["sequence_output"][real], atol=1e-5)
+        np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-5)

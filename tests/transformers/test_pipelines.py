@@ -217,8 +217,3 @@ def test_refusals(small, case):
     answer = pipeline(task, TFBertForMaskedLM(config), tokenizer=tokenizer)
     with pytest.raises(ValueError, match=sentence):
         answer(texts, **options)
-
-
-def test_a_model_that_is_none_is_refused():
-    with pytest.raises(ValueError, match=r"pipeline\('ner'\) was given int as its model: expected"):
-        pipeline("ner", 3)
