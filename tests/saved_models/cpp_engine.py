@@ -4,6 +4,7 @@ The wheel has the headers and, in ``libtensorflow_cc.so.2``, the loader that Ten
 built round. A compiler is all that is needed besides.
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import master_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tensorflow.core.protobuf import named_tensor_pb2
 
 # Those of tensorflow_text's libraries that have the operations of exports.
 _TEXT_LIBRARIES = ("_fast_bert_normalizer.so", "_fast_wordpiece_tokenizer.so")
@@ -49,6 +51,27 @@ def compile_engine(folder: str) -> str:
     if done.returncode:
         raise ValueError(f"{' '.join(command)} failed:\n{done.stderr}")
     return program
+
+
+@functools.cache
+def _response_type() -> Any:
+    """``PredictResponse`` as far as it is read: a map's entry is a message of key and value."""
+    field = descriptor_pb2.FieldDescriptorProto(
+        name="outputs",
+        number=1,
+        label=descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED,
+        type=descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE,
+        type_name="." + named_tensor_pb2.NamedTensorProto.DESCRIPTOR.full_name,
+    )
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tests/saved_models/response.proto",
+        package="tests",
+        dependency=[named_tensor_pb2.DESCRIPTOR.name],
+        message_type=[descriptor_pb2.DescriptorProto(name="Response", field=[field])],
+    )
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tests.Response"))
 
 
 def text_libraries() -> str:
@@ -86,6 +109,6 @@ def answers(
     for request in requests:
         path = os.path.join(folder, os.path.basename(request) + ".answer")
         with open(path, "rb") as file:
-            tensors = master_pb2.RunStepResponse.FromString(file.read()).tensor
+            tensors = _response_type().FromString(file.read()).outputs
         found.append({entry.name: tf.make_ndarray(entry.tensor) for entry in tensors})
     return json.loads(stdout.splitlines()[0]), found
