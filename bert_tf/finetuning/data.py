@@ -12,7 +12,7 @@ from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.task import TEST, Task
 from bert_tf.untrusted import quote
 
-from .held_out import grouping, hold_out
+from .held_out import hold_out
 from .resolution import table_columns
 from .settings import FineTuningSettings
 
@@ -98,7 +98,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels, True)
-        key, what = grouping([*train.items, *dev["dev"].items], 0)
+        key, what = settings.kind.grouping([*train.items, *dev["dev"].items], 0)
         known, new = ({*map(key, examples.items)} for examples in (train, dev["dev"]))
         if "whole" not in what and 5 * len(shared := known & new) > len(new):
             notes.append(
@@ -108,7 +108,8 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
-        kept, held_out, what = hold_out(whole.items, share, seed)
+        key, what = settings.kind.grouping(whole.items, share)
+        kept, held_out, what = hold_out(whole.items, share, seed, key, what)
         train = dataclasses.replace(whole, items=kept)
         dev["dev"] = dataclasses.replace(whole, items=held_out)
         notes.append(

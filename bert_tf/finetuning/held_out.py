@@ -6,27 +6,22 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.readers.examples import (
-    ChoiceExample,
-    QuestionExample,
-    SimilarityExample,
-    TaggedExample,
     TextExample,
 )
 
 T = TypeVar("T")
 
 
-def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
+def hold_out(
+    items: Sequence[T], fraction: float, seed: int, key: Callable[[T], Hashable], what: str
+) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
-    What belongs together stays together: questions of one article (or, without titles, of one
-    paragraph), sentences of one document where there are enough documents, choices for one context,
-    pairs without scores that share a text, equal texts and pairs. Which groups are held out depends
-    on their contents and the seed, not on their order. Every class of texts gives its share.
-    Returns what is left (at least one group), what is held out (likewise), each in the order of
-    ``items``, and what the groups are.
+    Examples of one group, which have the same ``key``, stay together; ``what`` the groups are is
+    said. Which groups are held out depends on their contents and the seed, not on their order.
+    Every class of texts gives its share. Returns what is left (at least one group), what is held
+    out (likewise), each in the order of ``items``, and what the groups are.
     """
-    key, what = grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)
     if len(groups) < 2:
         several = f"{len(items):,} examples of one article, context or text, which stay together"
@@ -100,53 +95,3 @@ def _draw_by_class(
         wanted[name] += 1
     drawn = (_draw(part, sizes, wanted[name]) for name, part in parts.items() if wanted[name])
     return set().union(*drawn)
-
-
-def grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-    """Returns the key that examples of one group share, and a description of the groups."""
-    first = items[0]
-    if isinstance(first, QuestionExample):
-        if len({item.title for item in items}) > 1:
-            return (lambda item: item.title), "whole articles"
-        return (lambda item: item.context), "whole paragraphs"
-    if isinstance(first, TaggedExample):
-        documents = len({item.document for item in items})
-        # Of a handful of documents one would be too much; and a table's rows are one each.
-        if fraction * documents >= 1 and documents < len(items):
-            return (lambda item: item.document), "whole documents"
-        return (lambda item: item.words), "drawn by the seed"
-    if isinstance(first, ChoiceExample):
-        return (lambda item: item.context), "drawn by the seed"
-    if isinstance(first, SimilarityExample):
-        if first.label is not None:
-            return (lambda item: tuple(sorted(item.texts))), "drawn by the seed"
-        groups = _sharing(items)
-        return (lambda item: groups[item.texts[1]]), "drawn by the seed"
-    pairs = {(item.text_a, item.text_b) for item in items}
-    swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
-    return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), "drawn by the seed"
-
-
-def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
-    """By the second text of a pair, the least one of the pair's group, which shares texts.
-
-    A question's other answers, and an answer's other questions, are known once one was trained on.
-
-    >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
-    >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
-    {'b': 'a', 'a': 'a', 'c': 'c'}
-    """
-    least: dict[str, str] = {}
-    seen: dict[str, str] = {}  # by text, the second text of a pair that has it
-
-    def group(own: str) -> str:
-        while least.setdefault(own, own) != own:
-            least[own] = own = least[least[own]]
-        return own
-
-    for item in items:
-        for text in item.texts[:2]:
-            own = item.texts[1]
-            first, second = sorted((group(own), group(seen.setdefault(text, own))))
-            least[second] = first
-    return {own: group(own) for own in least}

@@ -112,11 +112,11 @@ class ClassificationTask(TextTask):
         """GLUE's for its tasks."""
         return self._glue.metrics if self._glue else [*CLASS_SCORES]
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         from .losses import SmoothedCrossEntropy
 
         smoothing = self.options.label_smoothing
-        return SmoothedCrossEntropy(smoothing) if smoothing else super()._loss()
+        return SmoothedCrossEntropy(smoothing) if smoothing else super().loss()
 
     def _fit(self, options: Any) -> None:
         from .losses import parse_class_weights
@@ -136,7 +136,7 @@ class ClassificationTask(TextTask):
         """The classes' ids, (N,) int32."""
         return np.array([self._ids[item.label] for item in items], np.int32)
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf import decoding
         from bert_tf.evaluation.calibration import of_classes
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
@@ -150,7 +150,7 @@ class ClassificationTask(TextTask):
         return Evaluation(
             thresholds={TEMPERATURE: temperature},
             calibrate=functools.partial(of_classes, outputs, true, temperature),
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             constant=is_constant(true, predicted),
             mistakes=self._mistakes(
                 items, losses, true != predicted, true, predicted, log_probabilities
@@ -162,7 +162,7 @@ class ClassificationTask(TextTask):
     def _shown(self, target: Any) -> str:
         return self.labels[target]
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         from bert_tf import decoding

@@ -80,7 +80,7 @@ class MultiLabelTask(TextTask):
         """A probability."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         import keras
 
         from .losses import SmoothedClasses
@@ -106,21 +106,21 @@ class MultiLabelTask(TextTask):
             ]
         return list(parse_class_weights(asked, self.labels, counts).values())
 
-    def _names_of(self, item: TextExample) -> Sequence[Any]:
+    def classes_of(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()
 
-    def _shown_label(self, item: TextExample) -> Any:
+    def shown_label(self, item: TextExample) -> Any:
         """A list, as the predicted ones."""
-        return list(self._names_of(item))
+        return list(self.classes_of(item))
 
     def _targets(self, items: Items) -> np.ndarray:
         """(N, C) int32, 1 where a class holds."""
         targets = np.zeros([len(items), len(self.labels)], np.int32)
         for row, item in zip(targets, items, strict=True):
-            row[[self._ids[name] for name in self._names_of(item)]] = 1
+            row[[self._ids[name] for name in self.classes_of(item)]] = 1
         return targets
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf import decoding
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
@@ -140,7 +140,7 @@ class MultiLabelTask(TextTask):
         scores = {**comparison.scores, **at_half.scores}
         comparison = dataclasses.replace(comparison, scores=scores)
         return Evaluation(
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             constant=is_constant(true, predicted),
             comparison=comparison,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
@@ -148,7 +148,7 @@ class MultiLabelTask(TextTask):
             calibrate=functools.partial(of_several, logits, true, temperature),
         )
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         from bert_tf import decoding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
 from bert_tf.features import TEMPERATURE
 
 from .options import Smoothing
-from .task import ExampleSet, FormReader, Items, Task
+from .task import DRAWN, ExampleSet, FormReader, Items, Task
 
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
@@ -54,6 +54,11 @@ class MultipleChoiceTask(Task):
         )
 
     @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Choices for one context."""
+        return (lambda item: item.context), DRAWN
+
+    @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SWAG's tables, for a model that was trained on them."""
         from bert_tf.readers.own_data import swag_has_labels
@@ -61,16 +66,16 @@ class MultipleChoiceTask(Task):
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         """Over each example's own choices, where their number differs."""
         from .losses import ChoiceCrossEntropy, SmoothedCrossEntropy
 
         smoothing = self.options.label_smoothing
         if self._train and len({len(item.choices) for item in self._train.items}) > 1:
             return ChoiceCrossEntropy(smoothing)
-        return SmoothedCrossEntropy(smoothing) if smoothing else super()._loss()
+        return SmoothedCrossEntropy(smoothing) if smoothing else super().loss()
 
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
         """Rows (B, K, S) and labels (B,)."""
@@ -92,7 +97,7 @@ class MultipleChoiceTask(Task):
         counts = np.array([len(item.choices) for item in self._sets[set_name].items])
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf import decoding
         from bert_tf.evaluation.calibration import of_classes
         from bert_tf.evaluation.evaluation import (
@@ -108,7 +113,7 @@ class MultipleChoiceTask(Task):
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[at].choices
-            return self._shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
+            return self.shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
 
         losses = -log_probabilities[np.arange(len(items)), labels]
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
@@ -116,16 +121,17 @@ class MultipleChoiceTask(Task):
         return Evaluation(
             thresholds={TEMPERATURE: temperature},
             calibrate=functools.partial(of_classes, outputs, labels, temperature),
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             comparison=comparison,
             constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show, log_probabilities),
         )
 
-    def _shown_texts(self, item: ChoiceExample) -> dict[str, str]:
+    @staticmethod
+    def shown_texts(item: ChoiceExample) -> dict[str, str]:
         return {"": item.context}
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         from bert_tf import decoding

@@ -53,12 +53,12 @@ class RegressionTask(TextTask):
 
         return read_regression(table, text_columns=text_columns, label_column=label_column, **how)
 
-    def _find_fault(self, item: Any) -> str | None:
+    def fault_of(self, item: Any) -> str | None:
         from .target_scale import number_fault
 
         return number_fault(item)
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         from .losses import squared_error
 
         return squared_error
@@ -67,14 +67,14 @@ class RegressionTask(TextTask):
         """(N,) float32."""
         return np.array([item.label for item in items], np.float32)
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation
 
         true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2
         comparison = compare(NUMBER_SCORES, true, predicted, errors)
         return Evaluation(
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             comparison=comparison,
             constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
             constant_means="the predictions differ by less than 1% of what the labels do",
@@ -84,7 +84,7 @@ class RegressionTask(TextTask):
     def _shown(self, target: Any) -> str:
         return f"{target:.6g}"
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         return ({"prediction": float(number)} for number in outputs)

@@ -8,7 +8,7 @@ Letters: N examples, K texts of an example, U different texts, D numbers of a ve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from bert_tf.evaluation.retrieval import (
 )
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
 
-from .task import ExampleSet, Items, Task
+from .task import DRAWN, ExampleSet, Items, Task
 
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
@@ -111,6 +111,14 @@ class SimilarityTask(Task):
             table, anchor_column=anchor, other_columns=others, label_column=label_column, **how
         )
 
+    @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Pairs of the same texts with scores; without, pairs that share a text."""
+        if items[0].label is not None:
+            return (lambda item: tuple(sorted(item.texts))), DRAWN
+        groups = _sharing(items)
+        return (lambda item: groups[item.texts[1]]), DRAWN
+
     @property
     def _prefixes(self) -> tuple[str, str]:
         """Those of the first text of an example, which asks, and of the others."""
@@ -132,12 +140,12 @@ class SimilarityTask(Task):
         """Those of a search of pairs with scores, and the other way round."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
-    def _find_fault(self, item: Any) -> str | None:
+    def fault_of(self, item: Any) -> str | None:
         from .target_scale import number_fault
 
         return number_fault(item)
 
-    def _nothing_to_learn(self) -> str:
+    def nothing_to_learn(self) -> str:
         """Scores without an order, or no text that is wrong for any anchor."""
         items = self.training_items()
         scores = {item.label for item in items}
@@ -150,7 +158,7 @@ class SimilarityTask(Task):
         has_wrong = any(not others <= own for own in right.values())
         return "" if has_wrong else "Every text is a right one for every anchor"
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         """By default that of what the pairs have."""
         from .similarity_losses import similarity_loss
 
@@ -165,7 +173,7 @@ class SimilarityTask(Task):
             )
         return similarity_loss(asked)
 
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
         """To train on, K rows each; to run a model on, each different text once."""
@@ -190,7 +198,7 @@ class SimilarityTask(Task):
         """The different texts to embed, as ``_numbered`` has them."""
         return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
         texts, numbers = self._numbered(items)
@@ -202,11 +210,11 @@ class SimilarityTask(Task):
         errors = ((ranks(true) - ranks(cosines)) / len(items)) ** 2
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            return self._shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
+            return self.shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
 
         comparison = compare(CORRELATIONS, true, cosines)
         return Evaluation(
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             comparison=comparison,
             constant=bool(np.ptp(cosines) < _LEAST_SPREAD < np.ptp(true)),
             constant_means="every two texts have the same cosine",
@@ -251,17 +259,18 @@ class SimilarityTask(Task):
 
         losses = np.log2(1.0 + np.array(own_best))
         return Evaluation(
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             comparison=comparison,
             constant=bool(len(documents) > 1 and np.ptp(scores) < _LEAST_SPREAD),
             constant_means="every two texts have the same cosine",
             mistakes=worst_mistakes(asked, losses, losses > 0, show),
         )
 
-    def _shown_texts(self, item: SimilarityExample) -> dict[str, str]:
+    @staticmethod
+    def shown_texts(item: SimilarityExample) -> dict[str, str]:
         return dict(zip("ABC", item.texts, strict=False))
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         """The cosine of the first text and the second, and of three that with the third."""
@@ -309,3 +318,29 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     found: dict[str, int] = {}
     numbers = [[found.setdefault(text, len(found)) for text in texts] for texts in rows]
     return list(found), np.array(numbers, np.int32)
+
+
+def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
+    """By the second text of a pair, the least one of the pair's group, which shares texts.
+
+    A question's other answers, and an answer's other questions, are known once one was trained on.
+
+    >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
+    >>> from bert_tf.readers.examples import SimilarityExample
+    >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
+    {'b': 'a', 'a': 'a', 'c': 'c'}
+    """
+    least: dict[str, str] = {}
+    seen: dict[str, str] = {}  # by text, the second text of a pair that has it
+
+    def group(own: str) -> str:
+        while least.setdefault(own, own) != own:
+            least[own] = own = least[least[own]]
+        return own
+
+    for item in items:
+        for text in item.texts[:2]:
+            own = item.texts[1]
+            first, second = sorted((group(own), group(seen.setdefault(text, own))))
+            least[second] = first
+    return {own: group(own) for own in least}

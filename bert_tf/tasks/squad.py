@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,6 +149,13 @@ class QuestionTask(Task):
         )
 
     @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Questions of one article or, without titles, of one paragraph."""
+        if len({item.title for item in items}) > 1:
+            return (lambda item: item.title), "whole articles"
+        return (lambda item: item.context), "whole paragraphs"
+
+    @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SQuAD's JSON."""
         return FormReader(_read_squad, squad_has_answers)
@@ -167,7 +174,7 @@ class QuestionTask(Task):
 
     def _compile_arguments(self) -> dict[str, Any]:
         outputs = (features.START_LOGITS, features.END_LOGITS)
-        losses, weights = {key: self._loss() for key in outputs}, dict.fromkeys(outputs, 0.5)
+        losses, weights = {key: self.loss() for key in outputs}, dict.fromkeys(outputs, 0.5)
         return {"loss": losses, "loss_weights": weights}
 
     @property
@@ -181,7 +188,7 @@ class QuestionTask(Task):
         tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
-    def _too_long(self) -> str:
+    def too_long_sentence(self) -> str:
         return (
             "The contexts of {count:,} of the training questions are read in several windows of "
             "{length} tokens (--max_seq_length)."
@@ -224,7 +231,7 @@ class QuestionTask(Task):
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The windows' rows, with the columns of the answers' first and last tokens."""
         items = self.training_items()
-        found: QuestionExamples = self._rows(tokenizer, items, max_seq_length, labelled=True)
+        found: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return found.examples
 
     def training_lines(self, examples: Examples) -> list[str]:
@@ -239,10 +246,10 @@ class QuestionTask(Task):
                 lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
         return lines
 
-    def _nothing_to_learn(self) -> str:
+    def nothing_to_learn(self) -> str:
         return "" if any(i.answers for i in self.training_items()) else "No question has an answer"
 
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> QuestionExamples:
         from bert_tf.pipelines.question_answering import question_examples
@@ -266,7 +273,7 @@ class QuestionTask(Task):
             **spans,
         )
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """The official scores; a mistake is a question whose answer is not an exact match.
 
         Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A
@@ -306,7 +313,7 @@ class QuestionTask(Task):
         def show(at: int) -> tuple[dict[str, str], str, str]:
             item = items[at]
             expected = " | ".join(dict.fromkeys(gold[item.id])) or _NO_ANSWER
-            return self._shown_texts(item), expected, answers[item.id] or _NO_ANSWER
+            return self.shown_texts(item), expected, answers[item.id] or _NO_ANSWER
 
         return Evaluation(
             scores=scores,
@@ -316,7 +323,7 @@ class QuestionTask(Task):
             comparison=Comparison(len(items), scores),
         )
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         outputs, _ = outputs
@@ -329,7 +336,8 @@ class QuestionTask(Task):
                 record |= _characters(item.context, *outputs.places[item.id])
             yield {**record, **({} if odds is None else {"null_odds": odds[item.id]})}
 
-    def _shown_texts(self, item: QuestionExample) -> dict[str, str]:
+    @staticmethod
+    def shown_texts(item: QuestionExample) -> dict[str, str]:
         return {"question": item.question, "context": item.context}
 
     def write_predictions(

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from bert_tf.readers.tables import TableFile
 from bert_tf.untrusted import quote
 
 from .options import ON_DEV, ClassWeights
-from .task import ExampleSet, FormReader, Items, Task
+from .task import DRAWN, ExampleSet, FormReader, Items, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -188,6 +188,15 @@ class TaggingTask(Task):
         return read_tagging(table, words_column=text_columns[0], tags_column=label_column, **how)
 
     @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Sentences of one document where there are enough documents, else equal sentences."""
+        documents = len({item.document for item in items})
+        # Of a handful of documents one would be too much; and a table's rows are one each.
+        if fraction * documents >= 1 and documents < len(items):
+            return (lambda item: item.document), "whole documents"
+        return (lambda item: item.words), DRAWN
+
+    @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """CoNLL's columns."""
         from bert_tf.readers.conll import read_conll
@@ -212,7 +221,7 @@ class TaggingTask(Task):
         own = {"variant": self._variant, "lstm_units": self.options.lstm_units}
         return {**super().model_arguments, **(own if self._variant else {})}
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         import keras
 
         from .losses import SmoothedCrossEntropy, parse_class_weights
@@ -252,13 +261,13 @@ class TaggingTask(Task):
     def _has_entities(self) -> bool:
         return self._odd is not None
 
-    def _nothing_to_learn(self) -> str:
+    def nothing_to_learn(self) -> str:
         if len(self.labels) == 1:  # of which Keras computes no loss
             tag = quote(self.labels[0])
             raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
         return ""
 
-    def _too_long(self) -> str:
+    def too_long_sentence(self) -> str:
         return (
             "{count:,} of the training sentences are read in several rows of {length} tokens "
             "(--max_seq_length)."
@@ -295,7 +304,7 @@ class TaggingTask(Task):
         has_spans = first.places if first else task.columns.get("character_spans")
         return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
 
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
         """Rows with labels (B, S)."""
@@ -316,10 +325,10 @@ class TaggingTask(Task):
 
         return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
 
-    def _names_of(self, item: TaggedExample) -> Sequence[str]:
+    def classes_of(self, item: TaggedExample) -> Sequence[str]:
         return item.tags or ()
 
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Scores; a mistake is a sentence, its loss the sum of its words'.
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
@@ -344,10 +353,10 @@ class TaggingTask(Task):
         comparison = self._compare(items, tags, losses)
 
         def describe(at: int) -> tuple[dict[str, str], str, str]:
-            return self._shown_texts(items[at]), *show(items[at], tags[at])
+            return self.shown_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
-            scores=self._scores(comparison),
+            scores=self.scores_of(comparison),
             constant=is_constant(true, predicted),
             mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
             comparison=comparison,
@@ -366,10 +375,11 @@ class TaggingTask(Task):
         entities = zip(self._entities(gold), self._entities(tags), strict=True)
         return compare_entities(gold, tags, [*entities], losses)
 
-    def _shown_texts(self, item: TaggedExample) -> dict[str, str]:
+    @staticmethod
+    def shown_texts(item: TaggedExample) -> dict[str, str]:
         return {"": " ".join(item.words)}
 
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         from bert_tf.decoding import likeliest

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # Examples of a file or of a part of one.
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
+# How groups are held out that are no more than equal texts.
+DRAWN = "drawn by the seed"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
 
@@ -166,6 +168,14 @@ class Task(abc.ABC):
         """
 
     @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Returns the key that examples of one group share, and a description of the groups.
+
+        The examples of a group are trained on together or, a ``fraction`` of all, held out.
+        """
+        return (lambda item: tuple(cls.shown_texts(item).values())), DRAWN
+
+    @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """The reader of files that have none of the user's columns; ``columns``: the training's."""
         return None
@@ -186,6 +196,7 @@ class Task(abc.ABC):
         from .target_scale import TargetScale
 
         self.name, self.folder, self.embedding = name, folder, embedding
+        self.options = self.Options() if options is None else options
         self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
         self._train, self._sets = train, {**dev, **test}
@@ -202,17 +213,17 @@ class Task(abc.ABC):
                 raise ValueError(f"{name} has no labels: expected the names of the {self.classes}.")
         self._ids: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
         for set_name, examples in labelled.items():
-            for fault in filter(None, map(self._find_fault, examples.items)):
+            for fault in filter(None, map(self.fault_of, examples.items)):
                 raise ValueError(f"{name}, {set_name}: {fault}.")
         self._tokenized = functools.cache(
-            lambda tokenizer, set_name, max_seq_length: self._rows(
+            lambda tokenizer, set_name, max_seq_length: self.rows(
                 tokenizer,
                 self._sets[set_name].items,
                 max_seq_length,
                 labelled=self.evaluates_labelled and set_name in self.dev_sets,
             )
         )
-        self._fit(self.Options() if options is None else options)
+        self._fit(self.options)
         self.headline = self.usual_headline
         if metric is not None:
             self._check_metric(metric)
@@ -273,9 +284,9 @@ class Task(abc.ABC):
         return {"num_classes": len(self.labels)} if self.classes else {}
 
     def _compile_arguments(self) -> dict[str, Any]:
-        return {"loss": self._loss()}
+        return {"loss": self.loss()}
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
         """By default the cross-entropy of one class each."""
         import keras
 
@@ -310,12 +321,12 @@ class Task(abc.ABC):
         """Names of the classes that have a precision, a recall and an F1 each."""
         return self.labels
 
-    def _find_fault(self, item: Any) -> str | None:
+    def fault_of(self, item: Any) -> str | None:
         """Fault of an example that its reader let pass and a model cannot learn; or ``None``."""
         return None
 
     @abc.abstractmethod
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Any:
         """Examples tokenised, with what they are trained towards where they are labelled."""
@@ -329,7 +340,7 @@ class Task(abc.ABC):
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The training set, tokenised once: batches of features and labels."""
         items = self.training_items()
-        found: Examples = self._rows(tokenizer, items, max_seq_length, labelled=True)
+        found: Examples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return found
 
     def training_lines(self, examples: Examples) -> list[str]:
@@ -342,17 +353,17 @@ class Task(abc.ABC):
         items = self.training_items()
         lines = [self.counted.format(items=len(items), rows=len(examples))]
         some = items[:: 1 + len(items) // 1000]
-        lines += encoding_notes([joined(self._shown_texts(item)) for item in some])
+        lines += encoding_notes([joined(self.shown_texts(item)) for item in some])
         if examples.num_too_long:
-            length = examples.max_seq_length
-            lines.append(self._too_long().format(count=examples.num_too_long, length=length))
+            count, length = examples.num_too_long, examples.max_seq_length
+            lines.append(self.too_long_sentence().format(count=count, length=length))
         if examples.num_lost:
             lines.append(
                 f"The answers to {examples.num_lost:,} of the training questions have no token, "
                 "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
                 "are trained as if there were none."
             )
-        if equal := self._nothing_to_learn():
+        if equal := self.nothing_to_learn():
             lines.append(
                 f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
                 "file whole?"
@@ -362,11 +373,11 @@ class Task(abc.ABC):
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
 
-    def _nothing_to_learn(self) -> str:
+    def nothing_to_learn(self) -> str:
         """Sentence on targets that are the same in all training examples, or ""."""
         return ""
 
-    def _too_long(self) -> str:
+    def too_long_sentence(self) -> str:
         """Sentence on examples that are too long, with {count} and {length}."""
         return (
             "{count:,} of the training examples have more than {length} tokens "
@@ -381,10 +392,10 @@ class Task(abc.ABC):
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """Counts of the labels in a dev set, or (``None``) the training set; {} without labels."""
         items = self.training_items() if set_name is None else self._sets[set_name].items
-        names = map(self._names_of, items if self.labels else ())
+        names = map(self.classes_of, items if self.labels else ())
         return collections.Counter(itertools.chain.from_iterable(names))
 
-    def _names_of(self, item: Any) -> Sequence[Any]:
+    def classes_of(self, item: Any) -> Sequence[Any]:
         """The classes of a labelled example."""
         return (item.label,)
 
@@ -402,9 +413,7 @@ class Task(abc.ABC):
         ``thresholds`` are those to score by, the defaults where {}; with ``None`` they are decided
         on this set, and what they give is the best that could be had.
         """
-        return self._judge(
-            self._sets[set_name].items, self.outputs(inference, set_name), thresholds
-        )
+        return self.judge(self._sets[set_name].items, self.outputs(inference, set_name), thresholds)
 
     def predict(
         self, inference: Inference, set_name: str, thresholds: Thresholds
@@ -412,7 +421,7 @@ class Task(abc.ABC):
         """Predicts on a set: a record of each example, as ``bert_tf.Predictor`` has them."""
         items = self._sets[set_name].items
         if items:
-            records = self._records(items, self.outputs(inference, set_name), thresholds)
+            records = self.records(items, self.outputs(inference, set_name), thresholds)
             for item, record in zip(items, records, strict=True):
                 yield {"id": item.id, **record}
 
@@ -429,9 +438,9 @@ class Task(abc.ABC):
             records = (
                 {
                     **{name: record[name] for name in ("id", "prediction")},
-                    "expected": self._shown_label(item),
+                    "expected": self.shown_label(item),
                     **record,
-                    "text": joined(self._shown_texts(item)),
+                    "text": joined(self.shown_texts(item)),
                 }
                 for record, item in zip(records, items, strict=True)
             )
@@ -439,12 +448,13 @@ class Task(abc.ABC):
         write_file(path, records)
         return [path]
 
-    def _shown_label(self, item: Any) -> Any:
+    def shown_label(self, item: Any) -> Any:
         """An example's label as predictions spell it."""
         return item.label
 
+    @staticmethod
     @abc.abstractmethod
-    def _shown_texts(self, item: Any) -> Mapping[str, str]:
+    def shown_texts(item: Any) -> Mapping[str, str]:
         """An example's texts by their names, for people; ``""`` names an only one."""
 
     def outputs(self, inference: Inference, set_name: str) -> Any:
@@ -459,10 +469,10 @@ class Task(abc.ABC):
         return self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
 
     @abc.abstractmethod
-    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Compares what the model says with the labels."""
 
-    def _scores(self, comparison: Comparison) -> dict[str, float]:
+    def scores_of(self, comparison: Comparison) -> dict[str, float]:
         """Scores to report, the loss and the headline among them."""
         shown = [name for name in self.shown_scores or comparison.scores if name != LOSS]
         found = comparison.select([*shown, self.headline, LOSS])
@@ -470,7 +480,7 @@ class Task(abc.ABC):
         return {self.headline: 0.0, **found} if self.headline not in found else found
 
     @abc.abstractmethod
-    def _records(
+    def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         """A record without its id for each example."""

@@ -77,7 +77,8 @@ def task_of(checkpoint: Checkpoint) -> TaskFile | None:
     name = values["kind"]
     if not isinstance(name, str) or name not in KINDS:
         raise ValueError(
-            f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}; fine-tune again."
+            f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}: give the command "
+            "to the program that registers it, or fine-tune again."
         )
     for key, expectation in _faults(KINDS[name], values):
         raise ValueError(f"{path}: {key}, expected {expectation}; fine-tune again.")

@@ -8,14 +8,14 @@ Letters: N examples.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask
 from bert_tf.untrusted import quote
 
 from .options import LongTexts
-from .task import Items, Task
+from .task import DRAWN, Items, Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,13 +54,13 @@ class TextTask(Task):
         """GLUE's for its tasks."""
         return self._glue.headline if self._glue else self.text_headline
 
-    def _too_long(self) -> str:
+    def too_long_sentence(self) -> str:
         from bert_tf.pipelines.long_texts import MOST_WINDOWS
 
-        sentence = _TOO_LONG.get(self.options.long_text)
-        return sentence.replace("{most}", str(MOST_WINDOWS)) if sentence else super()._too_long()
+        sentence = _TOO_LONG.get(self.options.long_text, super().too_long_sentence())
+        return sentence.replace("{most}", str(MOST_WINDOWS))
 
-    def _nothing_to_learn(self) -> str:
+    def nothing_to_learn(self) -> str:
         labels = {item.label for item in self.training_items()}
         return f"Every example has the label {quote(labels.pop())}" if len(labels) == 1 else ""
 
@@ -73,7 +73,7 @@ class TextTask(Task):
     def _targets(self, items: Items) -> np.ndarray:
         """The labels, as ``classification_examples`` takes them."""
 
-    def _rows(
+    def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
         from bert_tf.pipelines.classification import classification_examples
@@ -118,12 +118,20 @@ class TextTask(Task):
         from bert_tf.evaluation.evaluation import worst_mistakes
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            texts = self._shown_texts(items[at])
+            texts = self.shown_texts(items[at])
             return texts, self._shown(true[at]), self._shown(predicted[at])
 
         return worst_mistakes(items, losses, wrong, show, log_probabilities)
 
-    def _shown_texts(self, item: TextExample) -> dict[str, str]:
+    @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Equal texts, and equal pairs in either order."""
+        pairs = {(item.text_a, item.text_b) for item in items}
+        swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
+        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), DRAWN
+
+    @staticmethod
+    def shown_texts(item: TextExample) -> dict[str, str]:
         """The texts of a pair are A and B."""
         return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 

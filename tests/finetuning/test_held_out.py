@@ -3,7 +3,7 @@ import operator
 
 import pytest
 
-from bert_tf.finetuning.held_out import hold_out
+from bert_tf.finetuning import held_out as drawing
 from bert_tf.readers.examples import (
     ChoiceExample,
     QuestionExample,
@@ -11,6 +11,20 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
+from bert_tf.tasks.registry import KINDS
+
+KIND_OF = {
+    TextExample: "classification",
+    TaggedExample: "tagging",
+    ChoiceExample: "multiple_choice",
+    SimilarityExample: "similarity",
+    QuestionExample: "squad",
+}
+
+
+def hold_out(items, fraction, seed):
+    key, what = KINDS[KIND_OF[type(items[0])]].grouping(items, fraction)
+    return drawing.hold_out(items, fraction, seed, key, what)
 
 
 def texts(count):

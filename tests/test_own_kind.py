@@ -1,0 +1,109 @@
+"""A kind of task from a single file trains, resumes, predicts and is exported."""
+
+import importlib.util
+import pathlib
+import random
+import subprocess
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+
+from bert_tf import api
+from bert_tf.tasks import register
+from bert_tf.tasks.registry import KINDS
+from tests.finetuning.small_runs import assert_ends_as, write_checkpoint
+
+FILE = pathlib.Path(__file__).parent.parent / "examples" / "star_ratings.py"
+needs_checkout = pytest.mark.skipif(not FILE.exists(), reason="the checkout is missing")
+LENGTHS = {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 1e-3}
+
+
+@pytest.fixture
+def stars():
+    """The module of the kind, which no other test sees."""
+    spec = importlib.util.spec_from_file_location("star_ratings", FILE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as dataclasses ask for it
+    spec.loader.exec_module(module)
+    yield module
+    del KINDS["stars"], sys.modules[spec.name]
+
+
+def reviews(count, seed=0):
+    """Texts with a star for each good word."""
+    draw = random.Random(seed)
+    texts = [[draw.choice(["good", "bad"]) for _ in range(4)] for _ in range(count)]
+    return [(" ".join(words), 1 + words.count("good")) for words in texts]
+
+
+class _Stop(keras.callbacks.Callback):
+    """Ctrl-C within the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch == 1 and batch == 2:
+            raise KeyboardInterrupt
+
+
+@needs_checkout
+def test_a_kind_of_ones_own_trains_resumes_predicts_and_is_exported(stars, tmp_path):
+    def train(folder, *callbacks):
+        return api.fine_tune(
+            reviews(40), reviews(12, 1), reviews(5, 2), task="stars", most_stars=5,
+            init=str(tmp_path / "init"), model_dir=tmp_path / folder, num_train_epochs=3,
+            callbacks=callbacks, verbose=False, export=False, **LENGTHS,
+        )  # fmt: skip
+
+    write_checkpoint(tmp_path / "init")
+    whole = train("whole")
+    assert whole.scores["dev"].keys() == {"near", "spearman", "loss"}
+    assert {record["prediction"] for record in whole.predictions["test"]} <= {1, 2, 3, 4, 5}
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", _Stop())
+    train("stopped")
+    assert_ends_as(tmp_path / "whole", tmp_path / "stopped")
+    (record,) = api.predict(str(tmp_path / "whole"), ["good good good good"])
+    assert record == {"id": "0", "prediction": record["prediction"]}
+    exported = api.export(str(tmp_path / "whole"), tmp_path / "export" / "1", verbose=False)
+    answer = tf.saved_model.load(exported.path).signatures["serving_default"]
+    (value,) = answer(text=tf.constant(["good good good good"]))["value"].numpy()
+    assert min(max(round(float(value)), 1), 5) == record["prediction"]
+
+
+@needs_checkout
+def test_what_is_refused(stars):
+    with pytest.raises(ValueError, match="^stars, train: the example 0 has 5 stars"):
+        train = [(f"good {number}", 5) for number in range(4)]
+        api.fine_tune(train, task="stars", most_stars=4, init="tiny", verbose=False)
+    with pytest.raises(ValueError, match="^most_stars means nothing to task=regression"):
+        api.fine_tune([("good", 5)] * 4, task="regression", most_stars=4, init="tiny")
+    with pytest.raises(
+        ValueError, match="The kind stars is there already: give StarsTask another name"
+    ):
+        register(stars.StarsTask)
+
+
+@needs_checkout
+@pytest.mark.slow
+def test_the_file_is_a_program_with_every_command(tmp_path):
+    rows = "".join(f"{text},{count}\n" for text, count in reviews(40))
+    (tmp_path / "reviews.csv").write_text("review,stars\n" + rows)
+    model = f"--model={tmp_path}/run"
+
+    def run(*arguments):
+        command = [sys.executable, str(FILE), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "--most_stars: stars: the most stars. (default: '5'" in run("finetune", "--help")
+    run(
+        "finetune", "--task=stars", f"--train_file={tmp_path}/reviews.csv",
+        "--text_columns=review", "--label_column=stars", "--init_checkpoint=tiny", "--max_steps=2",
+        f"--model_dir={tmp_path}/run",
+    )  # fmt: skip
+    assert run("predict", model, f"--input={tmp_path}/reviews.csv").startswith("id\tprediction\n")
+    run("export", model, f"--output={tmp_path}/export/1")
+    run("verify", f"{tmp_path}/export/1")
