@@ -11,7 +11,6 @@ import runpy
 import sys
 
 import bert_tf
-from bert_tf.cli import left_out
 from bert_tf.startup import quiet_without_reader
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
@@ -54,8 +53,6 @@ def main() -> None:
     elif name in found:
         del sys.argv[1]
         runpy.run_module(f"bert_tf.{name}", run_name="__main__", alter_sys=True)
-    elif name in left_out.COMMANDS:
-        sys.exit(f"Error: {name} is no command: {left_out.COMMANDS[name]}.")
     else:
         near = difflib.get_close_matches(name.replace("-", "_"), found, n=1)
         guess = f" did you mean {near[0]}?" if near else ""

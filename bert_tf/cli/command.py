@@ -23,7 +23,7 @@ from bert_tf.startup import (
 )
 from bert_tf.untrusted import Screen, one_line, quote, reason
 
-from . import left_out
+from . import googles_flags
 from .flag_fields import help_text
 
 _DEBUG = flags.DEFINE_bool(
@@ -54,7 +54,7 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             print(help_text())
             sys.exit(0)
         named = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
-        if left := left_out.instead([name[1] for name in named if name], flags.FLAGS):
+        if left := googles_flags.instead([name[1] for name in named if name], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:

@@ -19,7 +19,7 @@ from absl import flags
 
 from bert_tf.untrusted import quote
 
-from . import left_out
+from . import googles_flags
 from .flag_rules import Rule, check, refuses
 
 # In --help, what stands above a flag, and above those that follow.
@@ -218,7 +218,7 @@ def flags_of_call(
     define(values)
     for name, value in given.items():
         if name not in values:
-            said = left_out.instead([name], values)
+            said = googles_flags.instead([name], values)
             raise TypeError(
                 f"{said[0][2:]}." if said else f"{name} is no setting{nearest(name, values)}."
             )
