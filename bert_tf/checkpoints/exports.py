@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.paths import is_file
 
-from .checkpoint import Checkpoint, StoredTensor, names_left
+from .checkpoint import Checkpoint, names_left
 from .model_directory import DESCRIPTION, read_description
 from .tensor_files import Bundle
 from .weights import take_weights
@@ -50,29 +50,22 @@ def open_checkpoint(path: str) -> Checkpoint:
         )
     described = read_description(described_in)
     bundle = Bundle(os.path.join(folder, _VARIABLES))
-    stored = {
-        name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/"): name
-        for name in bundle.shapes
-        if name.startswith(_BEFORE) and name.endswith(_BEHIND)
-    }
+    stored = {}
+    for name in bundle.shapes:
+        if name.startswith(_BEFORE) and name.endswith(_BEHIND):
+            variable = name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/")
+            tensor = dataclasses.replace(bundle.tensor(name), names=(variable,))
+            stored[variable.split("/", 1)[-1]] = tensor
     if not stored:
         raise ValueError(
             f"{folder} holds no variables of a model, its weights are constants of its graph: name "
             "the model that it was made from."
         )
-    paths = {variable.split("/", 1)[-1]: variable for variable in stored}
-
-    def find_variable(below_model: str) -> StoredTensor | None:
-        variable = paths.get(below_model)
-        if variable is None:
-            return None
-        return dataclasses.replace(bundle.tensor(stored[variable]), names=(variable,))
-
-    tensors = take_weights(described.config, described.model, find_variable, bundle.prefix)
+    tensors = take_weights(described.config, described.model, stored, bundle.prefix)
     return dataclasses.replace(
         described,
         path=path,
         format="saved_model",
         tensors=tensors,
-        unused=names_left(stored, tensors),
+        unused=names_left((tensor.name for tensor in stored.values()), tensors),
     )

@@ -112,22 +112,19 @@ def _patterns(names: Iterable[str]) -> list[str]:
     return [folder + name for folder in _FOLDERS for name in names]
 
 
-def _weights(path: str) -> str | None:
-    """The file of the weights of a snapshot that has a config beside it."""
-    folders = [place for folder in _FOLDERS for place in glob.glob(os.path.join(path, folder))]
-    files = (hugging_face.weights_file(each) for each in folders if hugging_face.is_directory(each))
-    return next(files, None)
-
-
 def _is_whole(path: str, allow_pickle: bool) -> bool:
     """True if a snapshot has config, weights that may be read, and a vocabulary beside them.
 
     Other programs put into it what they read themselves, such as the tokenizer alone.
     """
-    folder, weights = os.path.split(_weights(path) or "")
-    is_read = allow_pickle or not weights.startswith(hugging_face.PICKLED)
+    folders = [place for folder in _FOLDERS for place in glob.glob(os.path.join(path, folder))]
+    weights = next(map(hugging_face.weights_file, filter(hugging_face.is_directory, folders)), None)
+    if weights is None:
+        return False
+    folder, name = os.path.split(weights)
+    is_read = allow_pickle or not name.startswith(hugging_face.PICKLED)
     pieces = (os.path.join(folder, name) for name in tokenizer_files.VOCABULARIES)
-    return bool(weights) and is_read and any(map(os.path.exists, pieces))
+    return is_read and any(map(os.path.exists, pieces))
 
 
 def _why(error: Exception) -> str:

@@ -23,7 +23,7 @@ from bert_tf.untrusted import listed, one_line, reason
 
 from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .weights import assign, build_model, expected_shapes, heads
+from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
 _FILLING = 128  # tables of embeddings are filled up to round sizes
@@ -245,14 +245,14 @@ def select(
     caller's own name of ``new_head``, for an error.
     """
     expected = expected_shapes(checkpoint.config, spec)
-    own = heads(checkpoint.config, spec)
+    own = {name.split("/")[0] for name in spec.head_shapes(checkpoint.config)}
     source = checkpoint.tensors
     if new_head:
         source = {name: t for name, t in source.items() if name.split("/")[0] not in own}
     tensors = {name: source[name] for name in expected if name in source}
     check_tensors(checkpoint.path, tensors, expected, head_option)
     new = tuple(name for name in expected if name not in tensors)
-    parts = ("pooler", *own) if may_be_new else ()
+    parts = {"pooler", *own} if may_be_new else ()
     _check_missing(checkpoint, new, expected, parts)
     left = [t.names for name, t in checkpoint.tensors.items() if name not in tensors]
     return tensors, LoadReport(

@@ -23,14 +23,7 @@ from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
 from bert_tf.untrusted import listed
 
-from .checkpoint import (
-    DESCRIPTION_KEYS,
-    Checkpoint,
-    StoredTensor,
-    describe,
-    names_left,
-    parse_description,
-)
+from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, names_left, parse_description
 from .tensor_files import Bundle
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import (
@@ -90,17 +83,10 @@ def open_checkpoint(path: str) -> Checkpoint:
         )
     bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
     # The variables of an optimizer, which are none of the model's, are expected in a run.
-    stored = {
-        name.removeprefix(_MODEL).split("/", 1)[-1]: name
-        for name in bundle.shapes
-        if name.startswith(_MODEL)
-    }
-
-    def find_variable(below_model: str) -> StoredTensor | None:
-        return bundle.tensor(stored[below_model]) if below_model in stored else None
-
-    tensors = take_weights(described.config, described.model, find_variable, bundle.prefix)
-    unused, notes = names_left(stored.values(), tensors), (*state.warnings, *described.notes)
+    names = [name for name in bundle.shapes if name.startswith(_MODEL)]
+    stored = {name.removeprefix(_MODEL).split("/", 1)[-1]: bundle.tensor(name) for name in names}
+    tensors = take_weights(described.config, described.model, stored, bundle.prefix)
+    unused, notes = names_left(names, tensors), (*state.warnings, *described.notes)
     return dataclasses.replace(described, tensors=tensors, unused=unused, notes=notes)
 
 

@@ -5,7 +5,7 @@ Letters: H hidden, N heads, D head size, H = N * D.
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,17 +148,17 @@ def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
 def take_weights(
     config: BertConfig,
     spec: ModelSpec,
-    find_variable: Callable[[str], StoredTensor | None],
+    variables: Mapping[str, StoredTensor],
     source: str,
 ) -> dict[str, StoredTensor]:
-    """A model's weights out of its stored variables, found by path, as far as they are there."""
+    """A model's weights out of its variables by path, as far as these are there."""
     tensors = {}
     width = config.hidden_size
     for name in expected_shapes(config, spec):
         path, columns = split_columns(name, width)
-        tensor = find_variable(path)
-        if tensor is None:
+        if path not in variables:
             continue
+        tensor = variables[path]
         if columns:
             if tensor.shape[-1:] != (len(_ATTENTION_PARTS) * width,):
                 raise ValueError(
@@ -235,7 +235,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         format="memory",
         config=model.config,
         model=spec,
-        tensors=take_weights(model.config, spec, stored.get, model.name),
+        tensors=take_weights(model.config, spec, stored, model.name),
         tokenization=tokenizer and Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case),
         labels=tuple(map(str, model.labels)),
         multi_label=model.multi_label,
@@ -287,8 +287,3 @@ def variable_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
         else ()
         for path, names in group_by_variable(shapes).items()
     }
-
-
-def heads(config: BertConfig, spec: ModelSpec) -> tuple[str, ...]:
-    """The first parts of the names of a model's weights outside the encoder."""
-    return tuple(dict.fromkeys(name.split("/")[0] for name in spec.head_shapes(config)))
