@@ -16,8 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.decoding import join_words, read_labels
-from bert_tf.pipelines.normalization import code_points
 from bert_tf.untrusted import listed, one_line, quote
 
 from .examples import BadRowError, known_name, shown
@@ -104,6 +102,8 @@ def find_scored(
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[tag] for tags in sequences for tag in tags])
     text = np.repeat(np.arange(len(lengths)), lengths)
+    from bert_tf.decoding import join_words, read_labels
+
     entities = join_words(labels, text, scores, read_labels(names))
     begins = np.cumsum(lengths) - lengths
     columns = (column.numpy().tolist() for column in entities)
@@ -194,6 +194,8 @@ def word_places(text: str) -> tuple[WordPlace, ...]:
 @functools.cache
 def _kind(character: str) -> str:
     """Kind of a character in the tokenizer's rules."""
+    from bert_tf.pipelines.normalization import code_points
+
     table, code = code_points(), ord(character)
     if table.dropped[code]:
         return "dropped"

@@ -21,8 +21,9 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.features import TEMPERATURE
 from bert_tf.readers.glue import GLUE_TASKS
+from bert_tf.readers.own_data import read_classification
 
-from .options import ClassWeights, LongTexts, of_single_texts
+from .options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
 from .task import ExampleSet, Items
 from .texts import TextTask
 
@@ -96,8 +97,6 @@ class ClassificationTask(TextTask):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads texts of which each belongs to one class."""
-        from bert_tf.readers.own_data import read_classification
-
         return read_classification(
             table, text_columns=text_columns, label_column=label_column, **how
         )
@@ -119,8 +118,6 @@ class ClassificationTask(TextTask):
         return SmoothedCrossEntropy(smoothing) if smoothing else super().loss()
 
     def _fit(self, options: Any) -> None:
-        from .losses import parse_class_weights
-
         super()._fit(options)
         asked = options.class_weights
         self._class_weights = asked and parse_class_weights(

@@ -16,8 +16,9 @@ from bert_tf.cli import flag_fields
 from bert_tf.evaluation.scores import AT_HALF, LOSS, SEVERAL_SCORES, compare_several
 from bert_tf.features import HALF, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
+from bert_tf.readers.own_data import read_multilabel
 
-from .options import ClassWeights, LongTexts
+from .options import ClassWeights, LongTexts, parse_class_weights
 from .task import ExampleSet, Items
 from .texts import TextTask
 
@@ -65,8 +66,6 @@ class MultiLabelTask(TextTask):
         **how: Any,
     ) -> ExampleSet:
         """Reads texts of which each belongs to any number of classes, none included."""
-        from bert_tf.readers.own_data import read_multilabel
-
         return read_multilabel(
             table,
             text_columns=text_columns,
@@ -92,8 +91,6 @@ class MultiLabelTask(TextTask):
 
     def _loss_class_weights(self) -> Sequence[float] | None:
         """One weight a class: 1 by default; balanced: examples without it / examples with it."""
-        from .losses import parse_class_weights
-
         asked = self.options.class_weights
         if not asked:
             return None

@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
 from bert_tf.features import TEMPERATURE
+from bert_tf.readers.own_data import read_choices, read_swag, swag_has_labels
 
 from .options import Smoothing
 from .task import DRAWN, ExampleSet, FormReader, Items, Task
@@ -46,8 +47,6 @@ class MultipleChoiceTask(Task):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads contexts with their choices; a single column of choices has lists."""
-        from bert_tf.readers.own_data import read_choices
-
         context, *choices = text_columns
         return read_choices(
             table, context_column=context, choice_columns=choices, label_column=label_column, **how
@@ -61,8 +60,6 @@ class MultipleChoiceTask(Task):
     @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SWAG's tables, for a model that was trained on them."""
-        from bert_tf.readers.own_data import swag_has_labels
-
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
@@ -154,6 +151,4 @@ class MultipleChoiceTask(Task):
 
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
-    from bert_tf.readers.own_data import read_swag
-
     return read_swag(path, labelled=labelled, skip_bad_rows=skip_bad_rows)

@@ -9,7 +9,9 @@ import numpy as np
 
 from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
 from bert_tf.readers.glue import GLUE_TASKS
+from bert_tf.readers.own_data import read_regression
 
+from .target_scale import TargetScale, number_fault
 from .task import ExampleSet, Items
 from .texts import TextTask
 
@@ -35,8 +37,6 @@ class RegressionTask(TextTask):
     metrics = (*NUMBER_SCORES, LOSS)
 
     def __init__(self, *data: Any, **options: Any) -> None:
-        from .target_scale import TargetScale
-
         super().__init__(*data, **options)
         if self._train is not None and self._train.items:
             numbers = self._targets(self._train.items).astype(np.float64)
@@ -49,13 +49,9 @@ class RegressionTask(TextTask):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads texts of which each has a finite number."""
-        from bert_tf.readers.own_data import read_regression
-
         return read_regression(table, text_columns=text_columns, label_column=label_column, **how)
 
     def fault_of(self, item: Any) -> str | None:
-        from .target_scale import number_fault
-
         return number_fault(item)
 
     def loss(self) -> Any:

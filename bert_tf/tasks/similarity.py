@@ -23,7 +23,9 @@ from bert_tf.evaluation.retrieval import (
     without_own,
 )
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
+from bert_tf.readers.own_data import read_similarity
 
+from .target_scale import number_fault
 from .task import DRAWN, ExampleSet, Items, Task
 
 if TYPE_CHECKING:
@@ -104,8 +106,6 @@ class SimilarityTask(Task):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads pairs of texts with a score, pairs that belong together, or triples."""
-        from bert_tf.readers.own_data import read_similarity
-
         anchor, *others = text_columns
         return read_similarity(
             table, anchor_column=anchor, other_columns=others, label_column=label_column, **how
@@ -141,8 +141,6 @@ class SimilarityTask(Task):
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
     def fault_of(self, item: Any) -> str | None:
-        from .target_scale import number_fault
-
         return number_fault(item)
 
     def nothing_to_learn(self) -> str:

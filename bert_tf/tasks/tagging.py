@@ -27,10 +27,13 @@ from bert_tf.evaluation.scores import (
     total,
 )
 from bert_tf.features import TEMPERATURE
+from bert_tf.readers.conll import read_conll
+from bert_tf.readers.entities import Entity, find_all, find_odd_tags, find_scored, is_tag
+from bert_tf.readers.own_data import read_tagging
 from bert_tf.readers.tables import TableFile
 from bert_tf.untrusted import quote
 
-from .options import ON_DEV, ClassWeights
+from .options import ON_DEV, ClassWeights, parse_class_weights
 from .task import DRAWN, ExampleSet, FormReader, Items, Task
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from bert_tf.evaluation.prediction_files import Record
     from bert_tf.pipelines.length_buckets import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
-    from bert_tf.readers.entities import Entity
     from bert_tf.readers.examples import TaggedExample
 
     from .task_file import TaskFile
@@ -183,8 +185,6 @@ class TaggingTask(Task):
         **how: Any,
     ) -> ExampleSet:
         """Reads sentences, each a document of its own, with a tag for each word."""
-        from bert_tf.readers.own_data import read_tagging
-
         return read_tagging(table, words_column=text_columns[0], tags_column=label_column, **how)
 
     @classmethod
@@ -199,8 +199,6 @@ class TaggingTask(Task):
     @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """CoNLL's columns."""
-        from bert_tf.readers.conll import read_conll
-
         return FormReader(functools.partial(read_conll, convert_to="IOB2"), lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
@@ -224,7 +222,7 @@ class TaggingTask(Task):
     def loss(self) -> Any:
         import keras
 
-        from .losses import SmoothedCrossEntropy, parse_class_weights
+        from .losses import SmoothedCrossEntropy
 
         smoothing, asked, weights = self.options.label_smoothing, self.options.class_weights, None
         if asked:  # of tags, by the words that have them
@@ -251,8 +249,6 @@ class TaggingTask(Task):
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
-        from bert_tf.readers.entities import find_odd_tags, is_tag
-
         odd = {name for name in self.labels if not is_tag(name)}
         are_entities = any(is_tag(name) and name != "O" for name in self.labels)
         return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
@@ -384,7 +380,6 @@ class TaggingTask(Task):
     ) -> Iterator[dict[str, Any]]:
         from bert_tf.decoding import likeliest
         from bert_tf.evaluation.prediction_files import ENTITIES
-        from bert_tf.readers.entities import find_scored
 
         labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))
         tags = self._tags_by_sentence(items, labels)
@@ -428,8 +423,6 @@ class TaggingTask(Task):
         return ["O" if tag in (self._odd or ()) else tag for tag in tags]
 
     def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
-        from bert_tf.readers.entities import find_all
-
         return find_all(list(map(self._as_entities, tags)))
 
     def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:

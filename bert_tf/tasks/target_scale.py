@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.untrusted import one_line, quote
 
@@ -53,6 +52,8 @@ class TargetScale(NamedTuple):
         """A dataset of features and numbers, (B,) float32, with the numbers to train on."""
         if self == TargetScale():
             return batches
+
+        import tensorflow as tf
 
         def scale(rows: Any, numbers: Any) -> tuple[Any, Any]:
             wide = tf.cast(numbers, tf.float64)

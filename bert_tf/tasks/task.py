@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.readers import examples as read
+from bert_tf.readers.notes import encoding_notes
 from bert_tf.readers.tables import TableFile, is_table
 from bert_tf.untrusted import listed, one_line
+
+from .target_scale import TargetScale
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -193,8 +196,6 @@ class Task(abc.ABC):
         folder: str = "",
         embedding: SentenceEmbedding | None = None,
     ) -> None:
-        from .target_scale import TargetScale
-
         self.name, self.folder, self.embedding = name, folder, embedding
         self.options = self.Options() if options is None else options
         self.target_scale = TargetScale()
@@ -346,9 +347,6 @@ class Task(abc.ABC):
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
         from bert_tf.evaluation.evaluation import joined
-        from bert_tf.readers.notes import encoding_notes
-
-        from .target_scale import TargetScale
 
         items = self.training_items()
         lines = [self.counted.format(items=len(items), rows=len(examples))]

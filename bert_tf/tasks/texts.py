@@ -11,7 +11,7 @@ import abc
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bert_tf.readers.glue import GLUE_TASKS, GlueTask
+from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
 from bert_tf.untrusted import quote
 
 from .options import LongTexts
@@ -99,8 +99,6 @@ class TextTask(Task):
         """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
         if self._glue is None or set_name not in self.test_sets:
             return super().write_predictions(inference, set_name, folder, thresholds)
-        from bert_tf.readers.glue import write_glue_submission
-
         records = self.predict(inference, set_name, thresholds)
         task, split = ("AX", "test") if set_name == DIAGNOSTIC else (self.name, set_name)
         values = {record["id"]: record["prediction"] for record in records}

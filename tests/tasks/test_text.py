@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertRegressor
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.losses import parse_class_weights, squared_error
+from bert_tf.tasks.losses import squared_error
 from bert_tf.tasks.multilabel import best_threshold
+from bert_tf.tasks.options import parse_class_weights
 from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,
