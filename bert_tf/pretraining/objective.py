@@ -255,16 +255,15 @@ class PretrainingLoop(TrainingLoop):
         each batch; likewise what a function makes that ``evaluates``. Else a function makes the
         pipeline's own share of every batch.
         """
-        is_dataset = isinstance(batches, tf.data.Dataset)
         micro_batches = 1 if evaluates else self._micro_batches
 
         def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
             replicas = context.num_replicas_in_sync
             here = replicas // context.num_input_pipelines
             parts, first = here, 0
-            if is_dataset or evaluates:
+            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
+            if evaluates or dataset is batches:
                 parts, first = replicas, context.input_pipeline_id * here
-            dataset = batches if is_dataset else batches(context)
             check_static_batches(dataset, parts, micro_batches)
 
             @tf.autograph.experimental.do_not_convert

@@ -242,7 +242,8 @@ class RunDirectory:
                 f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
                 "that every worker sees."
             )
-        moved, other = [], []
+        moved: list[str] = []
+        other: list[str] = []
         for name in changed:
             values = kept.get(name), current.get(name)
             if name not in paths or not _is_same_place(*values):
