@@ -308,10 +308,10 @@ def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:
     size = sum(
         each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
     )
-    found = list(batches) if most * size <= _MOST_BYTES else []
-    if not found:
+    in_memory = list(batches) if most * size <= _MOST_BYTES else []
+    if not in_memory:
         return batches
-    columns = {key: tf.stack([batch[key] for batch in found]) for key in found[0]}
+    columns = {key: tf.stack([batch[key] for batch in in_memory]) for key in in_memory[0]}
     return tf.data.Dataset.from_tensor_slices(columns)
 
 

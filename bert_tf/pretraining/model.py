@@ -211,13 +211,13 @@ def memory_bytes(
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
     # With remat one layer's at a time, and the inputs of all.
-    kept = layer + layers * length * hidden if settings.remat else layers * layer
-    kept += 3 * predictions_per_row(settings, phase) * config.vocab_size
+    stored = layer + layers * length * hidden if settings.remat else layers * layer
+    stored += 3 * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On a CPU only the products are bfloat16, and what is kept between them is not.
     each = 2 if settings.precision == "bfloat16" and device != "CPU" else 4
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
-    return weights + rows * kept * each
+    return weights + rows * stored * each
 
 
 def report_cost(settings: PretrainingSettings) -> None:

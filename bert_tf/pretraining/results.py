@@ -114,7 +114,7 @@ def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> l
     }
     states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
     states = tf.gather(states, tf.minimum(places, tf.shape(states, tf.int64)[1] - 1), batch_dims=1)
-    scores, best = (found.numpy() for found in best_pieces(served, states))
+    scores, best = (tensor.numpy() for tensor in best_pieces(served, states))
     return [
         {
             "text": f"{befores[row].rstrip()} ...",

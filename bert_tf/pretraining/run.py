@@ -92,8 +92,8 @@ def _begin(
     )
     if not directory.has_progress():
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
-    kept = directory.kept_flags() if directory.has_progress() else {}
-    is_whole = directory.is_finished() and kept["num_train_steps"] == settings.num_train_steps
+    recorded = directory.kept_flags() if directory.has_progress() else {}
+    is_whole = directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
     # A finished run may be on a disk that cannot be written to.
     if not is_whole:
         directory.create()
@@ -110,8 +110,8 @@ def _begin(
         print(f"{directory.path} holds this run, finished.\n")
         show(read_json(directory.results), directory)
         return None
-    if kept:
-        _change_schedule(settings, kept, directory)
+    if recorded:
+        _change_schedule(settings, recorded, directory)
     # A TPU that cannot be reached is told before the corpus is read.
     devices = devices or distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     check_hosts_can_read(devices, settings.input_format)
@@ -138,10 +138,10 @@ def _begin(
 
 
 def _change_schedule(
-    settings: PretrainingSettings, kept: dict[str, Any], directory: RunDirectory
+    settings: PretrainingSettings, recorded: dict[str, Any], directory: RunDirectory
 ) -> None:
     """Says and keeps what of the schedule is another than before; refuses what cannot be."""
-    before = {name: kept[name] for name in sorted(SCHEDULE)}
+    before = {name: recorded[name] for name in sorted(SCHEDULE)}
     changed = {name: getattr(settings, name) for name in before}
     changed = {name: value for name, value in changed.items() if value != before[name]}
     if not changed:

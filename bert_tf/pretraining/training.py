@@ -298,19 +298,19 @@ class Training(Trainer):
         if not self.workers.is_chief:
             return
         try:
-            found = saved_states.find_latest(self._best_weights)
+            newest = saved_states.find_latest(self._best_weights)
         except ValueError:
             print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
-            found = None
-        if found is not None and found.extra.keys() != {"step", "phase", "loss"}:
+            newest = None
+        if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
             raise ValueError(
                 f"{self._best_weights} holds a checkpoint that is no run's best: move it away, as "
                 "the best weights are to be kept there."
             )
-        if found is not None and found.step > self.step:
+        if newest is not None and newest.step > self.step:
             saved_states.delete_all(self._best_weights)
-            found = None
-        self.best = found.extra if found is not None else {}
+            newest = None
+        self.best = newest.extra if newest is not None else {}
 
     # --- progress.json -------------------------------------------------------------------------
 

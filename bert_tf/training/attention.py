@@ -140,16 +140,16 @@ class _GroupedAttention:
 
         def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)
-            (made,) = split_heads(group.take(contexts), self._heads, parts=1)
+            (context,) = split_heads(group.take(contexts), self._heads, parts=1)
             has_row = tf.cast(group.numbers < tf.shape(projected)[0], upstream.dtype)
             of_contexts = group.take(upstream) * has_row[:, :, None]
-            (given,) = split_heads(of_contexts, self._heads, parts=1)
+            (of_context,) = split_heads(of_contexts, self._heads, parts=1)
             weights = self._weights(group, query, key)
             # The gradient of a softmax w is w * (g - sum(g * w)), and that sum over the keys is one
             # over the context that they made.
-            mean = tf.reduce_sum(given * made, axis=-1, keepdims=True)
-            given = given * self._scale
-            dropped, of_weights = weights, tf.matmul(given, value, transpose_b=True)
+            mean = tf.reduce_sum(of_context * context, axis=-1, keepdims=True)
+            of_context = of_context * self._scale
+            dropped, of_weights = weights, tf.matmul(of_context, value, transpose_b=True)
             if self._dropped:
                 mask = tf.cast(masks.read(group.index), weights.dtype)
                 dropped, of_weights = weights * mask, of_weights * mask
@@ -158,7 +158,7 @@ class _GroupedAttention:
             of_parts = [
                 tf.matmul(of_scores, key * scale),
                 tf.matmul(of_scores, query * scale, transpose_a=True),
-                tf.matmul(dropped, given, transpose_a=True),
+                tf.matmul(dropped, of_context, transpose_a=True),
             ]
             return join_heads(tf.concat(of_parts, axis=1)), masks
 

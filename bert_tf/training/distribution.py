@@ -348,9 +348,9 @@ def _tpu_distribution(tpu: str) -> Distribution:
     if ":" in address:
         _check_address(tpu, address)
         tpu = "grpc://" + address
-    resolver, found = _in_time(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
-    if found and ":" not in address:
-        _check_address(tpu, found.removeprefix("grpc://"))
+    resolver, master = _in_time(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
+    if master and ":" not in address:
+        _check_address(tpu, master.removeprefix("grpc://"))
     _in_time(tpu, lambda: _initialise_tpu(resolver), _TPU_SECONDS)
     strategy = tf.distribute.TPUStrategy(resolver)
     hosts = getattr(strategy.extended, "num_hosts", 1)

@@ -86,8 +86,8 @@ class Pace:
 
     def note(self, steps: int, seconds: float) -> None:
         """Takes what some steps took that were compiled before."""
-        wanted = max(1, round(steps * _CALL_SECONDS / seconds))
-        self.steps = min(wanted, 2 * self.steps, _MOST_STEPS)
+        target = max(1, round(steps * _CALL_SECONDS / seconds))
+        self.steps = min(target, 2 * self.steps, _MOST_STEPS)
 
 
 class TrainingLoop:
@@ -286,13 +286,13 @@ def model_state(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def _named(owner: str, variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
-    named: dict[str, keras.Variable] = {}
+    by_name: dict[str, keras.Variable] = {}
     for variable in variables:
         name = f"{owner}/{variable.path}"
-        if name in named:
+        if name in by_name:
             raise ValueError(
                 f"Two variables are called {name!r}, and a checkpoint could keep only one: give "
                 "the model's layers different names."
             )
-        named[name] = variable
-    return named
+        by_name[name] = variable
+    return by_name

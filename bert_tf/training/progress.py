@@ -68,8 +68,8 @@ class Progress:
         if done > first and now > began:
             seconds = (now - began) * (self.total - done) / (done - first)
             left = f", {duration(seconds)} left"
-        shown = "".join(f"  {name} {value}" for name, value in (figures or {}).items())
-        self._status = f"{done:,}/{self.total:,} {self.unit}{left}{shown}"
+        text = "".join(f"  {name} {value}" for name, value in (figures or {}).items())
+        self._status = f"{done:,}/{self.total:,} {self.unit}{left}{text}"
         if self._bar is not None:
             self._bar.n = done
             self._bar.set_description_str(f"{self.label}: {self._status}")

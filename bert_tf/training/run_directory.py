@@ -61,8 +61,8 @@ class RunDirectory:
         own = local_path(self.path)
         if own is not None and not self.has_progress():
             own = os.path.realpath(own)
-            for flag, named in inputs.items():
-                for path in [named] if isinstance(named, str) else named or ():
+            for flag, value in inputs.items():
+                for path in [value] if isinstance(value, str) else value or ():
                     local = local_path(path)
                     if local is not None and f"{os.path.realpath(local)}/".startswith(f"{own}/"):
                         raise ValueError(
@@ -79,15 +79,15 @@ class RunDirectory:
             except ValueError:
                 flags = {}
             is_own = flags.keys() >= _FORMAT.keys()
-            found = [] if is_own else ["a flags.json of something else"]
+            strangers = [] if is_own else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
-            found = [name for name in names if not (is_temporary(name) or name == _LOCK)]
-        if found:
+            strangers = [name for name in names if not (is_temporary(name) or name == _LOCK)]
+        if strangers:
             raise ValueError(
-                f"--model_dir={self.path} holds {listed(found, 3)}, which no run of this library "
-                "wrote, and a run would write over it: name an empty directory, or one yet to be "
-                "made."
+                f"--model_dir={self.path} holds {listed(strangers, 3)}, which no run of this "
+                "library wrote, and a run would write over it: name an empty directory, or one yet "
+                "to be made."
             )
 
     def create(self) -> None:
@@ -185,10 +185,10 @@ class RunDirectory:
         if not tf.io.gfile.exists(self.flags):
             return {}
         flags = read_json_object(self.flags)
-        found = flags.get("format_version")
-        if found != _FORMAT["format_version"]:
+        version = flags.get("format_version")
+        if version != _FORMAT["format_version"]:
             raise ValueError(
-                f"{self.flags} is of a run of format {quote(found)}, and this version of bert_tf "
+                f"{self.flags} is of a run of format {quote(version)}, and this version of bert_tf "
                 f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
                 f"began it, or name another --model_dir."
             )
@@ -196,23 +196,25 @@ class RunDirectory:
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, which a run with other settings goes on from."""
-        found = saved_states.find_latest(self.checkpoints)
-        if found is None:
+        newest = saved_states.find_latest(self.checkpoints)
+        if newest is None:
             raise ValueError(
                 f"{self.path} has no checkpoint to go on from with other settings: bring one back "
                 "from a copy, or name another --model_dir."
             )
-        return found.step
+        return newest.step
 
     def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
         """Keeps other values of settings from a step on; a finished run is unfinished then."""
-        kept = self.kept_flags()
+        recorded = self.kept_flags()
         changes = [
-            {"step": step, "flag": name, "from": kept.get(name), "to": value}
+            {"step": step, "flag": name, "from": recorded.get(name), "to": value}
             for name, value in values.items()
         ]
         remove(self.results)  # first: a killed change is made again
-        write_json(self.flags, {**kept, **values, _CHANGES: [*kept.get(_CHANGES, []), *changes]})
+        write_json(
+            self.flags, {**recorded, **values, _CHANGES: [*recorded.get(_CHANGES, []), *changes]}
+        )
 
     def check_settings(
         self,
@@ -227,17 +229,17 @@ class RunDirectory:
         files that may have moved, and are returned where ``check_inputs`` is to compare them.
         """
         # A tuple is read back as a list.
-        kept, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
-        names = sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
-        changed = [name for name in names if kept.get(name) != current.get(name)]
-        if self._is_chief and not (kept and self.has_progress()):
-            if kept and changed:
+        recorded, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
+        names = sorted({*recorded, *current} - may_differ - {*_FORMAT, _CHANGES})
+        changed = [name for name in names if recorded.get(name) != current.get(name)]
+        if self._is_chief and not (recorded and self.has_progress()):
+            if recorded and changed:
                 for path in (self.inputs, *self.described, self.description):
                     remove(path)
             if changed:
                 write_json(self.flags, {**_FORMAT, **current})
             return []
-        if not kept:
+        if not recorded:
             raise ValueError(
                 f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
                 "that every worker sees."
@@ -245,13 +247,13 @@ class RunDirectory:
         moved: list[str] = []
         other: list[str] = []
         for name in changed:
-            values = kept.get(name), current.get(name)
+            values = recorded.get(name), current.get(name)
             if name not in paths or not _is_same_place(*values):
                 is_compared = name in paths and all(values) and bool(self._kept_inputs())
                 (moved if is_compared else other).append(name)
         if other:
             differences = ", ".join(
-                f"--{name}={current.get(name)} (was {kept.get(name)})" for name in other
+                f"--{name}={current.get(name)} (was {recorded.get(name)})" for name in other
             )
             raise ValueError(
                 f"{self.path} holds a run with other settings: {differences}. Start again with the "
@@ -261,9 +263,9 @@ class RunDirectory:
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps what the files behind the flags held, and refuses others once there is progress."""
-        kept, has_progress = self._kept_inputs(), self.has_progress()
+        recorded, has_progress = self._kept_inputs(), self.has_progress()
         changed = sorted(
-            name for name, value in fingerprints.items() if kept.get(name, value) != value
+            name for name, value in fingerprints.items() if recorded.get(name, value) != value
         )
         if changed and (has_progress or not self._is_chief):
             # Inputs that are not flags change with the flags: name the flags alone.
@@ -273,8 +275,8 @@ class RunDirectory:
                 "with (files have changed, or this version reads them otherwise): bring the files "
                 "back to go on, or name another --model_dir."
             )
-        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
-        if values != kept:
+        values = {**recorded, **fingerprints} if has_progress else dict(fingerprints)
+        if values != recorded:
             write_json(self.inputs, values)
 
     def _kept_inputs(self) -> dict[str, Any]:

@@ -211,10 +211,10 @@ def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> R
 
     A ValueError says that none is intact, or that names, shapes or dtypes differ.
     """
-    found = find_latest(directory)
-    if found is not None:
-        _assign(found.path, variables)
-    return found
+    newest = find_latest(directory)
+    if newest is not None:
+        _assign(newest.path, variables)
+    return newest
 
 
 def find_latest(directory: str) -> Restored | None:
@@ -264,8 +264,8 @@ def _checkpoint_paths(directory: str) -> list[str]:
     if not tf.io.gfile.isdir(directory):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
-    found = [os.path.join(directory, name) for name in names if _DIRECTORY.fullmatch(name)]
-    return sorted(found, key=_step_of)
+    paths = [os.path.join(directory, name) for name in names if _DIRECTORY.fullmatch(name)]
+    return sorted(paths, key=_step_of)
 
 
 def _step_of(path: str) -> int:
@@ -338,7 +338,7 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
 
 
 def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str]) -> None:
-    file_path, shown = os.path.join(path, name), one_line(name)
+    file_path, label = os.path.join(path, name), one_line(name)
     try:
         if name not in listing:
             raise FileNotFoundError
@@ -346,11 +346,11 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
         changed = fingerprint_change(file_path, entry)
         size = tf.io.gfile.stat(file_path).length
     except (tf.errors.OpError, FileNotFoundError, ValueError) as error:
-        raise _UnusableError(f"{shown} is missing or cannot be read") from error
+        raise _UnusableError(f"{label} is missing or cannot be read") from error
     if changed == "bytes":
-        raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
+        raise _UnusableError(f"{label} has {size} bytes instead of {entry['bytes']}")
     if changed:
-        raise _UnusableError(f"{shown} has the right size but other contents than were saved")
+        raise _UnusableError(f"{label} has the right size but other contents than were saved")
 
 
 # === Deleting ===
