@@ -66,40 +66,32 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
         open_checkpoint(path)
 
 
-def test_nothing_there(tmp_path):
-    for name in ("no", "no.keras", "folder/bert_model.ckpt"):
-        with pytest.raises(
-            ValueError, match=r"^There is no checkpoint at .*: expected a directory, the pref"
-        ):
-            open_checkpoint(tmp_path / name)
-    with pytest.raises(ValueError, match="^There is no checkpoint at : expected"):  # not of /
-        open_checkpoint("")
-    meant = r" Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
-    for name in ("bert-base-cased", "google-bert/bert-base-cased"):
-        with pytest.raises(ValueError, match=meant):
-            open_checkpoint(name)
+THERE_IS_NONE = "There is no checkpoint at {}: expected a directory, the prefix"
+MEANT = r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
+UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
 
 
 @pytest.mark.parametrize(
-    "files, there",
+    ("files", "path", "sentence"),
     [
-        ("", "a directory with nothing in it"),
-        ("abcdefghij", "a directory with a, b, c, d, e, f, g, h and 2 more in it"),
-        (["config.json"], "a directory with config.json in it"),
+        *(([], name, THERE_IS_NONE) for name in ("no", "no.keras", "folder/bert_model.ckpt")),
+        ([], "bert-base-cased", MEANT),
+        ([], "google-bert/bert-base-cased", MEANT),
+        ([], "", THERE_IS_NONE),  # not of /
+        ([], ".", UNKNOWN + r"a directory with nothing in it\.$"),
+        ("abcdefghij", ".",
+         UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more in it\.$"),
+        (["config.json"], ".", UNKNOWN + r"a directory with config\.json in it\.$"),
+        (["config.json", "model.safetensors"], "model.safetensors",
+         UNKNOWN + r"a file: name the directory that it lies in\.$"),
     ],
-)
-def test_a_directory_of_something_else(tmp_path, files, there):
+)  # fmt: skip
+def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
+    monkeypatch.chdir(tmp_path)
     for name in files:
         (tmp_path / name).write_text("{}")
-    sentence = rf"^{tmp_path} is not a checkpoint of a known format: .*; it is {there}\.$"
-    with pytest.raises(ValueError, match=sentence):
-        open_checkpoint(tmp_path)
-
-
-def test_a_file_of_a_checkpoint(tmp_path):
-    path = write_directory(tmp_path / "hf", random_tensors(ENCODER))
-    with pytest.raises(ValueError, match=r"; it is a file: name the directory that it lies in\.$"):
-        open_checkpoint(f"{path}/model.safetensors")
+    with pytest.raises(ValueError, match="^" + sentence.format(path)):
+        open_checkpoint(path)
 
 
 # === Loading ===
