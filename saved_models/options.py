@@ -54,10 +54,10 @@ class ExportOptions:
     Raises:
         ValueError: a value is out of its range.
 
-    >>> ExportOptions(n_best=0)
+    >>> ExportOptions(n_best_size=0)
     Traceback (most recent call last):
     ...
-    ValueError: n_best is 0: expected 1 or more.
+    ValueError: n_best_size is 0: expected 1 or more.
     """
 
     max_seq_length: int | None = flag_fields.integer(
@@ -83,7 +83,7 @@ class ExportOptions:
         _at_least(1),
     )
     max_query_length: int = _of_task(64, "The most tokens of a question.", _at_least(1))
-    n_best: int = _of_task(20, "The answers to a question.", _at_least(1))
+    n_best_size: int = _of_task(20, "The answers to a question.", _at_least(1))
     max_answer_length: int = _of_task(30, "The most tokens of an answer.", _at_least(1))
     transformers_signature: bool = flag_fields.switch(
         False,

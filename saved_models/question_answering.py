@@ -73,10 +73,10 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 
     Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the request's context,
     ``start`` and ``end`` in characters, ``score``, the sum of its two logits, ``null_score``, the
-    least of all windows, and ``truncated``, whether the question was cut; of the ``n_best`` spans,
-    (B, K) each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). Where the model
-    has a ``null`` threshold, "no answer" shares in the probabilities. Source: Devlin et al. 2019,
-    sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
+    least of all windows, and ``truncated``, whether the question was cut; of the ``n_best_size``
+    spans, (B, K) each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). Where the
+    model has a ``null`` threshold, "no answer" shares in the probabilities. Source: Devlin et al.
+    2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
     """
     question, context = check_equally_many(question, context)
     most = question_length(served)
@@ -136,7 +136,7 @@ def _best_columns(served: Served, windows: Windows) -> BestColumns:
             outputs[features.START_LOGITS],
             outputs[features.END_LOGITS],
             tf.reduce_sum(inputs[features.INPUT_MASK], 1),
-            served.options.n_best,
+            served.options.n_best_size,
         )
 
     return on_rows(served, rows, head)

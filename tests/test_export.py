@@ -95,7 +95,7 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(classifier, "--nopair", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8)
     options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
-    assert (options.n_best, options.doc_stride, options.precision) == (4, 7, "bfloat16")
+    assert (options.n_best_size, options.doc_stride, options.precision) == (4, 7, "bfloat16")
     # Without a word from the directory, all positions.
     assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert"}
     options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]

@@ -117,8 +117,13 @@ def export_options(task: TaskFile | None) -> ExportOptions:
     """Options to serve a model as it was trained; ``None`` if its directory has none."""
     if task is None:
         return ExportOptions()
-    own = KINDS[task.kind].export_options(task)
-    return ExportOptions(max_seq_length=task.max_seq_length, **own)
+    known = {field.name for field in dataclasses.fields(ExportOptions)}
+    reads_pairs = KINDS[task.kind].num_texts == (1, 2)
+    return ExportOptions(
+        max_seq_length=task.max_seq_length,
+        pair=reads_pairs and len(task.columns.get("text_columns", ())) == 2,
+        **{name: value for name, value in task.options.items() if name in known},
+    )
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:

@@ -205,14 +205,6 @@ class QuestionTask(Task):
         return super().options_of({"with_null": NULL_THRESHOLD in thresholds, **kept}, thresholds)
 
     @classmethod
-    def export_options(cls, task: TaskFile) -> dict[str, Any]:
-        """How the windows are cut, and how many answers there are."""
-        names = {"n_best_size": "n_best"}
-        options = {names.get(name, name): value for name, value in task.options.items()}
-        options.pop("with_null", None)
-        return options
-
-    @classmethod
     def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
         """A threshold is for models that were trained with null."""
         if options.with_null is False:

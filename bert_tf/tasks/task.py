@@ -501,11 +501,6 @@ class Task(abc.ABC):
         return None
 
     @classmethod
-    def export_options(cls, task: TaskFile) -> dict[str, Any]:
-        """Options of an export, by the names of ``ExportOptions``, that the training decides."""
-        return {}
-
-    @classmethod
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import TextExample
 
-    from .task_file import TaskFile
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
@@ -63,11 +62,6 @@ class TextTask(Task):
     def nothing_to_learn(self) -> str:
         labels = {item.label for item in self.training_items()}
         return f"Every example has the label {quote(labels.pop())}" if len(labels) == 1 else ""
-
-    @classmethod
-    def export_options(cls, task: TaskFile) -> dict[str, Any]:
-        """What is read of long texts, and whether there are two."""
-        return {**task.options, "pair": len(task.columns.get("text_columns", ())) == 2}
 
     @abc.abstractmethod
     def _targets(self, items: Items) -> np.ndarray:

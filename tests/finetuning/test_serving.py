@@ -30,7 +30,7 @@ QUESTIONS = {**LENGTHS, "n_best_size": 5, "with_null": True}
         (text_task("review"), ExportOptions(64)),
         (text_task("a", "b"), ExportOptions(64, pair=True)),
         (TaskFile("tagging", "ner", 96, options={"document_context": True}), ExportOptions(96)),
-        (TaskFile("squad", "s", 384, {}, QUESTIONS), ExportOptions(384, n_best=5, **LENGTHS)),
+        (TaskFile("squad", "s", 384, {}, QUESTIONS), ExportOptions(384, n_best_size=5, **LENGTHS)),
         (TaskFile("squad", "s", 384), ExportOptions(384)),
     ],
 )

@@ -41,7 +41,7 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "span_predictor": (
         BertSpanPredictor,
         {},
-        {"doc_stride": 4, "max_query_length": 4, "n_best": 3, "max_answer_length": 4},
+        {"doc_stride": 4, "max_query_length": 4, "n_best_size": 3, "max_answer_length": 4},
     ),
     "multiple_choice": (BertMultipleChoice, {}, {}),
     "bfloat16": (*_CLASSES, {"precision": "bfloat16"}),

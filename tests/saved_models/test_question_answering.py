@@ -11,7 +11,7 @@ from bert_tf.saved_models.question_answering import answer, question_length
 
 from .conftest import ask, make, serve, texts_of
 
-OPTIONS = {"doc_stride": 3, "max_query_length": 4, "n_best": 5, "max_answer_length": 4}
+OPTIONS = {"doc_stride": 3, "max_query_length": 4, "n_best_size": 5, "max_answer_length": 4}
 # No window reads as another: of equal spans rounding would choose.
 LONG = "The cat  sat on the mat. A dog, unable, sat! On dogs the mats un[the] cat a dog sat . a on!"
 QUESTIONS = ["The cat?", "", "the mat on the dog", "the mat on a", "Un\u0301able", "sat"]
@@ -74,7 +74,7 @@ def test_answers_are_those_of_fine_tuning(predictor, examples, with_threshold):
         if threshold is None:  # else "no answer" takes a place of the list
             for row, entries in enumerate(predictions(found, False).n_best.values()):
                 odds = [entry["probability"] for entry in entries if entry["text"]]
-                odds += [0] * (OPTIONS["n_best"] - len(odds))
+                odds += [0] * (OPTIONS["n_best_size"] - len(odds))
                 np.testing.assert_allclose(outputs["probabilities"][row], odds, atol=1e-6)
         if threshold == 0.0:
             assert len({bool(text) for text in answers.values()}) == 2
@@ -94,7 +94,7 @@ def test_golden(predictor, with_threshold, threshold, expected):
         "start_logits": tf.constant([GOLDEN_STARTS]),
         "end_logits": tf.constant([GOLDEN_ENDS]),
     }
-    served = serve(predictor, call=lambda rows: logits, n_best=2)
+    served = serve(predictor, call=lambda rows: logits, n_best_size=2)
     context = b"\xc3\xff The  c\xffat\xff sat"
     outputs = ask(answer, served, question=["a"], context=[context])
     start, end = outputs["byte_starts"][0, 0], outputs["byte_ends"][0, 0]

@@ -85,7 +85,7 @@ CASES = {
     "regressor": Case(BertRegressor, {}, by_text({"value", "truncated"}, "value", "regress")),
     "tagger": Case(BertTokenClassifier, THREE, TAGS, {"labels": ("O", "B-PER", "I-PER")}),
     "span predictor": Case(
-        BertSpanPredictor, {}, SPANS, {"thresholds": {"null": 0.0}}, {"n_best": 3}
+        BertSpanPredictor, {}, SPANS, {"thresholds": {"null": 0.0}}, {"n_best_size": 3}
     ),
     "multiple choice": Case(BertMultipleChoice, {}, CHOICES),
 }
