@@ -28,7 +28,7 @@ from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command
-from bert_tf.finetuning import resolution, settings
+from bert_tf.finetuning import data, resolution, settings
 
 
 def main(argv: list[str]) -> None:
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
         checkpoints=[resolved.init_checkpoint],
         output=resolved.model_dir,
     )
-    resolution.check_tables(resolved)
+    data.check_tables(resolved)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     command.load_tensorflow()
     from bert_tf.finetuning.run import run

@@ -23,8 +23,7 @@ from bert_tf.startup import (
 )
 from bert_tf.untrusted import Screen, one_line, quote, reason
 
-from . import googles_flags
-from .flag_fields import help_text
+from . import flag_fields
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
@@ -51,10 +50,10 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
         if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
-            print(help_text())
+            print(flag_fields.help_text())
             sys.exit(0)
         named = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
-        if left := googles_flags.instead([name[1] for name in named if name], flags.FLAGS):
+        if left := flag_fields.instead([name[1] for name in named if name], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:

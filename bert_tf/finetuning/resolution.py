@@ -1,17 +1,13 @@
 """From the flags that are given to a fine-tuning's settings: what is left out, what is read."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
 
-from bert_tf import paths
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check
-from bert_tf.readers.examples import BadRows
-from bert_tf.readers.glue import glue_task
-from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, read_columns
+from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter
 from bert_tf.tasks.options import GLUE_NAMES
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import Task
@@ -112,42 +108,3 @@ def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: typ
         raise ValueError(fault)
     values["text_columns"], values["label_column"] = columns, label
     values["delimiter"] = check_delimiter(values["delimiter"])
-
-
-# === Tables ===
-
-
-def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
-    """The kind's arguments of reading a table; {} without a table."""
-    if settings.glue:
-        return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
-    if not settings.reads_table:
-        return {}
-    names = ("text_columns", "label_column", "id_column")
-    own = {name: settings.option(name) for name in settings.kind.table_options()}
-    return {**{name: getattr(settings, name) for name in names}, **own}
-
-
-def check_tables(settings: FineTuningSettings) -> None:
-    """Refuses a table that is empty or lacks a column, before anything that takes seconds.
-
-    Nothing is refused here with ``skip_bad_rows``, which leaves a row without a column out, and
-    where the run's directory is there: a finished run is shown whatever became of its files.
-    """
-    columns = table_columns(settings)
-    is_new = not os.path.isdir(settings.model_dir)
-    if not is_new or settings.glue or settings.skip_bad_rows or not columns:
-        return
-    ids = [*settings.text_columns, settings.id_column]
-    # What else names columns, as where an answer starts, may be of labelled files alone.
-    others = [name for name in settings.kind.table_options() if name.endswith("_column")]
-    labelled = [*ids, settings.label_column, *(settings.option(name) for name in others)]
-    tables = [
-        (settings.train_file, labelled),
-        (settings.dev_file, labelled),
-        (settings.test_file, ids),
-    ]
-    for path, names in tables:
-        if path and paths.local_path(path) is not None and paths.is_file(path):
-            table = TableFile(path, settings.encoding, settings.delimiter)
-            next(read_columns(table, names, BadRows(path, skip=False)), None)

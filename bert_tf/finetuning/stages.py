@@ -19,14 +19,13 @@ from bert_tf.pipelines.vocabulary import unknown_note
 from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
+from bert_tf.untrusted import listed, one_line, quote
 
-from . import few_shot
-from .data import DataSplits, read_task
+from .data import DataSplits, read_task, table_columns
 from .model import StartingModel, build_model, model_spec, open_start
-from .resolution import table_columns
+from .objective import few_shot_learner
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .summary import data_lines, label_lines
 from .training import Training, describe_collapse
 
 _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
@@ -98,6 +97,57 @@ def prepare(
     return RunInputs(task, start, examples, strategy)
 
 
+def data_lines(task: Task, examples: Examples) -> list[str]:
+    """Lines on the data, printed before the training."""
+    labels = f", labels {listed(task.labels)}" if task.labels else ""
+    evaluated = ", ".join(task.dev_sets) or "nothing"
+    predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
+    count, *sentences = task.training_lines(examples)
+    return [
+        f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
+        *sentences,
+    ]
+
+
+def label_lines(task: Task) -> list[str]:
+    """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
+    counts = task.label_counts(None)
+    if not counts:
+        return []
+    total = sum(counts.values())
+    ranked = sorted(counts, key=lambda label: (-counts[label], label))
+    share = "" if task.multi_label else f" of {total:,}"
+    lines = [
+        "In the training set: "
+        + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
+        + f"{share}."
+    ]
+    if task.deciding_set is None:
+        return lines
+    name = task.deciding_set
+    there = task.label_counts(name)
+    if not task.multi_label and there:
+        baseline = there.get(ranked[0], 0) / sum(there.values())
+        lines.append(
+            f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
+            f"{baseline:.3f} on {name}."
+        )
+    help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
+    unjudged = [label for label in counts if not there.get(label)]
+    if unjudged and there:
+        lines.append(
+            f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
+            f"well that is learned; {help}."
+        )
+    unlearned = [label for label in there if not counts.get(label)]
+    if unlearned:
+        lines.append(
+            f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
+            f"learn that from; {help}."
+        )
+    return lines
+
+
 def train(
     settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
 ) -> TrainingOutcome:
@@ -110,9 +160,10 @@ def train(
         print(sentence, flush=True)
     inference = inference_of(settings, inputs, model)
     callbacks = inputs.callbacks
-    learner = (
-        few_shot.learner_of(settings, task, inference) if settings.option("few_shot") else None
-    )
+    learner = None
+    if settings.option("few_shot"):
+        pairs = settings.option("few_shot_pairs")
+        learner = few_shot_learner(task, inference, pairs, settings.seed)
     training = Training(settings, task, inference, inputs.examples, directory, callbacks, learner)
     training.finish()
     state = training.state

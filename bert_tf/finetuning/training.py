@@ -4,12 +4,12 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.evaluation.scores import rank
+from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
 from bert_tf.training import saved_states as checkpoints
@@ -20,11 +20,11 @@ from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Trainer
+from bert_tf.untrusted import one_line
 
-from .objective import TaskObjective, training_batches
+from .objective import Learner, TaskObjective, training_batches
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .summary import scores_line
 
 _SHOWN_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
@@ -33,18 +33,6 @@ _TENTHS = 10
 # With fewer steps a tenth of them is a batch or two, and says nothing.
 _FEWEST_STEPS = 50
 _LEAST_FALL = 0.02
-
-
-class Learner(NamedTuple):
-    """Learner of another objective than the task's: a part of the model, from other examples.
-
-    ``fit`` is called before each evaluation, and makes the rest of the model fit that part.
-    """
-
-    model: Any
-    task: Task
-    examples: Examples
-    fit: Callable[[], None] = lambda: None
 
 
 class Training(Trainer):
@@ -393,3 +381,9 @@ def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | No
     if curve.is_flat():
         reasons.append(f"the training loss did not fall ({curve.fall()})")
     return " and ".join(reasons) or None
+
+
+def scores_line(headline: str, scores: Mapping[str, float]) -> str:
+    """Scores in one line, the one that decides first."""
+    names = sorted(scores, key=lambda name: name != headline)
+    return ", ".join(f"{one_line(name)} {score_text(name, scores[name], scores)}" for name in names)

@@ -9,8 +9,8 @@ import bert_tf
 from bert_tf import api
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.model import open_start
+from bert_tf.finetuning.objective import draw_pairs, fit_head
 from bert_tf.finetuning.run import export_options, run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions

@@ -4,8 +4,7 @@ import json
 import keras
 import pytest
 
-from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.resolution import check_tables, table_columns
+from bert_tf.finetuning.data import check_tables, read_task, table_columns
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .small_runs import VOCAB, parse, settings, write_table
