@@ -10,14 +10,14 @@ import tensorflow as tf
 from bert_tf import vocab
 from bert_tf.pipelines import corpus_formats
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
+from tests.anew import run_main
+
+SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
+             for c in ("birds", "Mäuse")]  # fmt: skip
 
 
 def learn(*texts, output, **flags):
     vocab.learn(vocab.VocabularySettings(input=[*map(str, texts)], output=str(output), **flags))
-
-
-SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
-             for c in ("birds", "Mäuse")]  # fmt: skip
 
 
 @pytest.fixture
@@ -35,7 +35,8 @@ def unjudged(monkeypatch):
 
 def test_learns_writes_and_reports(text, tmp_path, capsys):
     output = str(tmp_path / "new" / "vocab.txt")
-    learn(text, output=output, input_format="google", vocab_size=80)
+    flags = [f"--input={text}", f"--output={output}", "--input_format=google", "--vocab_size=80"]
+    run_main(vocab, *flags)
     learned = load_vocabulary(output)
     assert learned == learn_vocabulary(SENTENCES, 80)
     assert learned[:5] == list(SPECIAL_TOKENS) and "cat" in learned and "mause" in learned
