@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from bert_tf.untrusted import MAX_JSON_BYTES, is_number, listed, parse_json_object, quote
 
@@ -114,7 +114,7 @@ equal share of the hidden size.
                 int: (type(value) is int and value >= least, "a positive integer"),
                 float: (is_number(value), "a finite number"),
                 bool: (isinstance(value, bool), "true or false"),
-            }.get(field.type, (True, ""))
+            }.get(cast(type, field.type), (True, ""))
             if not is_valid:
                 raise ValueError(f"{field.name} must be {expected}, got {quote(value)}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):

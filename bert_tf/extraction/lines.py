@@ -56,7 +56,7 @@ def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
                 line = raw.decode("utf-8", "ignore")
                 # Google's expression is greedy: the last mark separates a pair.
                 first, mark, second = line.strip().rpartition(_PAIR_MARK)
-                texts = (first, second) if mark else (second, None)
+                texts: tuple[str, str | None] = (first, second) if mark else (second, None)
                 bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
                 yield Line(*texts, line.encode() == raw, number, bytes_read)
                 number += 1

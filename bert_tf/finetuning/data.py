@@ -156,10 +156,12 @@ def _reader(settings: FineTuningSettings) -> _Reader:
             return form.read(
                 path, labels=labels, labelled=labelled, encoding=encoding, skip_bad_rows=skip
             )
-        known = {"labels": labels} if kind.classes else {}
-        unlabelled = {} if labelled else {"label_column": None}
-        table = TableFile(path, settings.encoding, settings.delimiter)
-        return kind.read(table, skip_bad_rows=skip, **{**columns, **unlabelled}, **known)
+        how = {**columns, "skip_bad_rows": skip}
+        if kind.classes:
+            how["labels"] = labels
+        if not labelled:
+            how["label_column"] = None
+        return kind.read(TableFile(path, settings.encoding, settings.delimiter), **how)
 
     return read
 

@@ -135,12 +135,15 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
     """Definition of a text's vector: that of the flags, else that of the checkpoint."""
     usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
-    asked = {"pooling": settings.pooling, "max_seq_length": settings.max_seq_length}
-    asked["normalize"] = settings.option("normalize")
+    changes: dict[str, Any] = {
+        "pooling": settings.pooling,
+        "normalize": settings.option("normalize"),
+        "max_seq_length": settings.max_seq_length,
+    }
     return dataclasses.replace(
         checkpoint.sentence_embedding or usual,
         dims=None,
-        **{name: value for name, value in asked.items() if value is not None},
+        **{name: value for name, value in changes.items() if value is not None},
     )
 
 

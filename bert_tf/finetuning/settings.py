@@ -403,13 +403,12 @@ def flag_defaults() -> dict[str, Any]:
 def tasks_having(name: str) -> list[str]:
     """Each ``--task`` that a flag means something to."""
     kinds = [kind for kind in KINDS.values() if name in kind.option_fields()]
-    data = {
-        "": lambda task, kind: True,
-        "tables": lambda task, kind: task in KINDS,
-        "published": lambda task, kind: task not in KINDS,
-        "files": lambda task, kind: task not in GLUE_NAMES,
-        "glue": lambda task, kind: task in GLUE_NAMES,
+    every = {task for task, kind in tasks().items() if kind in kinds or not kinds}
+    known = {
+        "": every,
+        "tables": every & KINDS.keys(),
+        "published": every - KINDS.keys(),
+        "files": every - GLUE_NAMES.keys(),
+        "glue": every & GLUE_NAMES.keys(),
     }[fields()[name].metadata["only"]]
-    return [
-        task for task, kind in tasks().items() if data(task, kind) and (kind in kinds or not kinds)
-    ]
+    return [task for task in tasks() if task in known]
