@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _NEEDED = required("export needs --model and --output")
 
 
-def _is_version(name: str, values: Values, given: Given) -> str:
+def _is_version(name: str, values: Values, given_flags: Given) -> str:
     output = values[name].rstrip("/")
     version = os.path.basename(output)
     if version.isascii() and version.isdecimal():
@@ -58,7 +58,7 @@ def _is_version(name: str, values: Values, given: Given) -> str:
     )
 
 
-def _is_name(name: str, values: Values, given: Given) -> str:
+def _is_name(name: str, values: Values, given_flags: Given) -> str:
     check_model_name(values[name])
     return ""
 
@@ -101,11 +101,11 @@ def main(argv: Sequence[str]) -> None:
 
 
 def run(
-    settings: ExportSettings, given: Mapping[str, Any], model: "BertModel | None" = None
+    settings: ExportSettings, user_options: Mapping[str, Any], model: "BertModel | None" = None
 ) -> "Exported":
     """Exports a checkpoint, or a ``model`` in memory; prints what is where.
 
-    ``given`` are the options of ``ExportOptions`` that a user named.
+    ``user_options`` are the options of ``ExportOptions`` that a user named.
     """
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
@@ -118,7 +118,7 @@ def run(
     if model is None:
         print(f"Reading {settings.model}.", flush=True)
         checkpoint = open_checkpoint(settings.model)
-        options = options_of(checkpoint, given)
+        options = options_of(checkpoint, user_options)
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
@@ -126,14 +126,14 @@ def run(
             print(sentence)
     else:
         checkpoint = checkpoint_of(model)
-        options = options_of(checkpoint, given)
+        options = options_of(checkpoint, user_options)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     exported = export(model, output, options=options, name=settings.name)
     _report(exported)
     return exported
 
 
-def options_of(checkpoint: "Checkpoint", given: Mapping[str, Any]) -> "ExportOptions":
+def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The options that are given, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
     from bert_tf.saved_models.signatures import classes_with
@@ -144,7 +144,7 @@ def options_of(checkpoint: "Checkpoint", given: Mapping[str, Any]) -> "ExportOpt
             f"{checkpoint.path} has no vocabulary ({' '.join(checkpoint.notes)}): put its "
             "vocab.txt into the directory."
         )
-    for name in given:
+    for name in user_options:
         classes = classes_with(name)
         if classes and checkpoint.model.model_class not in classes:
             raise ValueError(
@@ -152,8 +152,8 @@ def options_of(checkpoint: "Checkpoint", given: Mapping[str, Any]) -> "ExportOpt
                 f"{checkpoint.path} holds: leave it out (it is for "
                 f"{' and '.join(model_class.__name__ for model_class in classes)})."
             )
-    changes = dict(given)
-    if sizes := given.get("allowed_batch_sizes"):
+    changes = dict(user_options)
+    if sizes := user_options.get("allowed_batch_sizes"):
         try:
             changes["allowed_batch_sizes"] = tuple(map(int, sizes))
         except ValueError:

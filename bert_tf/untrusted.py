@@ -166,8 +166,8 @@ class Screen:
         return getattr(self._stream, name)
 
 
-def _escape(match: re.Match[str], kept: str = "") -> str:
-    return match[0] if match[0] in kept else match[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str], allowed: str = "") -> str:
+    return match[0] if match[0] in allowed else match[0].encode("unicode_escape").decode()
 
 
 def _cut(text: str, longest: int) -> str:

@@ -45,17 +45,17 @@ def main(argv: list[str]) -> None:
     from bert_tf.saved_models.verification import verify
 
     values = flags.FLAGS
-    found = verify(directory, python=values.python, tolerance=values.tolerance)
-    versions = f"TensorFlow {found.tensorflow}, tensorflow_text {found.tensorflow_text}"
+    result = verify(directory, python=values.python, tolerance=values.tolerance)
+    versions = f"TensorFlow {result.tensorflow}, tensorflow_text {result.tensorflow_text}"
     print(f"{directory} in {versions}:")
-    print(found.table())
-    if not found.has_hashes:
+    print(result.table())
+    if not result.has_hashes:
         print(
             "The export has no hashes: damage to its files that changes no answer goes unnoticed."
         )
-    for problem in found.problems:
+    for problem in result.problems:
         print(f"  {problem}")
-    if found.problems:
+    if result.problems:
         print("FAILED: the answers are not as recorded.")
         sys.exit(1)
     print("Every answer is as recorded, and neither bert_tf nor Keras was needed.")

@@ -206,7 +206,7 @@ class Corpus:
     table: DocumentTable  # of all documents of `blocks`
     # (documents of `blocks`,) bool, which of them belong to this corpus. Blocks without such a
     # document do not count as blocks of this corpus, and are not read.
-    kept: np.ndarray
+    is_member: np.ndarray
 
     def _sum_per_block(self, per_document: np.ndarray) -> np.ndarray:
         """(blocks,) int64, over all blocks, also those without a document of this corpus."""
@@ -216,11 +216,11 @@ class Corpus:
     @functools.cached_property
     def _blocks_read(self) -> np.ndarray:
         """(num_blocks,) int64, the numbers in ``blocks`` of this corpus' blocks."""
-        return np.flatnonzero(self._sum_per_block(self.kept))
+        return np.flatnonzero(self._sum_per_block(self.is_member))
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return _fed(self._blocks_read), _fed(self.table.block_splits), _fed(self.kept)
+        return _fed(self._blocks_read), _fed(self.table.block_splits), _fed(self.is_member)
 
     @property
     def num_blocks(self) -> int:
@@ -230,13 +230,13 @@ class Corpus:
     @functools.cached_property
     def documents_per_block(self) -> np.ndarray:
         """(num_blocks,) int64: the number of documents that ``read_documents`` yields for each."""
-        return self._sum_per_block(self.kept)[self._blocks_read]
+        return self._sum_per_block(self.is_member)[self._blocks_read]
 
     @functools.cached_property
     def bytes_per_block(self) -> np.ndarray:
         """(num_blocks,) float64: the bytes of this corpus' text, and its markup, in each."""
         whole = self._sum_per_block(self.table.num_bytes)
-        own = self._sum_per_block(np.where(self.kept, self.table.num_bytes, 0))
+        own = self._sum_per_block(np.where(self.is_member, self.table.num_bytes, 0))
         read = self._blocks_read
         return self.blocks.lengths[read] * (own[read] / whole[read])
 
@@ -249,7 +249,7 @@ class Corpus:
     def fingerprint(self) -> str:
         """Hexadecimal digits: equal for equal documents in equal blocks, wherever the files lie."""
         content = hashlib.sha256()
-        of_documents = self.table.num_bytes[self.kept], self.table.fingerprints[self.kept]
+        of_documents = self.table.num_bytes[self.is_member], self.table.fingerprints[self.is_member]
         for array in (self.documents_per_block, *of_documents):
             content.update(array.astype("<i8").tobytes())
         return content.hexdigest()[:32]
@@ -259,7 +259,7 @@ class Corpus:
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
             files = [counted(len(self.blocks.files), "file"), *self.formats]
-        size = f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB"
+        size = f"{self.table.num_bytes[self.is_member].sum() / 1e6:,.1f} MB"
         documents = counted(self.num_documents, "document")
         return ", ".join([*files, documents, size, counted(self.num_blocks, "block")])
 
@@ -270,7 +270,7 @@ class Corpus:
         A block that has other documents than when the corpus was opened, because a file has been
         changed, is a ``tf.errors.InvalidArgumentError``.
         """
-        blocks_read, block_splits, kept = self._tensors
+        blocks_read, block_splits, is_member = self._tensors
         block = tf.gather(blocks_read, block)
         documents = self.blocks.read(block)
         first = tf.gather(block_splits, block)
@@ -283,9 +283,9 @@ class Corpus:
         )
         with tf.control_dependencies([] if unchanged is None else [unchanged]):
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
-        if self.kept.all():
+        if self.is_member.all():
             return documents
-        return tf.gather(documents, tf.where(kept[first:last])[:, 0])
+        return tf.gather(documents, tf.where(is_member[first:last])[:, 0])
 
     def split_held_out(
         self, fraction: float = 0.01, max_documents: int = 1000
@@ -311,14 +311,14 @@ class Corpus:
             )
         size = self.num_documents
         count = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
-        chosen = _smallest(self.table.fingerprints[self.kept], count)
+        chosen = _smallest(self.table.fingerprints[self.is_member], count)
         if not len(chosen):
             return self, None
-        held_out = self.kept & (self.table.fingerprints <= chosen[-1])
+        held_out = self.is_member & (self.table.fingerprints <= chosen[-1])
         held_out[held_out] = np.isin(self.table.fingerprints[held_out], chosen)
         return (
-            dataclasses.replace(self, kept=self.kept & ~held_out),
-            dataclasses.replace(self, kept=held_out),
+            dataclasses.replace(self, is_member=self.is_member & ~held_out),
+            dataclasses.replace(self, is_member=held_out),
         )
 
     def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
@@ -342,7 +342,7 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
     if len(corpora) == 1:
         return corpora[0]
     parts = [each.blocks for each in corpora if isinstance(each.blocks, FileBlocks)]
-    if len(parts) < len(corpora) or not all(each.kept.all() for each in corpora):
+    if len(parts) < len(corpora) or not all(each.is_member.all() for each in corpora):
         raise ValueError("Only whole corpora of files can be joined.")
 
     def joined(of: Sequence[Any], name: str) -> np.ndarray:

@@ -187,8 +187,8 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
         sizes = _write_documents(path, iter(read))
         table = DocumentTable(
             np.concatenate([[0], np.cumsum(corpus.documents_per_block, dtype=np.int64)]),
-            corpus.table.num_bytes[corpus.kept],
-            corpus.table.fingerprints[corpus.kept],
+            corpus.table.num_bytes[corpus.is_member],
+            corpus.table.fingerprints[corpus.is_member],
         )
         written = FileBlocks.of_file(path, corpus_formats.GOOGLE, False, sizes, sizes)
         known = whole_corpus(corpus.formats, written, table)

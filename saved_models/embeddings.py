@@ -180,14 +180,14 @@ def hub_outputs(
     ``sequence_output`` (B, S, H); ``pooled_output`` (B, H); ``default`` (B, H), the pooled output
     or what a pooler would read; ``encoder_outputs``, the blocks' (B, S, H) each.
     """
-    named = {
+    by_name = {
         key: tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), outputs[key])
         for key in _HUB_NAMES
         if key in outputs
     }
-    states = named[features.SEQUENCE_OUTPUT]
+    states = by_name[features.SEQUENCE_OUTPUT]
     default = pool(states, inputs[features.INPUT_MASK], config.summary_token)
-    return {"default": named.get(features.POOLED_OUTPUT, default), **named}
+    return {"default": by_name.get(features.POOLED_OUTPUT, default), **by_name}
 
 
 # === TensorFlow Hub's endpoints ===

@@ -202,7 +202,7 @@ def save(
     root.weights = dict(weights)
     root.resources = list(resources)
     # The seeds of dropout.
-    named = {variable.ref() for variable in weights.values()}
-    read = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
-    root.seeds = [variable for reference, variable in read.items() if reference not in named]
+    saved = {variable.ref() for variable in weights.values()}
+    variables = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
+    root.seeds = [variable for reference, variable in variables.items() if reference not in saved]
     tf.saved_model.save(root, folder, signatures=dict(signatures))

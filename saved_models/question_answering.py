@@ -87,34 +87,34 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     truncated = tokens.question_lengths > most
     tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
     windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
-    found = answers_from_columns(
+    answers = answers_from_columns(
         _best_columns(served, windows),
         windows,
         context,
         max_answer_length=served.options.max_answer_length,
     )
     threshold = served.model.thresholds.get(NULL_THRESHOLD)
-    is_answered = found.counts > 0
+    is_answered = answers.counts > 0
     if threshold is not None:
-        is_answered &= null_odds(found) <= threshold
-    places = character_places(context, tf.concat([found.byte_starts, found.byte_ends], 1))
+        is_answered &= null_odds(answers) <= threshold
+    places = character_places(context, tf.concat([answers.byte_starts, answers.byte_ends], 1))
     starts, ends = tf.split(places, 2, 1)
     return {
-        "answer": tf.where(is_answered, found.texts[:, 0], ""),
-        "byte_start": tf.where(is_answered, found.byte_starts[:, 0], -1),
-        "byte_end": tf.where(is_answered, found.byte_ends[:, 0], -1),
+        "answer": tf.where(is_answered, answers.texts[:, 0], ""),
+        "byte_start": tf.where(is_answered, answers.byte_starts[:, 0], -1),
+        "byte_end": tf.where(is_answered, answers.byte_ends[:, 0], -1),
         "start": tf.where(is_answered, starts[:, 0], -1),
         "end": tf.where(is_answered, ends[:, 0], -1),
-        "score": tf.where(is_answered, found.scores[:, 0], found.null_scores),
-        "answers": found.texts,
-        "byte_starts": found.byte_starts,
-        "byte_ends": found.byte_ends,
+        "score": tf.where(is_answered, answers.scores[:, 0], answers.null_scores),
+        "answers": answers.texts,
+        "byte_starts": answers.byte_starts,
+        "byte_ends": answers.byte_ends,
         "starts": starts,
         "ends": ends,
-        "scores": found.scores,
-        "probabilities": _probabilities(found, with_null=threshold is not None),
-        "counts": found.counts,
-        "null_score": found.null_scores,
+        "scores": answers.scores,
+        "probabilities": _probabilities(answers, with_null=threshold is not None),
+        "counts": answers.counts,
+        "null_score": answers.null_scores,
         "truncated": truncated,
     }
 
@@ -122,8 +122,8 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 def question_length(served: Served) -> int:
     """The most tokens of a question: ``max_query_length``, or half a row if that is too many."""
     room = served.max_seq_length - _SPECIAL_TOKENS
-    wanted = served.options.max_query_length
-    return wanted if wanted < room else room // 2
+    most = served.options.max_query_length
+    return most if most < room else room // 2
 
 
 def _best_columns(served: Served, windows: Windows) -> BestColumns:
@@ -142,11 +142,13 @@ def _best_columns(served: Served, windows: Windows) -> BestColumns:
     return on_rows(served, rows, head)
 
 
-def _probabilities(found: Answers, with_null: bool) -> tf.Tensor:
+def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:
     """The softmax of the spans' scores, (B, K)."""
-    is_span = tf.sequence_mask(found.counts, found.scores.shape[1])
-    scores = tf.where(is_span, found.scores, float("-inf"))
-    null = found.null_scores if with_null else tf.fill(tf.shape(found.null_scores), float("-inf"))
+    is_span = tf.sequence_mask(answers.counts, answers.scores.shape[1])
+    scores = tf.where(is_span, answers.scores, float("-inf"))
+    null = answers.null_scores
+    if not with_null:
+        null = tf.fill(tf.shape(null), float("-inf"))
     entries = tf.concat([scores, null[:, None]], 1)
     greatest = tf.reduce_max(entries, 1, keepdims=True)
     odds = tf.where(entries > float("-inf"), tf.exp(entries - greatest), 0.0)

@@ -153,8 +153,8 @@ def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor)
     with tf.control_dependencies(list(outputs.values())):
         rows = []
         for values in inputs.values():
-            kept = tf.strings.unicode_transcode(values, "UTF-8", "UTF-8", errors="ignore")
-            lost = kept != values
+            valid = tf.strings.unicode_transcode(values, "UTF-8", "UTF-8", errors="ignore")
+            lost = valid != values
             rows.append(tf.reduce_any(lost, 1) if values.shape.rank == 2 else lost)
         return {**outputs, "invalid_utf8": functools.reduce(tf.logical_or, rows)}
 

@@ -61,22 +61,22 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     label, probability = _likeliest(served, ids, first, row)
 
     # === Entities: (E,) vectors of those of all texts ===
-    found = join_words(label, row, probability, read_labels(names))
+    entities = join_words(label, row, probability, read_labels(names))
     texts, byte_starts, byte_ends = span_texts(
         text,
-        found.text,
-        tf.gather(byte_starts.values, tf.gather(first, found.first)),
-        tf.gather(byte_ends.values, tf.gather(last, found.last)),
+        entities.text,
+        tf.gather(byte_starts.values, tf.gather(first, entities.first)),
+        tf.gather(byte_ends.values, tf.gather(last, entities.last)),
     )
     by_text = tf.RaggedTensor.from_value_rowids(
-        found.first, found.text, nrows=tf.size(text, tf.int64), validate=False
+        entities.first, entities.text, nrows=tf.size(text, tf.int64), validate=False
     )
     return {
         "entities": dense(by_text, texts, ""),
-        "types": dense(by_text, found.types, ""),
+        "types": dense(by_text, entities.types, ""),
         "byte_starts": dense(by_text, byte_starts, -1),
         "byte_ends": dense(by_text, byte_ends, -1),
-        "scores": dense(by_text, found.scores, 0.0),
+        "scores": dense(by_text, entities.scores, 0.0),
         "counts": tf.cast(by_text.row_lengths(), tf.int32),
         "truncated": tf.zeros_like(text, tf.bool),
     }

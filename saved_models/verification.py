@@ -108,10 +108,10 @@ def verify(
     try:
         report = parse_json_object(done.stdout.strip().splitlines()[-1], "its report")
     except (IndexError, ValueError) as error:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        last_line = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ValueError(
             f"{command[0]} ended with status {done.returncode} before it could report on "
-            f"{directory}; its last words: {one_line(said, _LONGEST_PROBLEM)}"
+            f"{directory}; its last words: {one_line(last_line, _LONGEST_PROBLEM)}"
         ) from error
     if report["error"]:
         raise ValueError(report["error"])

@@ -33,23 +33,23 @@ _MOST_MISTAKES = 50
 class Inference:
     """A model, and how it is run on a data set.
 
-    ``kept`` is what the model gave for a set, by the set's name, so that its evaluation and its
-    predictions run the model once; who changes the weights clears it. ``None``: nothing is kept.
+    ``cache`` has the outputs on each set by its name, so that its evaluation and its predictions
+    run the model once; code that changes the weights clears it. ``None``: nothing is kept.
     """
 
     model: BertModel
     tokenizer: BertTokenizer
     max_seq_length: int
     batch_size: int
-    kept: dict[str, Any] | None = None
+    cache: dict[str, Any] | None = None
 
     def once(self, set_name: str, compute: Callable[[], T]) -> T:
         """Outputs on a set, from memory or computed now."""
-        if self.kept is None:
+        if self.cache is None:
             return compute()
-        if set_name not in self.kept:
-            self.kept[set_name] = compute()
-        outputs: T = self.kept[set_name]
+        if set_name not in self.cache:
+            self.cache[set_name] = compute()
+        outputs: T = self.cache[set_name]
         return outputs
 
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:

@@ -166,8 +166,8 @@ def _table(
     names: list[str] = []
     if columns is not None:
         # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
-        kept = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
-        names = [*with_columns(kept, dict(_cells(columns)))]
+        of_rows = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
+        names = [*with_columns(of_rows, dict(_cells(columns)))]
         yield _line(names, suffix)
     for row, record in pairs:
         cells = with_columns(row and _row_cells(row), dict(_cells(record)))

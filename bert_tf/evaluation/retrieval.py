@@ -29,7 +29,7 @@ def search(
     Given are the documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and
     N; of equal documents the one before comes first.
     """
-    found = []
+    blocks = []
     size = max(1, _SCORES_AT_ONCE // len(documents))
     for first in range(0, len(queries), size):
         scores = queries[first : first + size] @ documents.T
@@ -37,8 +37,8 @@ def search(
         shape = len(scores), -1
         places, best = np.nonzero(is_best)[1].reshape(shape), scores[is_best].reshape(shape)
         order = np.argsort(-best, axis=1, kind="stable")
-        found.append([np.take_along_axis(values, order, 1) for values in (places, best)])
-    places, scores = zip(*found, strict=True)
+        blocks.append([np.take_along_axis(values, order, 1) for values in (places, best)])
+    places, scores = zip(*blocks, strict=True)
     return np.concatenate(places), np.concatenate(scores)
 
 

@@ -309,8 +309,8 @@ def compare_entities(
     they are equal.
     """
     counts: dict[str, NDArray[np.int64]] = {}
-    for gold, found in entities:
-        for column, part in enumerate((gold, found, set(gold) & set(found))):
+    for gold, predictions in entities:
+        for column, part in enumerate((gold, predictions, set(gold) & set(predictions))):
             for entity in part:
                 counts.setdefault(entity.type, np.zeros(3, np.int64))[column] += 1
     classes = {name: ClassScore(*counts[name].tolist()) for name in sorted(counts)}
@@ -327,10 +327,10 @@ def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None
     """Tags that are none of entities, as ``compare_entities``; a sentence's must all be right."""
     names = sorted({tag for tags in (*true, *predicted) for tag in tags})
     ids = {name: number for number, name in enumerate(names)}
-    gold, found = (
+    gold, predictions = (
         np.array([ids[tag] for tags in rows for tag in tags]) for rows in (true, predicted)
     )
-    classes = compare_classes(gold, found, names).classes
+    classes = compare_classes(gold, predictions, names).classes
     scores = {**_of_words(true, predicted, losses), "macro_f1": _mean_f1(classes.values())}
     right = [list(row) == list(other) for row, other in zip(true, predicted, strict=True)]
     return Comparison(len(true), scores, classes, np.array(right))

@@ -211,7 +211,7 @@ def inference_of(
         inputs.start.tokenizer,
         settings.max_seq_length,
         settings.eval_batch_size,
-        kept=dict(outputs or {}),
+        cache=dict(outputs or {}),
     )
 
 
@@ -239,7 +239,7 @@ def describe(
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
     length, columns = settings.max_seq_length, table_columns(settings)
-    task_file = TaskFile(task.kind, task.name, length, columns, task.kept(task.options))
+    task_file = TaskFile(task.kind, task.name, length, columns, task.saved_options(task.options))
     described = Checkpoint(
         path=directory.path,
         format="bert_tf",
@@ -271,6 +271,6 @@ def write_outputs(
             evaluation, title = outcome.evaluations[name], f"{task.name}, {name}"
             collapsed = outcome.results["collapsed"]
             files[name] += write_report(folder, evaluation, task.labels, title, collapsed)
-        if outcome.inference.kept is not None:
-            outcome.inference.kept.pop(name, None)
+        if outcome.inference.cache is not None:
+            outcome.inference.cache.pop(name, None)
     return files

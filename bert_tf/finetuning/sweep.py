@@ -125,7 +125,7 @@ def _make_run(
     forget_models()
     try:
         outcome = train(settings, directory, inputs)
-        results, outputs = outcome.results, outcome.inference.kept or {}
+        results, outputs = outcome.results, outcome.inference.cache or {}
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
         results |= {"scores": {}, "collapsed": str(error).split(":")[0]}

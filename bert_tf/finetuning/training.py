@@ -124,9 +124,9 @@ class Training(Trainer):
                 self.callbacks.end()
         self._summaries.flush()
         checkpoints.restore_latest(self.directory.checkpoints, self._weights())
-        if self.inference.kept is not None:
-            self.inference.kept.clear()
-            self.inference.kept.update(self._outputs_of_best)
+        if self.inference.cache is not None:
+            self.inference.cache.clear()
+            self.inference.cache.update(self._outputs_of_best)
 
     @property
     def step(self) -> int:
@@ -226,8 +226,8 @@ class Training(Trainer):
 
     def _evaluate(self, deciding: str) -> str:
         state = self.state
-        if self.inference.kept is not None:
-            self.inference.kept.clear()
+        if self.inference.cache is not None:
+            self.inference.cache.clear()
         evaluation = self.task.evaluate(self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
@@ -238,7 +238,7 @@ class Training(Trainer):
         )
         if is_best:
             self._keep_weights()
-            self._outputs_of_best = dict(self.inference.kept or {})
+            self._outputs_of_best = dict(self.inference.cache or {})
         self._summaries.write("eval", state.step, scores)
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"

@@ -101,7 +101,7 @@ class Predictor:
         self.kind = KINDS[task.kind]
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
         self._options = self.kind.options_of(task.options, self._thresholds)
-        self.task = dataclasses.replace(task, options=self.kind.kept(self._options))
+        self.task = dataclasses.replace(task, options=self.kind.saved_options(self._options))
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))

@@ -93,10 +93,10 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     flag_fields.define_flags(PredictionSettings, values)
 
 
-def settings_of_call(**given: Any) -> PredictionSettings:
+def settings_of_call(**values: Any) -> PredictionSettings:
     """The settings of a call from Python, which has a model and data of its own."""
-    named = {"model": "memory", "input": "memory", **given}
-    return settings_from_flags(flag_fields.flags_of_call(define_flags, named))
+    call = {"model": "memory", "input": "memory", **values}
+    return settings_from_flags(flag_fields.flags_of_call(define_flags, call))
 
 
 def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> PredictionSettings:

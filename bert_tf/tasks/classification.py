@@ -119,9 +119,9 @@ class ClassificationTask(TextTask):
 
     def _fit(self, options: Any) -> None:
         super()._fit(options)
-        asked = options.class_weights
-        self._class_weights = asked and parse_class_weights(
-            asked, self.labels, self.label_counts(None)
+        weights = options.class_weights
+        self._class_weights = weights and parse_class_weights(
+            weights, self.labels, self.label_counts(None)
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:

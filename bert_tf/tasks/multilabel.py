@@ -91,17 +91,17 @@ class MultiLabelTask(TextTask):
 
     def _loss_class_weights(self) -> Sequence[float] | None:
         """One weight a class: 1 by default; balanced: examples without it / examples with it."""
-        asked = self.options.class_weights
-        if not asked:
+        weights = self.options.class_weights
+        if not weights:
             return None
         counts = self.label_counts(None)
-        if asked == "balanced":
+        if weights == "balanced":
             total = len(self.training_items())
             return [
                 (total - counts[name]) / counts[name] if counts[name] else 1.0
                 for name in self.labels
             ]
-        return list(parse_class_weights(asked, self.labels, counts).values())
+        return list(parse_class_weights(weights, self.labels, counts).values())
 
     def classes_of(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()

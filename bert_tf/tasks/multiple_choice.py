@@ -135,8 +135,8 @@ class MultipleChoiceTask(Task):
 
         counts = np.array([len(item.choices) for item in items])
         is_choice = np.arange(outputs.shape[1]) < counts[:, None]
-        best, found = decoding.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
-        for count, choice, row in zip(counts, best.numpy(), found.numpy(), strict=True):
+        best, shares = decoding.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
+        for count, choice, row in zip(counts, best.numpy(), shares.numpy(), strict=True):
             probabilities = {
                 str(at): p if at < count else None for at, p in enumerate(row.tolist())
             }

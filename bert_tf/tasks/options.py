@@ -29,7 +29,7 @@ ON_DEV = refuses(
 )
 
 
-def of_single_texts(name: str, values: Values, given: Given) -> str:
+def of_single_texts(name: str, values: Values, given_flags: Given) -> str:
     """Refuses pairs of texts, where the flag asks for what is of single ones."""
     value, glue = values[name], GLUE_NAMES.get(values["task"])
     columns: Sequence[str] = glue_task(glue).text_columns if glue else values["text_columns"] or ()
@@ -98,18 +98,18 @@ def parse_class_weights(
         # A class without an example has no loss to weigh.
         return {label: each / counts[label] if label in present else 1.0 for label in labels}
     weights = dict.fromkeys(labels, 1.0)
-    named = set()
+    seen = set()
     pairs: Iterable[tuple[str, Any]] = (part.rpartition(":")[::2] for part in text.split(","))
     if text.startswith("{"):
         pairs = parse_json_object(text, "--class_weights", unique_keys=True).items()
     for name, number in pairs:
-        if name not in labels or name in named:
+        if name not in labels or name in seen:
             raise ValueError(
                 f"--class_weights={text}: expected each class once as NAME:WEIGHT (where names "
                 f'have commas, as {{"NAME": WEIGHT}}), or balanced; got {name or number!r}, and '
                 f"the classes are {listed(labels)}."
             )
-        named.add(name)
+        seen.add(name)
         try:
             weight = float(number)
         except (TypeError, ValueError):

@@ -60,9 +60,9 @@ def rows_of(
     first = next((row for row in rows if isinstance(row, Mapping)), None)
     if first is None:
         return rows, list(names[0])
-    texts = next((list(found) for found in names if {*found} <= first.keys()), None)
+    texts = next((list(columns) for columns in names if {*columns} <= first.keys()), None)
     if texts is None:
-        forms = " or ".join(", ".join(found) for found in names)
+        forms = " or ".join(", ".join(columns) for columns in names)
         raise ValueError(
             f"{what} has the columns {', '.join(map(str, first))}, and none is known to be the "
             f"text: call them {forms}, or pass text_columns."
@@ -146,11 +146,11 @@ def _row(
         if not (check and isinstance(last, str)) or check(last):  # else it is another text
             return dict(zip((*texts, label), values, strict=False))
     forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
-    told = ""
+    hint = ""
     if kind.label_is_optional and len(values) == kind.num_texts[1]:
         columns = kind.text_form.split(" or ")[-1]
-        told = f" (for {len(values)} texts give text_columns={columns})"
-    raise BadRowError(f"expected {forms}, got {shown(item)}{told}")
+        hint = f" (for {len(values)} texts give text_columns={columns})"
+    raise BadRowError(f"expected {forms}, got {shown(item)}{hint}")
 
 
 def _is_pair_and_label(item: Any) -> bool:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LEAST_SPREAD = 1e-3
 
 
-def _has_others(name: str, values: Values, given: Given) -> str:
+def _has_others(name: str, values: Values, given_flags: Given) -> str:
     """Refuses steps and parts in which a pair has nothing to be compared with."""
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
     if values[name] == SIMILARITY_LOSSES[1]:  # the error of a cosine is that of one pair
@@ -161,15 +161,15 @@ class SimilarityTask(Task):
         from .similarity_losses import similarity_loss
 
         of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
-        known = of_scores if self._has_scores else of_pairs
-        asked = self.options.similarity_loss or known[0]
-        if asked not in known:
+        names = of_scores if self._has_scores else of_pairs
+        name = self.options.similarity_loss or names[0]
+        if name not in names:
             have = "scores (--label_column)" if self._has_scores else "no scores (--label_column)"
             raise ValueError(
-                f"--similarity_loss={asked}: the texts have {have}: expected one of "
-                f"{', '.join(known)}."
+                f"--similarity_loss={name}: the texts have {have}: expected one of "
+                f"{', '.join(names)}."
             )
-        return similarity_loss(asked)
+        return similarity_loss(name)
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -227,25 +227,28 @@ class SimilarityTask(Task):
 
         queries, first = np.unique(numbers[:, 0], return_index=True)
         documents = np.unique(numbers[:, 1:])
-        place = {number: at for at, number in enumerate(documents.tolist())}
+        column = {number: at for at, number in enumerate(documents.tolist())}
         relevant: dict[int, dict[int, float]] = {query: {} for query in queries.tolist()}
-        for query, own in numbers[:, :2].tolist():
-            relevant[query][place[own]] = 1.0
+        for query, document in numbers[:, :2].tolist():
+            relevant[query][column[document]] = 1.0
         ranked, scores = search(vectors[queries], vectors[documents])
-        named = {texts[n].removeprefix(self._prefixes[1]): at for n, at in place.items()}
-        own = [named.get(items[at].texts[0], -1) for at in first]
-        own = [-1 if at in known else at for at, known in zip(own, relevant.values(), strict=True)]
-        ranked = without_own(ranked, np.array(own))
+        column_of_text = {texts[n].removeprefix(self._prefixes[1]): at for n, at in column.items()}
+        own = np.full(len(queries), -1)  # the document that is the query's own text
+        for row, (item, matches) in enumerate(zip(first, relevant.values(), strict=True)):
+            at = column_of_text.get(items[item].texts[0], -1)
+            if at not in matches:
+                own[row] = at
+        ranked = without_own(ranked, own)
         comparison = compare_rankings(ranked, [*relevant.values()])
         own_best = [
-            next((at for at, found in enumerate(row) if found in known), len(documents))
-            for row, known in zip(ranked.tolist(), relevant.values(), strict=True)
+            next((rank for rank, at in enumerate(row) if at in matches), len(documents))
+            for row, matches in zip(ranked.tolist(), relevant.values(), strict=True)
         ]
-        asked = [items[at] for at in first]
+        anchors = [items[at] for at in first]
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             first = next(iter(relevant[int(queries[at])]))
-            query, wanted, found = (
+            query, expected, best = (
                 texts[number].removeprefix(prefix)
                 for number, prefix in (
                     (queries[at], self._prefixes[0]),
@@ -253,7 +256,7 @@ class SimilarityTask(Task):
                     (documents[ranked[at, 0]], self._prefixes[1]),
                 )
             )
-            return {"": query}, wanted, found
+            return {"": query}, expected, best
 
         losses = np.log2(1.0 + np.array(own_best))
         return Evaluation(
@@ -261,7 +264,7 @@ class SimilarityTask(Task):
             comparison=comparison,
             constant=bool(len(documents) > 1 and np.ptp(scores) < _LEAST_SPREAD),
             constant_means="every two texts have the same cosine",
-            mistakes=worst_mistakes(asked, losses, losses > 0, show),
+            mistakes=worst_mistakes(anchors, losses, losses > 0, show),
         )
 
     @staticmethod
@@ -313,9 +316,9 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     (['a', 'b'], array([[0, 1],
            [1, 0]], dtype=int32))
     """
-    found: dict[str, int] = {}
-    numbers = [[found.setdefault(text, len(found)) for text in texts] for texts in rows]
-    return list(found), np.array(numbers, np.int32)
+    number_of: dict[str, int] = {}
+    numbers = [[number_of.setdefault(text, len(number_of)) for text in texts] for texts in rows]
+    return list(number_of), np.array(numbers, np.int32)
 
 
 def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:

@@ -200,9 +200,11 @@ class QuestionTask(Task):
         return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
 
     @classmethod
-    def options_of(cls, kept: Mapping[str, Any], thresholds: Thresholds) -> Any:
+    def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """A model with a threshold was trained with null, where nothing else says so."""
-        return super().options_of({"with_null": NULL_THRESHOLD in thresholds, **kept}, thresholds)
+        return super().options_of(
+            {"with_null": NULL_THRESHOLD in thresholds, **options}, thresholds
+        )
 
     @classmethod
     def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
@@ -223,8 +225,8 @@ class QuestionTask(Task):
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The windows' rows, with the columns of the answers' first and last tokens."""
         items = self.training_items()
-        found: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
-        return found.examples
+        rows: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
+        return rows.examples
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Also what is not read or predicted whole, where one in fifty has so many words alone."""
@@ -342,11 +344,11 @@ class QuestionTask(Task):
         """
         from bert_tf.evaluation.prediction_files import write_file
 
-        found, _ = self.outputs(inference, set_name)
-        paths = found.write(folder, self._threshold_of(thresholds))
+        predictions, _ = self.outputs(inference, set_name)
+        paths = predictions.write(folder, self._threshold_of(thresholds))
         if set_name in self.dev_sets:
             paths.append(os.path.join(folder, f"{set_name}.jsonl"))
-            answers = found.answers(self._threshold_of(thresholds))
+            answers = predictions.answers(self._threshold_of(thresholds))
             write_file(
                 paths[-1],
                 (

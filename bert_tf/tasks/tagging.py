@@ -53,7 +53,7 @@ _ALL_FEATURES = "all"
 _FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 
 
-def _are_variants(name: str, values: Values, given: Given) -> str:
+def _are_variants(name: str, values: Values, given_flags: Given) -> str:
     """Refuses names that are no choices of layers."""
     variants, known = values[name], ", ".join(FEATURE_BASED)
     if variants is not None and not variants:
@@ -224,9 +224,10 @@ class TaggingTask(Task):
 
         from .losses import SmoothedCrossEntropy
 
-        smoothing, asked, weights = self.options.label_smoothing, self.options.class_weights, None
-        if asked:  # of tags, by the words that have them
-            weights = parse_class_weights(asked, self.labels, self.label_counts(None))
+        smoothing, weights = self.options.label_smoothing, None
+        if self.options.class_weights:  # of tags, by the words that have them
+            counts = self.label_counts(None)
+            weights = parse_class_weights(self.options.class_weights, self.labels, counts)
         if smoothing or weights:
             return SmoothedCrossEntropy(smoothing, list(weights.values()) if weights else None)
         return keras.losses.SparseCategoricalCrossentropy(
@@ -274,8 +275,8 @@ class TaggingTask(Task):
         """The types of entities, or the tags."""
         if not self._has_entities:
             return self.labels
-        found = self._entities([[label] for label in self.labels])
-        return sorted({entity.type for entities in found for entity in entities})
+        entities_of_labels = self._entities([[label] for label in self.labels])
+        return sorted({entity.type for entities in entities_of_labels for entity in entities})
 
     @classmethod
     def words_to_write(
@@ -389,8 +390,8 @@ class TaggingTask(Task):
             if self._has_entities
             else [[]] * len(items)
         )
-        for item, found, own, entities in zip(items, tags, shares, spans, strict=True):
-            record = {"words": item.words, "tags": tuple(found), "scores": tuple(own.tolist())}
+        for item, row, own, entities in zip(items, tags, shares, spans, strict=True):
+            record = {"words": item.words, "tags": tuple(row), "scores": tuple(own.tolist())}
             if item.places:
                 record[ENTITIES] = [_in_text(item, *entity) for entity in entities]
             yield record
@@ -413,8 +414,8 @@ class TaggingTask(Task):
         if not (self._has_entities and set_name in self.dev_sets):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        found = self._compare(items, [record["tags"] for record in records]).classes
-        scores = [("all", total(found.values())), *found.items()]
+        classes = self._compare(items, [record["tags"] for record in records]).classes
+        scores = [("all", total(classes.values())), *classes.items()]
         write_file(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
         return [columns, table]
 
@@ -427,14 +428,14 @@ class TaggingTask(Task):
 
     def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
         """The true and the predicted entities."""
-        expected, found = (
+        expected, predicted = (
             "; ".join(
                 f"{entity.type}: {' '.join(item.words[entity.start : entity.end])}"
                 for entity in entities
             )
             for entities in self._entities([item.tags or (), tags])
         )
-        return expected or _NO_ENTITY, found or _NO_ENTITY
+        return expected or _NO_ENTITY, predicted or _NO_ENTITY
 
     def _tag_ids(self, item: TaggedExample) -> list[int]:
         return [self._ids[tag] for tag in item.tags or ()]
@@ -453,14 +454,14 @@ class TaggingTask(Task):
         """The logits of all words of all sentences, (W, C) float32."""
         items = self._sets[set_name].items
         begins = np.cumsum([0, *(len(item.words) for item in items)])
-        found = np.zeros([begins[-1], len(self.labels)], np.float32)
+        logits_of_words = np.zeros([begins[-1], len(self.labels)], np.float32)
         examples = self.prepared(inference.model, self._tokenized_set(inference, set_name))
         for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
             words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
-            found[words] = logits[tagged]
-        return found
+            logits_of_words[words] = logits[tagged]
+        return logits_of_words
 
 
 def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
@@ -474,8 +475,8 @@ def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, st
     """The words whose tags are wrong, with their true and with their predicted ones."""
     true = item.tags or ()
     wrong = [index for index, tag in enumerate(tags) if tag != true[index]]
-    expected, found = (
+    expected, predicted = (
         " ".join(f"{item.words[index]}/{column[index]}" for index in wrong)
         for column in (true, tags)
     )
-    return expected, found
+    return expected, predicted

@@ -29,13 +29,13 @@ class TargetScale(NamedTuple):
             yield
             return
         head = model.regressor
-        kept = [variable.numpy() for variable in (head.kernel, head.bias)]
+        kernel, bias = head.kernel.numpy(), head.bias.numpy()
         self._assign(head, self.std, self.mean)
         try:
             yield
         finally:
-            head.kernel.assign(kept[0])
-            head.bias.assign(kept[1])
+            head.kernel.assign(kernel)
+            head.bias.assign(bias)
 
     def unfold(self, model: Any) -> None:
         """Makes of a regressor that answers in the numbers' own units one to train."""

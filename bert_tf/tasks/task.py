@@ -134,7 +134,7 @@ class Task(abc.ABC):
         return options
 
     @classmethod
-    def kept(cls, options: Any) -> dict[str, Any]:
+    def saved_options(cls, options: Any) -> dict[str, Any]:
         """Those of some options that ``task.json`` keeps for predictions and exports."""
         fields = cls.option_fields().items()
         return {name: getattr(options, name) for name, f in fields if f.metadata["is_kept"]}
@@ -341,8 +341,8 @@ class Task(abc.ABC):
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The training set, tokenised once: batches of features and labels."""
         items = self.training_items()
-        found: Examples = self.rows(tokenizer, items, max_seq_length, labelled=True)
-        return found
+        examples: Examples = self.rows(tokenizer, items, max_seq_length, labelled=True)
+        return examples
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
@@ -472,10 +472,10 @@ class Task(abc.ABC):
 
     def scores_of(self, comparison: Comparison) -> dict[str, float]:
         """Scores to report, the loss and the headline among them."""
-        shown = [name for name in self.shown_scores or comparison.scores if name != LOSS]
-        found = comparison.select([*shown, self.headline, LOSS])
+        names = [name for name in self.shown_scores or comparison.scores if name != LOSS]
+        scores = comparison.select([*names, self.headline, LOSS])
         # A class that is neither true nor predicted on the set.
-        return {self.headline: 0.0, **found} if self.headline not in found else found
+        return {self.headline: 0.0, **scores} if self.headline not in scores else scores
 
     @abc.abstractmethod
     def records(
@@ -491,9 +491,9 @@ class Task(abc.ABC):
         return model_class.__name__ in (cls.model, cls.other_model)
 
     @classmethod
-    def options_of(cls, kept: Mapping[str, Any], thresholds: Thresholds) -> Any:
+    def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """The options of a model that has thresholds, of those that ``task.json`` keeps."""
-        return cls.Options(**kept)
+        return cls.Options(**options)
 
     @classmethod
     def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:

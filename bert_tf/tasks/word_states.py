@@ -36,8 +36,8 @@ class WordStates:
         is_remote = "://" in folder
         self._folder = tempfile.gettempdir() if is_remote or not folder else folder
         self._variant: str | None = None
-        # By the identity of the examples, which are held with what was made of them.
-        self._kept: dict[int, tuple[Examples, Examples]] = {}
+        # By the identity of the examples, which are held with their states.
+        self._states: dict[int, tuple[Examples, Examples]] = {}
 
     def of(self, model: BertFeatureTagger, examples: Examples) -> Examples:
         """The examples with the encoder's states instead of tokens.
@@ -48,11 +48,12 @@ class WordStates:
         until the model's variant changes; its encoder's weights must stay the same.
         """
         if model.variant != self._variant:
-            self._kept.clear()
+            self._states.clear()
             self._variant = model.variant
-        if id(examples) not in self._kept:
-            self._kept[id(examples)] = (examples, self._compute(model, examples))
-        return self._kept[id(examples)][1]
+        if id(examples) not in self._states:
+            self._states[id(examples)] = (examples, self._compute(model, examples))
+        _, states = self._states[id(examples)]
+        return states
 
     def _compute(self, model: BertFeatureTagger, examples: Examples) -> Examples:
         dtype = tf.as_dtype(model.compute_dtype)
@@ -79,9 +80,9 @@ class WordStates:
                 progress.update(done)
             progress.close()
             file.flush()
-            kept = _mapped(file, (num_words, *size), dtype.size)
+            mapped = _mapped(file, (num_words, *size), dtype.size)
         columns = {key: np.concatenate([small[key] for small in words]) for key in words[0]}
-        return _as_examples(kept, dtype, columns, examples.num_too_long)
+        return _as_examples(mapped, dtype, columns, examples.num_too_long)
 
 
 def _count_words(examples: Examples) -> int:

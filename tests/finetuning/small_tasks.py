@@ -43,7 +43,7 @@ def examples_of(items, labels=()):
 
 def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):
     """How the tests run a model on a data set: once, whatever is then asked of its outputs."""
-    return Inference(model, tokenizer, max_seq_length, batch_size, kept={})
+    return Inference(model, tokenizer, max_seq_length, batch_size, cache={})
 
 
 def loss_of(task, model, rows, targets, training=True):

@@ -93,7 +93,7 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
             assert found == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
         assert task.training_lines(rows)[1].endswith(SAID[form]) and rows.num_too_long == 5
-        assert task.kept(task.options) == {"long_text": form}
+        assert task.saved_options(task.options) == {"long_text": form}
 
 
 def test_it_is_served_as_it_was_trained():

@@ -118,7 +118,7 @@ def test_a_changed_file_is_noticed(tmp_path):
 def test_bytes_per_block():
     corpus = sources.from_documents([["12345", "123"], ["1"], ["1234567890"]], block_bytes=8)
     assert corpus.bytes_per_block.tolist() == [8, 11]
-    part = dataclasses.replace(corpus, kept=np.array([False, True, False]))
+    part = dataclasses.replace(corpus, is_member=np.array([False, True, False]))
     # Of a block's bytes the share of the document's text.
     assert part.bytes_per_block.tolist() == [1]
 
