@@ -101,10 +101,10 @@ def read_labels(names: Sequence[str]) -> Labels:
     matches = [_ANY_SCHEMES_TAG.fullmatch(name) for name in names]
     if not all(match or name == OUTSIDE for match, name in zip(matches, names, strict=True)):
         matches = [_ENTITY_TAG.fullmatch(name) for name in names]
-    types = [
-        match[2] if match else "" if name == OUTSIDE else name
-        for name, match in zip(names, matches, strict=True)
-    ]
+    types = []
+    for name, match in zip(names, matches, strict=True):
+        other = "" if name == OUTSIDE else name
+        types.append(match[2] if match else other)
     return Labels(
         types,
         [

@@ -34,8 +34,8 @@ _OBEYED = re.compile(
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
     """Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
 
-    A number of thousands of digits and thousands of levels are refused, and with ``unique_keys`` an
-    object that has a key twice. NaN and Infinity are read, as ``json`` writes them.
+    Refuses numbers of thousands of digits, thousands of levels and, with ``unique_keys``, objects
+    that have a key twice. NaN and Infinity are read, as ``json`` writes them.
     """
     try:
         if isinstance(text, bytes):

@@ -240,13 +240,15 @@ def question_examples(
             byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
             firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
             spans = _window_spans(windows, firsts, lasts)
-            fitting = windows.questions.numpy()[spans[0].numpy() > 0]
-            lost = np.setdiff1d(np.flatnonzero(byte_starts >= 0), fitting)
+            first_columns, _ = spans
+            in_a_window = windows.questions.numpy()[first_columns.numpy() > 0]
+            lost = np.setdiff1d(np.flatnonzero(byte_starts >= 0), in_a_window)
             targets = [dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))]
         segments = row_segments(windows)
     too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))
-    rows = tokens.ids, segments, max_seq_length
-    examples = packed_examples(tokenizer, *rows, targets, too_long, len(lost))
+    examples = packed_examples(
+        tokenizer, tokens.ids, segments, max_seq_length, targets, too_long, len(lost)
+    )
     return QuestionExamples(examples, windows, contexts, lost)
 
 
@@ -270,7 +272,7 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """``_find_tokens``, some thousand questions at a time."""
+    """Calls ``_find_tokens`` for some thousand questions at a time."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_AT_ONCE):
         part = slice(begin, begin + _QUESTIONS_AT_ONCE)

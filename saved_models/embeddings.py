@@ -164,7 +164,7 @@ def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
 def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Runs the encoder on ids, (B, S) int32: ``hub_outputs`` in TensorFlow Hub's flat form.
 
-    There the blocks are ``encoder_outputs_0`` and so on, the lowest first.
+    The blocks' states are ``encoder_outputs_0`` and so on, the lowest first.
     """
     flat = hub_outputs(served.encode(inputs), inputs, served.model.config)
     for number, block in enumerate(flat.pop(features.ENCODER_OUTPUTS)):

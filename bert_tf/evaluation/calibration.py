@@ -109,10 +109,10 @@ class Calibration:
 
 
 def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -> Calibration:
-    """Of a class each: how often the likeliest one is right; logits (N, C), ids (N,)."""
+    """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
 
-    def judge(by: float) -> Reliability:
-        logs = log_probabilities(logits, by).numpy()
+    def judge(divisor: float) -> Reliability:
+        logs = log_probabilities(logits, divisor).numpy()
         loss = -logs[np.arange(len(labels)), labels].mean()
         return reliability(np.exp(logs.max(1)), logs.argmax(1) == labels, loss)
 

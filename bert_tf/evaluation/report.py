@@ -216,7 +216,7 @@ def _calibration(calibration: Calibration) -> str:
     by_tenth = [{min(int(10 * b.confidence), 9): b for b in side.bins} for side in sides.values()]
     rows = [
         f"<tr><th>{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}</th>"
-        f"{''.join(_bin(bins.get(tenth)) for bins in by_tenth)}</tr>"
+        f"{''.join(_bin_cells(bins.get(tenth)) for bins in by_tenth)}</tr>"
         for tenth in range(10)
         if any(tenth in bins for bins in by_tenth)
     ]
@@ -230,14 +230,14 @@ def _calibration(calibration: Calibration) -> str:
     return _table("Probabilities", note, "list", head, rows)
 
 
-def _bin(one: Bin | None) -> str:
-    if one is None:
+def _bin_cells(values: Bin | None) -> str:
+    if values is None:
         return "<td></td><td></td>"
-    style = f"--share:{one.share:.3f};--said:{one.confidence:.3f}"
-    title = f"{one.confidence:.3f} said, {one.share:.3f} so"
+    style = f"--share:{values.share:.3f};--said:{values.confidence:.3f}"
+    title = f"{values.confidence:.3f} said, {values.share:.3f} so"
     return (
-        f"<td>{one.decisions:,}</td>"
-        f"<td class='said' style='{style}' title='{title}'>{one.share:.3f}</td>"
+        f"<td>{values.decisions:,}</td>"
+        f"<td class='said' style='{style}' title='{title}'>{values.share:.3f}</td>"
     )
 
 

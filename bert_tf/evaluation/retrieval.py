@@ -26,8 +26,8 @@ def search(
     """The documents of the greatest inner products with each query, exact, the best first.
 
     Vectors are (Q, D) and (N, D), taken in blocks, so that the memory does not grow with Q times N.
-    Given are the documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and
-    N; of equal documents the one before comes first.
+    Returns the documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N;
+    documents of equal products are in the order of their numbers.
     """
     blocks = []
     size = max(1, _SCORES_AT_ONCE // len(documents))
@@ -35,7 +35,8 @@ def search(
         scores = queries[first : first + size] @ documents.T
         is_best = _best(scores, count)
         shape = len(scores), -1
-        places, best = np.nonzero(is_best)[1].reshape(shape), scores[is_best].reshape(shape)
+        _, columns = np.nonzero(is_best)
+        places, best = columns.reshape(shape), scores[is_best].reshape(shape)
         order = np.argsort(-best, axis=1, kind="stable")
         blocks.append([np.take_along_axis(values, order, 1) for values in (places, best)])
     places, scores = zip(*blocks, strict=True)

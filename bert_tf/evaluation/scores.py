@@ -183,7 +183,7 @@ def compare_classes(
     labels: Sequence[str],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """A class each: ids (N,); of two classes ``f1`` is that of class 1."""
+    """Compares ids of classes (N,), one an example; with two classes, ``f1`` is that of class 1."""
     table = {**CLASS_SCORES, **(BINARY_SCORES if len(labels) == 2 else {})}
     counts = [
         np.bincount(ids, minlength=len(labels))

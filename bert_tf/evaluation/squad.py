@@ -169,9 +169,14 @@ def _word_f1(prediction: str, answer: str) -> float:
     return 2 * shared / (len(predicted) + len(gold)) if shared else 0.0
 
 
-def score_answer(
-    prediction: str, answers: Sequence[str], version: str = "1.1"
-) -> tuple[float, float]:
+class AnswerScore(NamedTuple):
+    """Exact match and F1 of one answer, each 0.0 to 1.0."""
+
+    exact: float
+    f1: float
+
+
+def score_answer(prediction: str, answers: Sequence[str], version: str = "1.1") -> AnswerScore:
     """Exact match and F1 of one prediction, each the best over the gold answers.
 
     Version 2.0 differs for texts without words. Gold answers that have none ("The") are left out;
@@ -183,8 +188,9 @@ def score_answer(
         gold = [*filter(None, gold)]
         if not gold:
             silent = float(not predicted)
-            return silent, silent
-    return float(predicted in gold), max(_word_f1(predicted, answer) for answer in gold)
+            return AnswerScore(silent, silent)
+    f1 = max(_word_f1(predicted, answer) for answer in gold)
+    return AnswerScore(float(predicted in gold), f1)
 
 
 def score_predictions(
@@ -207,7 +213,7 @@ def score_predictions(
     answers = answers_by(predictions, null_odds, null_threshold)
     by_name = {name: score_answer(answers[name], texts, version) for name, texts in gold.items()}
     if version == "1.1":
-        return _means([*by_name.values()], exact="exact_match")
+        return _means([*by_name.values()], exact_name="exact_match")
     scores = _means([*by_name.values()])
     for prefix, answerable in (("HasAns_", True), ("NoAns_", False)):
         part = [by_name[name] for name, texts in gold.items() if bool(texts) == answerable]
@@ -218,9 +224,9 @@ def score_predictions(
     return scores
 
 
-def _means(scores: Sequence[tuple[float, float]], exact: str = "exact") -> dict[str, float]:
-    means = 100 * np.mean(np.array(scores, np.float64), axis=0)
-    return {exact: float(means[0]), "f1": float(means[1]), "total": len(scores)}
+def _means(scores: Sequence[AnswerScore], exact_name: str = "exact") -> dict[str, float]:
+    exact, f1 = (100 * np.mean(np.array(scores, np.float64), axis=0)).tolist()
+    return {exact_name: exact, "f1": f1, "total": len(scores)}
 
 
 def tune_null_threshold(
@@ -228,7 +234,7 @@ def tune_null_threshold(
 ) -> dict[str, float]:
     """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
 
-    Given are ``best_exact`` and ``best_f1``, each with its threshold (``best_f1_thresh``) in the
+    Returns ``best_exact`` and ``best_f1``, each with its threshold (``best_f1_thresh``) in the
     odds' own unit. The threshold is the odds of the last question that keeps its answer, the lowest
     where several are as good. Questions of equal odds keep or lose their answers together (the
     official evaluation separates them, and so reports scores that no threshold has). Where no

@@ -45,7 +45,7 @@ class Manifest:
 
 
 def open_output(path: str, new: Manifest) -> Manifest:
-    """Reads the manifest of an output; where no line is there, the output begins with ``new``."""
+    """Reads the manifest of an output; an output without lines begins with ``new``."""
     manifest = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest):
         is_directory = tf.io.gfile.isdir(path)

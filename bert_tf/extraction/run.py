@@ -74,7 +74,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings, embedding)
     layout = extractor.layout
-    done = output.open_output(
+    manifest = output.open_output(
         settings.output,
         Manifest(
             flags={
@@ -87,29 +87,29 @@ def run(settings: ExtractionSettings) -> Manifest:
             width=layout.width,
         ),
     )
-    if done.complete:
-        print(f"{settings.output} is finished: {_describe(done)}. Nothing was left to do.")
-        return done
-    if done.lines:
-        print(f"{settings.output} has {done.lines:,} lines already: going on.", flush=True)
+    if manifest.complete:
+        print(f"{settings.output} is finished: {_describe(manifest)}. Nothing was left to do.")
+        return manifest
+    if manifest.lines:
+        print(f"{settings.output} has {manifest.lines:,} lines already: going on.", flush=True)
     lines = read_lines(files)
-    skipped = collections.deque(itertools.islice(lines, done.lines), maxlen=1)
+    skipped = collections.deque(itertools.islice(lines, manifest.lines), maxlen=1)
     display = _Display(skipped[0].bytes_read if skipped else 0, total)
     prefix = "" if embedding is None else embedding.document_prefix
     most = _LINES_PER_FILE[layout.is_pooled]
     try:
         while shard := _next_shard(lines, preprocessor, most, prefix):
-            done = _write(settings, extractor, shard, done, display)
+            manifest = _write_shard(settings, extractor, shard, manifest, display)
     except KeyboardInterrupt:
-        print(f"\n{settings.output} has {done.lines:,} lines; the same command goes on.")
+        print(f"\n{settings.output} has {manifest.lines:,} lines; the same command goes on.")
         raise
-    if not done.lines:
+    if not manifest.lines:
         raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
-    done = dataclasses.replace(done, complete=True)
-    output.save(settings.output, done)
+    manifest = dataclasses.replace(manifest, complete=True)
+    output.save(settings.output, manifest)
     display.progress.close()
-    print(f"{settings.output}: {_describe(done)}.")
-    return done
+    print(f"{settings.output}: {_describe(manifest)}.")
+    return manifest
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
@@ -170,38 +170,40 @@ def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:
         yield group
 
 
-def _write(
+def _write_shard(
     settings: ExtractionSettings,
     extractor: "_Extractor",
     shard: _Shard,
-    done: Manifest,
+    manifest: Manifest,
     display: "_Display",
 ) -> Manifest:
-    """Writes a file of the output, and then the manifest, which it returns."""
+    """Writes a file of the output and then the new manifest; returns the manifest."""
     suffix, write = WRITERS[settings.format]
-    name = f"part-{len(done.shards):06d}{suffix}"
+    name = f"part-{len(manifest.shards):06d}{suffix}"
     blocks = extractor.blocks(shard.rows, functools.partial(display.add, shard))
     with whole_file(os.path.join(settings.output, name)) as path:
         write(path, extractor.layout, shard.rows, blocks)
-    done = dataclasses.replace(
-        done,
-        shards=(*done.shards, {"file": name, "lines": len(shard.rows.lengths)}),
-        lines=done.lines + len(shard.rows.lengths),
-        tokens=done.tokens + len(shard.rows.ids),
-        lines_cut=done.lines_cut + shard.num_cut,
-        lines_not_utf8=done.lines_not_utf8 + shard.num_not_utf8,
+    manifest = dataclasses.replace(
+        manifest,
+        shards=(*manifest.shards, {"file": name, "lines": len(shard.rows.lengths)}),
+        lines=manifest.lines + len(shard.rows.lengths),
+        tokens=manifest.tokens + len(shard.rows.ids),
+        lines_cut=manifest.lines_cut + shard.num_cut,
+        lines_not_utf8=manifest.lines_not_utf8 + shard.num_not_utf8,
     )
-    output.save(settings.output, done)
-    return done
+    output.save(settings.output, manifest)
+    return manifest
 
 
-def _describe(done: Manifest) -> str:
-    lines, files = counted(done.lines, "line"), counted(len(done.shards), "file")
-    parts = [f"{lines}, {done.tokens:,} tokens, {files}"]
-    if done.lines_cut:
-        parts.append(f"{counted(done.lines_cut, 'line')} cut to --max_seq_length")
-    if done.lines_not_utf8:
-        parts.append(f"{counted(done.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped")
+def _describe(manifest: Manifest) -> str:
+    lines, files = counted(manifest.lines, "line"), counted(len(manifest.shards), "file")
+    parts = [f"{lines}, {manifest.tokens:,} tokens, {files}"]
+    if manifest.lines_cut:
+        parts.append(f"{counted(manifest.lines_cut, 'line')} cut to --max_seq_length")
+    if manifest.lines_not_utf8:
+        parts.append(
+            f"{counted(manifest.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped"
+        )
     return ", ".join(parts)
 
 
@@ -273,9 +275,10 @@ class _Extractor:
             total += size
 
     def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:
-        (layers, width, is_pooled, _), step = self.layout, self._step()
-        starts = np.arange(len(rows.lengths) + 1) if is_pooled else rows.starts
-        values = np.empty((starts[-1], len(layers), width), np.float32)
+        """Vectors of the lines, or of all their tokens, in the order of the lines."""
+        layout, step = self.layout, self._step()
+        starts = np.arange(len(rows.lengths) + 1) if layout.is_pooled else rows.starts
+        values = np.empty((starts[-1], len(layout.layers), layout.width), np.float32)
         columns = {
             features.INPUT_WORD_IDS: (rows.ids, self._preprocessor.tokenizer.pad_id),
             features.INPUT_MASK: (np.ones_like(rows.ids), 0),
@@ -283,14 +286,15 @@ class _Extractor:
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
         for batch in examples.evaluation_batches(self._batch_size, longest_first=True):
-            numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), step(batch)
-            if not is_pooled:
+            lines = batch.pop(features.EXAMPLE_INDEX).numpy()
+            vectors = step(batch)
+            if not layout.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
-            counts = starts[numbers + 1] - starts[numbers]
-            # The batch's vectors follow each other; the places of its lines are anywhere.
+            counts = starts[lines + 1] - starts[lines]
+            # The vectors of a batch follow each other; their places in ``values`` do not.
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            values[np.repeat(starts[numbers], counts) + offsets] = vectors.numpy()
-            on_tokens(int(rows.lengths[numbers].sum()))
+            values[np.repeat(starts[lines], counts) + offsets] = vectors.numpy()
+            on_tokens(int(rows.lengths[lines].sum()))
         return values
 
 

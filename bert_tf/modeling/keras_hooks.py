@@ -71,7 +71,7 @@ def check_decays_by_hook() -> None:
 def check_variable_indices(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
 ) -> None:
-    """Checks, of an optimizer just built, that ``variable_index`` numbers in the given order.
+    """Checks that ``variable_index`` numbers a new optimizer's variables in the given order.
 
     With other numbers the variables would be updated by each other's moments.
     """

@@ -224,7 +224,7 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Those of the masked-LM head and the next-sentence head, as far as the model has them."""
+        """Shapes of the masked-LM and the next-sentence head, as far as the model has them."""
         width = config.hidden_size
         shapes: Shapes = {}
         if arguments.get("mlm", True):

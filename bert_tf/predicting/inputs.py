@@ -109,7 +109,7 @@ def read_inputs(
 def _own_form(
     task: TaskFile, table: TableFile, text_columns: Sequence[str] | None
 ) -> FormReader | None:
-    """The reader of a file that is not read as a table; ``None`` of one that is."""
+    """Reader of a file in the kind's own form; ``None`` for a file that is read as a table."""
     kind = KINDS[task.kind]
     form = kind.own_form(task.name, task.columns)
     if form is None or table.suffix is not None or is_given(table.path):

@@ -194,14 +194,15 @@ class Predictor:
 
     def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:
         """A record of each row, in order."""
-        model, done = self._loaded(), 0
+        model = self._loaded()
+        num_predicted = 0
         tokenizer = model.preprocessor.tokenizer
         inference = Inference(model, tokenizer, self.task.max_seq_length, self._settings.batch_size)
         for items in inputs.chunks():
             yield from map(self._choose, self._records(inference, items))
-            done += sum(not isinstance(item, BadRow) for item in items)
+            num_predicted += sum(not isinstance(item, BadRow) for item in items)
             if progress is not None:
-                progress.update(done)
+                progress.update(num_predicted)
 
     # === Within ===
 
@@ -236,7 +237,10 @@ class Predictor:
         if good:
             sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
             task = self.kind(
-                *(self.task.name, None, {}, sets),
+                self.task.name,
+                train=None,
+                dev={},
+                test=sets,
                 labels=self.labels,
                 options=self._options,
                 embedding=inference.model.sentence_embedding,

@@ -90,7 +90,7 @@ class MultiLabelTask(TextTask):
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def _loss_class_weights(self) -> Sequence[float] | None:
-        """One weight a class: 1 by default; balanced: examples without it / examples with it."""
+        """One weight a class; ``balanced``: the number of examples without it / with it."""
         weights = self.options.class_weights
         if not weights:
             return None

@@ -181,7 +181,7 @@ class SimilarityTask(Task):
             texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
         # Equal texts have equal labels, whatever prefix stands before them.
-        labels = _numbered(item.texts for item in items)[1]
+        _, labels = _numbered(item.texts for item in items)
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
             least, most = labels.min(), labels.max()
@@ -222,7 +222,7 @@ class SimilarityTask(Task):
     def _judge_search(
         self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
     ) -> Evaluation:
-        """Each anchor against all other texts that are not only anchors."""
+        """Judges how each anchor ranks all texts that are not only anchors."""
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
         queries, first = np.unique(numbers[:, 0], return_index=True)
@@ -247,15 +247,11 @@ class SimilarityTask(Task):
         anchors = [items[at] for at in first]
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
+            query_prefix, document_prefix = self._prefixes
             first = next(iter(relevant[int(queries[at])]))
-            query, expected, best = (
-                texts[number].removeprefix(prefix)
-                for number, prefix in (
-                    (queries[at], self._prefixes[0]),
-                    (documents[first], self._prefixes[1]),
-                    (documents[ranked[at, 0]], self._prefixes[1]),
-                )
-            )
+            query = texts[queries[at]].removeprefix(query_prefix)
+            expected = texts[documents[first]].removeprefix(document_prefix)
+            best = texts[documents[ranked[at, 0]]].removeprefix(document_prefix)
             return {"": query}, expected, best
 
         losses = np.log2(1.0 + np.array(own_best))
@@ -275,7 +271,8 @@ class SimilarityTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         """The cosine of the first text and the second, and of three that with the third."""
-        numbers, vectors = self._numbered(items)[1], at_length_1(outputs[:, 0])
+        _, numbers = self._numbered(items)
+        vectors = at_length_1(outputs[:, 0])
         for row in numbers:
             cosines = (vectors[row[1:]] @ vectors[row[0]]).tolist()
             yield dict(zip(("prediction", "third"), cosines, strict=False))

@@ -297,7 +297,7 @@ class QuestionTask(Task):
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
         answers = outputs.answers(threshold)
-        wrong = np.array([score_answer(answers[n], gold[n], version)[0] == 0 for n in gold])
+        wrong = np.array([score_answer(answers[n], gold[n], version).exact == 0 for n in gold])
         scores[LOSS] = float(window_losses.mean())
         losses = np.zeros(len(items))
         for index in np.flatnonzero(wrong).tolist():
@@ -394,7 +394,9 @@ def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: st
     from bert_tf.evaluation.squad import score_answer
 
     right = [
-        entry["probability"] for entry in entries if score_answer(entry["text"], gold, version)[0]
+        entry["probability"]
+        for entry in entries
+        if score_answer(entry["text"], gold, version).exact
     ]
     likelihood = sum(right) or min(entry["probability"] for entry in entries)
     return -math.log(max(likelihood, np.finfo(np.float64).tiny))

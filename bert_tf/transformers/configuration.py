@@ -99,9 +99,10 @@ class PretrainedConfig:
         values.pop("model_type", None)
         count, names = values.pop("num_labels", None), values.pop("id2label", None)
         ids = values.pop("label2id", None)
-        self.num_labels = len(names) if names else 2 if count is None else count
         if names:
             self._name_classes(names)
+        else:
+            self.num_labels = 2 if count is None else count
         if ids:
             self.label2id = dict(ids)
         if names and count is not None:

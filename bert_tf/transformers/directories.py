@@ -122,7 +122,7 @@ def write(model: Any, directory: str, version: int | None = None) -> None:
 
 
 def _take_over(model: Any, native: Any, layer: Any) -> None:
-    """Gives a layer of the native model the weights of one that a script put in its place."""
+    """Copies the weights of a layer that a script assigned into the native model's layer."""
     if native is None or layer is native:
         return
     if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:

@@ -116,12 +116,18 @@ def as_tensor(values: Any, kind: str) -> Any:
 # === Texts and rows, however they are given ===
 
 
-def as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
-    """True if it is one text, and the list of texts or pairs."""
+def is_one_text(text: Any, is_split: bool) -> bool:
+    """True for a text, or with ``is_split`` a list of words; false for a list of such."""
+    text = as_list(text)
+    return not isinstance(text, list) or (is_split and text != [] and isinstance(text[0], str))
+
+
+def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
+    """List of texts or pairs, from one of them or several."""
     if text is None:
         raise ValueError("The tokenizer was given no text.")
+    one = is_one_text(text, is_split)
     text, pair = as_list(text), as_list(pair)
-    one = not isinstance(text, list) or (is_split and text != [] and isinstance(text[0], str))
     texts = [text] if one else text
     # One second text is no list of its letters.
     pairs = [pair] if one or isinstance(pair, str) else pair or []
@@ -132,13 +138,13 @@ def as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
                 "str, a list of them, or with is_split_into_words=True lists of words."
             )
     if pair is None:
-        return one, [t if is_split or isinstance(t, str) else tuple(t) for t in texts]
+        return [t if is_split or isinstance(t, str) else tuple(t) for t in texts]
     if len(texts) != len(pairs):
         raise ValueError(
             f"The tokenizer was given {len(texts)} first texts and {len(pairs)} second ones: "
             "expected as many."
         )
-    return one, list(zip(texts, pairs, strict=True))
+    return list(zip(texts, pairs, strict=True))
 
 
 def as_list(values: Any) -> Any:

@@ -80,11 +80,11 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         setattr(self, name, main(config, encoder=native.encoder, name=name))
         if config.model_type == "distilbert" and native.encoder.pooler is not None:
             self.pre_classifier = native.encoder.pooler.dense
-        for there, here in LAYERS.items():
-            if (layer := getattr(native, there, None)) is not None:
-                setattr(self, here, layer)
-        self.trainable = kwargs.get("trainable", True)  # what it is made of, too
-        self.built = True  # its layers are, and weights can be read before a call
+        for native_name, name in LAYERS.items():
+            if (layer := getattr(native, native_name, None)) is not None:
+                setattr(self, name, layer)
+        self.trainable = kwargs.get("trainable", True)  # also of the layers set above
+        self.built = True  # the layers are built, and weights can be read before a call
 
     def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
         """A dict of tensors -> the outputs of its row in the table."""

@@ -27,7 +27,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.untrusted import quote
 
 from .configuration import PLACE, AutoConfig, directory_of
-from .encoding import BatchEncoding, as_batch, as_list
+from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
@@ -226,7 +226,7 @@ class BertTokenizerFast:
         or ``None`` for lists. ``pad_to_max_length`` and ``truncation_strategy`` are older names;
         ``verbose`` and ``return_attention_masks``, which many scripts misspell, mean nothing.
         """
-        one, batch = as_batch(text, text_pair, is_split_into_words)
+        batch = as_batch(text, text_pair, is_split_into_words)
         if max_length is not None and padding is False and truncation is None:
             truncation = True
         truncation = truncation_strategy if truncation is None else truncation
@@ -258,7 +258,8 @@ class BertTokenizerFast:
             data["length"] = [len(row.ids) for row in rows]
         if return_overflowing_tokens:
             data["overflow_to_sample_mapping"] = samples
-        if one and return_tensors is None and not return_overflowing_tokens:
+        is_one_row = is_one_text(text, is_split_into_words)
+        if is_one_row and return_tensors is None and not return_overflowing_tokens:
             data = {name: values[0] for name, values in data.items()}
         return BatchEncoding(data, rows, return_tensors)
 
@@ -275,11 +276,11 @@ class BertTokenizerFast:
             for some in texts
         ]
         model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
-        taken = copy.copy(self)  # whose words are tokens
-        taken.backend_tokenizer = tokenizers.Tokenizer(model)
-        taken.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
+        of_tokens = copy.copy(self)  # a tokenizer whose words are tokens
+        of_tokens.backend_tokenizer = tokenizers.Tokenizer(model)
+        of_tokens.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
         pair = tokens[1] if len(tokens) > 1 else None
-        return taken(tokens[0], pair, *arguments, **{**options, "is_split_into_words": True})
+        return of_tokens(tokens[0], pair, *arguments, **{**options, "is_split_into_words": True})
 
     prepare_for_model = encode_plus
 
@@ -312,8 +313,8 @@ class BertTokenizerFast:
         if not isinstance(rows, Mapping):
             rows = {key: [row[key] for row in rows] for key in rows[0]}
         data = {key: [as_list(value) for value in values] for key, values in rows.items()}
-        one = len(data["input_ids"]) > 0 and not isinstance(data["input_ids"][0], list)
-        if one:
+        is_one_row = len(data["input_ids"]) > 0 and not isinstance(data["input_ids"][0], list)
+        if is_one_row:
             data = {key: [values] for key, values in data.items()}
         lengths = [len(ids) for ids in data["input_ids"]]
         if "attention_mask" not in data and return_attention_mask is not False:
@@ -323,16 +324,18 @@ class BertTokenizerFast:
         width = widths[_strategy("padding", padding, _PADDINGS)]
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
-        fillings = {
+        paddings = {
             "input_ids": self.pad_token_id,
-            **{"token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1},
+            "token_type_ids": 0,
+            "attention_mask": 0,
+            "special_tokens_mask": 1,
         }
-        for key in fillings.keys() & data.keys():
+        on_the_right = self.padding_side == "right"
+        for key in paddings.keys() & data.keys():
             for at, values in enumerate(data[key]):
-                missing = [fillings[key]] * (width - len(values))
-                right = self.padding_side == "right"
-                data[key][at] = [*values, *missing] if right else [*missing, *values]
-        if one:
+                missing = [paddings[key]] * (width - len(values))
+                data[key][at] = [*values, *missing] if on_the_right else [*missing, *values]
+        if is_one_row:
             data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
 
