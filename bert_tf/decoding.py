@@ -17,7 +17,7 @@ from bert_tf.features import HALF as HALF
 
 
 def probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
-    """Those of classes of which one holds, (..., C) float64."""
+    """Probabilities of classes of which one holds, (..., C) float64."""
     return tf.nn.softmax(_calibrated(logits, temperature))
 
 
@@ -37,7 +37,7 @@ def likeliest(logits: tf.Tensor, temperature: float = 1.0) -> tuple[tf.Tensor, t
 
 
 def probabilities_of_several(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
-    """Those of classes of which any number holds, (..., C) float64."""
+    """Probabilities of classes of which any number holds, (..., C) float64."""
     return tf.sigmoid(_calibrated(logits, temperature))
 
 

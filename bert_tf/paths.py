@@ -37,16 +37,18 @@ def local_path(path: str) -> str | None:
 
 
 def of_model(path: str) -> str:
-    """Where a model is: the directory of one that this library ships for its name, else the path.
+    """Directory of the model that this library ships under a name, else the path itself.
 
-    What lies at the path itself is meant first.
+    A file or directory at the path comes first.
 
     >>> os.path.basename(of_model("tiny")), of_model("runs/mine")
     ('tiny', 'runs/mine')
     """
     shipped = os.path.join(_SHIPPED, path)
     is_name = path == os.path.basename(path) and bool(path) and not path.startswith(".")
-    return shipped if is_name and not os.path.lexists(path) and os.path.isdir(shipped) else path
+    if is_name and not os.path.lexists(path) and os.path.isdir(shipped):
+        return shipped
+    return path
 
 
 def check_readable(path: str) -> None:

@@ -296,12 +296,12 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
 
 
 def _last_blank_line(window: bytes, end: int) -> int:
-    """Where the last blank line before ``end`` ends, or 0."""
+    """End of the last blank line before ``end``, or 0."""
     return max(_behind(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
 
 
 def _first_blank_line(window: bytes) -> int:
-    """Where the first blank line ends, or 0."""
+    """End of the first blank line, or 0."""
     ends = (_behind(window.find(mark), mark) for mark in _LINE_ENDS)
     return min(filter(None, ends), default=0)
 

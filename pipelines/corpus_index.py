@@ -298,7 +298,7 @@ _VERSION = 3
 
 
 def index_path(cache_dir: str, *parts: object) -> str:
-    """Where the index is kept of what ``parts`` describe, parsed as this version parses."""
+    """Path of the index of what ``parts`` describe, as this version parses."""
     key = corpus_files.digest(_VERSION, corpus_formats.PATTERNS, *parts)
     return os.path.join(cache_dir, f"index-{key}.npz")
 
@@ -347,7 +347,7 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
 def _located(
     names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Where an index' files are now, perhaps beside it; None if one is gone or of another size."""
+    """Paths of an index' files now, perhaps beside it; None if one is gone or of another size."""
     places = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 

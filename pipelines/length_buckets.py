@@ -299,7 +299,7 @@ def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.Rag
 def tokenize_with_offsets(
     tokenizer: BertTokenizer, strings: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """``BertTokenizer.tokenize_with_offsets`` of a column, all processors at once."""
+    """Runs ``BertTokenizer.tokenize_with_offsets`` on a column, on all processors at once."""
     ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, strings)
     return ids, starts, ends
 

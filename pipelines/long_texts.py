@@ -51,7 +51,7 @@ def most_tokens(room: int) -> int:
 
 
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Where the windows over texts of (B,) tokens begin, and how long they are: [B, (W)] each.
+    """Begins and lengths, [B, (W)] each, of the windows over texts of (B,) tokens.
 
     Each but the last begins three quarters of ``room`` after the one before it, so that what is at
     an end of one is within another; the last is as long as the others, and ends with the text. A

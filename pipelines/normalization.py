@@ -357,7 +357,7 @@ class WordSplitter:
 
 
 def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """For each value how many of an ascending vector's keys are not above it, int32.
+    """Number of an ascending vector's keys that are not above each value, int32.
 
     ``tf.searchsorted(..., side="right")`` of vectors with a quarter of its nodes: they are most
     of what makes this graph slow to start.
@@ -374,7 +374,7 @@ def next_larger(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:
-    """Where each string begins if byte offsets 0 to its length, all strings', stand in a line."""
+    """Position of each string in a row of all strings' byte offsets, 0 to the length."""
     return tf.cumsum(lengths + 1, exclusive=True)
 
 

@@ -120,7 +120,7 @@ def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -
 
 
 def of_several(logits: NDArray[Any], holds: NDArray[Any], temperature: float) -> Calibration:
-    """Of any number of classes each: how often one holds that is so probable; (N, C) both."""
+    """Calibration of examples of any number of classes each; (N, C) both."""
 
     def judge(by: float) -> Reliability:
         scaled = logits.astype(np.float64) / by

@@ -164,7 +164,7 @@ def _name(text: str, scope: str = "row", kind: str = "") -> str:
 
 
 def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
-    """A row is what was expected, a column what was predicted; with recalls and precisions."""
+    """Table with a row for each expected class and a column for each predicted one."""
     right, expected, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
     turned = len(labels) > _FEW or max(map(len, labels)) > _LONGEST_FLAT_NAME
     head = ["<th>expected ↓<br>predicted →</th>"]

@@ -58,13 +58,13 @@ class SquadPredictions:
     places: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def probability(self, name: str, answer: str) -> float:
-        """Of a question's answer, among the entries of its n-best list."""
+        """Probability of a question's answer, among the entries of its n-best list."""
         entries = self.n_best[name]
         share: float = next(entry["probability"] for entry in entries if entry["text"] == answer)
         return share
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
-        """By question id the answer: "" where the odds are above the threshold (2.0 alone)."""
+        """The answer by question id: "" where the odds are above the threshold (2.0 alone)."""
         return answers_by(self.texts, self.null_odds, null_threshold)
 
     def write(self, folder: str, null_threshold: float = 0.0) -> list[str]:

@@ -281,7 +281,7 @@ class BertEncoder(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Those of the layer of sentence embeddings, where there is one."""
+        """Shapes of the layer of sentence embeddings, where there is one."""
         size = arguments.get("dense_size")
         return {} if size is None else dense_shapes("sentence_dense", config.hidden_size, size)
 

@@ -348,7 +348,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Those of all that learns."""
+        """Shapes of all weights that learn."""
         variant = arguments.get("variant", _VARIANT)
         units = arguments.get("lstm_units", _LSTM_UNITS)
         blocks = [None] * config.num_hidden_layers

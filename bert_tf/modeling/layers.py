@@ -63,7 +63,7 @@ class _Dense(keras.layers.Dense):
     """
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """As Keras' own, which refuses subclasses where it is not told otherwise."""
+        """Quantizes the layer without the check of its type, by which Keras refuses subclasses."""
         super().quantize(*args, **{**kwargs, "type_check": False})
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:

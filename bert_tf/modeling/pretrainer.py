@@ -218,9 +218,11 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """As given; else where the next-sentence head needs one."""
+        """The ``pooler`` argument; without it, true if the next-sentence head needs a pooler."""
         pooler = arguments.get("pooler")
-        return bool(arguments.get("nsp", True) if pooler is None else pooler)
+        if pooler is None:
+            pooler = arguments.get("nsp", True)
+        return bool(pooler)
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:

@@ -119,7 +119,7 @@ class TaskModel(BertModel):
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """As by default, but none by itself where another pooling takes its place."""
+        """True with a pooler; by default there is none where another pooling takes its place."""
         if arguments.get("pooling", "cls") != "cls" and arguments.get("pooler") is None:
             return False
         return super().has_pooler(arguments)

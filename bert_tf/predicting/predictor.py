@@ -174,11 +174,11 @@ class Predictor:
 
     @property
     def path(self) -> str:
-        """Where the model is from, or its name."""
+        """Path of the model, or its name."""
         return self._checkpoint.path
 
     def is_unfinished(self) -> bool:
-        """True if it is what a run has kept that has not ended."""
+        """True if the directory is of a run that has not ended."""
         return self._model is None and is_unfinished(self.path)
 
     def inputs(self, table: TableFile, settings: PredictionSettings) -> Inputs:
@@ -274,28 +274,28 @@ def _is_example(data: Any) -> bool:
 
 
 def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
-    """The task: of the directory, or told from the model; ``max_seq_length`` wins over it."""
+    """The task of the directory, or one that suits the model; ``max_seq_length`` overrides it."""
     path, model_class = checkpoint.path, checkpoint.model.model_class
-    held = model_class.__name__
+    class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
     kinds = [
         kind for kind in KINDS.values() if kind.trains(model_class) and (embeds or not kind.embeds)
     ]
     if not kinds:
         raise ValueError(
-            f"{path} holds a {held}, which predicts for no task: fine-tune it with "
+            f"{path} holds a {class_name}, which predicts for no task: fine-tune it with "
             "python -m bert_tf.finetune, or name a directory that this left."
         )
     positions = checkpoint.config.max_position_embeddings
     task = task_of(checkpoint)
     if task is None:
-        several = (kind for kind in kinds if kind.multi_label == checkpoint.multi_label)
-        kind = next(several, kinds[0])
+        alike = (kind for kind in kinds if kind.multi_label == checkpoint.multi_label)
+        kind = next(alike, kinds[0])
         most = most_tokens(checkpoint.sentence_embedding, positions)
         task = TaskFile(kind.kind, path, most)
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
-            f"{path} was trained for {task.kind} and holds a {held}: it is damaged; "
+            f"{path} was trained for {task.kind} and holds a {class_name}: it is damaged; "
             "fine-tune again."
         )
     if max_seq_length is not None:

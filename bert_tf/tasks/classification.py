@@ -125,7 +125,7 @@ class ClassificationTask(TextTask):
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:
-        """Those of the examples' classes, as ``--class_weights`` asks."""
+        """Weights of the examples by their classes, from ``--class_weights``."""
         weights = self._class_weights
         return [weights[item.label] for item in items] if weights else None
 

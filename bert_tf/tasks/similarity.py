@@ -121,7 +121,7 @@ class SimilarityTask(Task):
 
     @property
     def _prefixes(self) -> tuple[str, str]:
-        """Those of the first text of an example, which asks, and of the others."""
+        """Prefixes of the first text of an example, the query, and of the others."""
         embedding = self.embedding
         return (embedding.query_prefix, embedding.document_prefix) if embedding else ("", "")
 
@@ -132,12 +132,12 @@ class SimilarityTask(Task):
 
     @property
     def usual_headline(self) -> str:
-        """By what the pairs have."""
+        """Spearman correlation for pairs with scores, else NDCG@10 of the search."""
         return "spearman" if self._has_scores else "ndcg@10"
 
     @property
     def no_scores(self) -> Sequence[str]:
-        """Those of a search of pairs with scores, and the other way round."""
+        """Scores of the search for pairs with scores, and of cosines for other pairs."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
     def fault_of(self, item: Any) -> str | None:
@@ -157,7 +157,7 @@ class SimilarityTask(Task):
         return "" if has_wrong else "Every text is a right one for every anchor"
 
     def loss(self) -> Any:
-        """By default that of what the pairs have."""
+        """The named loss, by default the first that suits the pairs."""
         from .similarity_losses import similarity_loss
 
         of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
@@ -174,7 +174,7 @@ class SimilarityTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """To train on, K rows each; to run a model on, each different text once."""
+        """Rows of K texts to train on, or each different text once to run a model on."""
         from bert_tf.pipelines.classification import similarity_examples
 
         if not labelled:
@@ -279,7 +279,7 @@ class SimilarityTask(Task):
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
-        """With ``third`` where there are three texts."""
+        """Columns of predictions, ``third`` among them where there are three texts."""
         columns = super().record_columns(labels, items, task)
         has_third = any(len(item.texts) > 2 for item in items)
         return {**columns, "third": None} if has_third else columns
@@ -319,7 +319,7 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 
 
 def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
-    """By the second text of a pair, the least one of the pair's group, which shares texts.
+    """The least text of a pair's group, which shares texts, by the pair's second text.
 
     A question's other answers, and an answer's other questions, are known once one was trained on.
 

@@ -179,12 +179,12 @@ class QuestionTask(Task):
 
     @property
     def usual_headline(self) -> str:
-        """That of the best threshold, where there is one to be found."""
+        """F1, that of the best threshold where a threshold is tuned."""
         return "best_f1" if self._with_null and self._null_threshold is None else "f1"
 
     @property
     def no_scores(self) -> Sequence[str]:
-        """Those of the other version; a threshold that is given leaves nothing to tune."""
+        """Scores of the other version; a threshold that the user names leaves nothing to tune."""
         tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
@@ -196,7 +196,7 @@ class QuestionTask(Task):
 
     @property
     def usual_thresholds(self) -> Thresholds:
-        """That which is given, or Google's default."""
+        """The threshold that the user names, or Google's default."""
         return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
 
     @classmethod
@@ -218,7 +218,7 @@ class QuestionTask(Task):
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
-        """Where the answer is and how probable, and the null odds, where there may be none."""
+        """Columns of the answer's place and probability, and of the null odds of version 2.0."""
         columns = {**super().record_columns((), items, task), **_NOWHERE}
         return {**columns, "null_odds": None} if task.options["with_null"] else columns
 
@@ -229,13 +229,15 @@ class QuestionTask(Task):
         return rows.examples
 
     def training_lines(self, examples: Examples) -> list[str]:
-        """Also what is not read or predicted whole, where one in fifty has so many words alone."""
-        items, lines = self.training_items(), super().training_lines(examples)
+        """Lines on the training set, also on long texts if one in fifty has too many words."""
+        items = self.training_items()
+        lines = super().training_lines(examples)
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
         for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
             most = getattr(self.options, flag)
-            if 50 * (count := sum(len(text.split()) > most for text in texts)) > len(texts):
+            count = sum(len(text.split()) > most for text in texts)
+            if 50 * count > len(texts):
                 what = "questions are cut" if texts is questions else "answers are never predicted"
                 lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
         return lines
@@ -384,7 +386,7 @@ class QuestionTask(Task):
 
 
 def _characters(context: str, *places: int) -> dict[str, int]:
-    """Where an answer starts and ends, as characters of the context and not as bytes."""
+    """Start and end of an answer, in characters of the context and not in bytes."""
     text = context.encode()
     start, end = (len(text[:place].decode()) for place in places)
     return {"start": start, "end": end}

@@ -215,9 +215,11 @@ class TaggingTask(Task):
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """Of frozen features also the layers, and the width of the BiLSTM."""
-        own = {"variant": self._variant, "lstm_units": self.options.lstm_units}
-        return {**super().model_arguments, **(own if self._variant else {})}
+        """The model's arguments; of frozen features also the layers and the BiLSTM's width."""
+        arguments = super().model_arguments
+        if not self._variant:
+            return arguments
+        return {**arguments, "variant": self._variant, "lstm_units": self.options.lstm_units}
 
     def loss(self) -> Any:
         import keras
@@ -445,7 +447,7 @@ class TaggingTask(Task):
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
     def prepared(self, model: Any, examples: Examples) -> Examples:
-        """Of frozen features the examples with what the model's encoder gives for them."""
+        """The examples; for frozen features with the states of the model's encoder."""
         if self._variant is None:
             return examples
         return self._states.of(model, examples)

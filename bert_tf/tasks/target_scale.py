@@ -24,7 +24,7 @@ class TargetScale(NamedTuple):
 
     @contextlib.contextmanager
     def folded(self, model: Any) -> Iterator[None]:
-        """Within it, a model in training answers in the numbers' own units."""
+        """Makes a model in training answer in the numbers' own units within the context."""
         if self == TargetScale():
             yield
             return

@@ -135,7 +135,7 @@ class Task(abc.ABC):
 
     @classmethod
     def saved_options(cls, options: Any) -> dict[str, Any]:
-        """Those of some options that ``task.json`` keeps for predictions and exports."""
+        """The options that ``task.json`` keeps for predictions and exports."""
         fields = cls.option_fields().items()
         return {name: getattr(options, name) for name, f in fields if f.metadata["is_kept"]}
 
@@ -288,7 +288,7 @@ class Task(abc.ABC):
         return {"loss": self.loss()}
 
     def loss(self) -> Any:
-        """By default the cross-entropy of one class each."""
+        """The loss to train with, by default the cross-entropy of one class each."""
         import keras
 
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -383,7 +383,7 @@ class Task(abc.ABC):
         )
 
     def set_sizes(self) -> dict[str, int]:
-        """By set, the training set first, how many examples were read."""
+        """Number of examples that were read of each set, the training set first."""
         sizes = {name: len(examples.items) for name, examples in self._sets.items()}
         return {"train": len(self.training_items()), **sizes}
 
@@ -460,7 +460,7 @@ class Task(abc.ABC):
         return inference.once(set_name, lambda: self._outputs(inference, set_name))
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
-        """By default the model's output for each example, (N, ...) float32."""
+        """The model's output for each example, (N, ...) float32."""
         return inference.in_order(self._tokenized_set(inference, set_name))
 
     def _tokenized_set(self, inference: Inference, set_name: str) -> Any:

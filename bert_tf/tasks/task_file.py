@@ -86,7 +86,7 @@ def task_of(checkpoint: Checkpoint) -> TaskFile | None:
 
 
 def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong, and what was expected."""
+    """Yields each value that is wrong, and the expected form."""
     length = values["max_seq_length"]
     if not isinstance(values["name"], str):
         yield f"name is {quote(values['name'])}", "a text"
@@ -95,7 +95,8 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
     for key in ("columns", "options"):
         if not isinstance(values[key], dict):
             yield f"{key} is {quote(values[key])}", "an object"
-    (least, most), texts = kind.num_texts, values["columns"].get("text_columns")
+    least, most = kind.num_texts
+    texts = values["columns"].get("text_columns")
     if "text_columns" in values["columns"] and not (
         isinstance(texts, list)
         and least <= len(texts) <= most

@@ -134,7 +134,7 @@ def _take_over(model: Any, native: Any, layer: Any) -> None:
 
 
 def input_specs(model: Any, dtype: str = "int32") -> dict[str, tf.TensorSpec]:
-    """Of ids, masks and types by their names: (B, S), of choices (B, K, S)."""
+    """Specs of ids, masks and types by their names: (B, S), of choices (B, K, S)."""
     shape = [None] * (3 if "MultipleChoice" in type(model).__name__ else 2)
     names = ["input_ids", "attention_mask"]
     if getattr(model.config, "type_vocab_size", 0):

@@ -22,7 +22,7 @@ _NAMES = {
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFBertTokenizer(keras.layers.Layer):
-    """``bert_tf.BertPreprocessor`` by the names of theirs, padded to a batch's longest row.
+    """``bert_tf.BertPreprocessor`` under the names of transformers, padded to the longest row.
 
     ``vocab_list`` has the pieces in the order of their ids; ``padding`` is ``"longest"`` or
     ``"max_length"``, and what is longer than ``max_length`` is cut.
