@@ -21,7 +21,7 @@ PROGRAM = """
 import tensorflow as tf
 from bert_tf.pretraining.objective import PretrainingLoop
 from tests.training.conftest import batches_dataset
-from tests.training.two_replicas import bert
+from tests.training.test_two_replicas import bert
 from bert_tf.training import optimizers
 
 tf.config.experimental.enable_op_determinism()

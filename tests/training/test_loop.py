@@ -1,6 +1,7 @@
 """The training loop on one device: against a plain step, across restarts, and what a TPU needs."""
 
 import functools
+import itertools
 import random
 
 import keras
@@ -12,10 +13,11 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import objective
-from bert_tf.pretraining.objective import PretrainingLoop
+from bert_tf.pretraining.objective import PretrainingLoop, check_static_batches
 from bert_tf.training import attention, optimizers
 from bert_tf.training.loop import BadStepError
 from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.step import dropout_seeds
 
 from .conftest import SEQUENCE, batches_dataset, make_loop, random_batch, small_model, starting_over
 
@@ -396,3 +398,28 @@ def test_max_steps_stops_early(evaluated):
     assert result._asdict() == pytest.approx(_twin(model, random_batch(0)), rel=1e-5)
     # What makes the batches is as good as the batches.
     assert loop.evaluate(lambda context: batches_dataset(3), 1) == result
+
+
+@pytest.mark.parametrize(
+    ("change", "shares", "message"),
+    [
+        (lambda batches: batches.map(lambda batch: {k: batch[k] for k in batch if k != "cursor"}),
+         (1, 1), "The batch has no 'cursor'"),
+        (lambda batches: batches.unbatch().batch(8), (1, 1),
+         r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last"),
+        (lambda batches: batches, (2, 3), "A batch of 8 rows cannot be shared equally by 2 repli"
+         "cas with 3 micro-batches each: choose a multiple of 6."),
+    ],
+)  # fmt: skip
+def test_batches_that_a_step_cannot_take(change, shares, message):
+    with pytest.raises(ValueError, match=message):
+        check_static_batches(change(batches_dataset(1, rows=8)), *shares)
+
+
+def test_every_argument_changes_every_seed():
+    drawn = {
+        point: dropout_seeds(*point, 3).numpy()
+        for point in itertools.product((0, 1, 1 << 31), (0, 1), (0, 1), (0, 1))
+    }
+    rows = [tuple(row) for seeds in drawn.values() for row in seeds]
+    assert len(set(rows)) == len(rows) == 24 * 3
