@@ -88,21 +88,19 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     assert open_data(others, run).is_held_out
 
 
-def test_as_many_pieces_are_learned_as_the_flag_says_and_the_config_has_room_for(inputs, tmp_path):
-    settings = parse(*arguments(inputs, tmp_path / "run", vocab_size=60))[0]
-    run = RunDirectory(settings.model_dir)
-    run.create()
-    inputs = _open_inputs(settings, run, None, [])
-    assert (len(inputs.tokenizer.vocab), inputs.config.vocab_size) == (60, 200)
-
-
-def test_a_recipes_pieces_are_no_more_than_a_config_has_room_for(inputs, tmp_path):
-    flags = {"recipe": "bert_base", "vocab_size": None}
+@pytest.mark.parametrize(
+    ("flags", "pieces"),
+    [({"vocab_size": 60}, 60), ({"recipe": "bert_base", "vocab_size": None}, 200)],
+)
+def test_as_many_pieces_are_learned_as_flags_say_and_the_config_has_room_for(
+    inputs, tmp_path, flags, pieces
+):
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     run = RunDirectory(settings.model_dir)
     run.create()
-    inputs = _open_inputs(settings, run, None, [])
-    assert len(inputs.tokenizer.vocab) <= inputs.config.vocab_size == 200 < settings.vocab_size
+    found = _open_inputs(settings, run, None, [])
+    assert len(found.tokenizer.vocab) <= pieces <= settings.vocab_size
+    assert (len(found.tokenizer.vocab) == 60) is (pieces == 60) and found.config.vocab_size == 200
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

@@ -16,33 +16,25 @@ def test_five_minutes():
     settings = parse()[0]
     assert settings == parse("--recipe=five_minutes")[0]
     own = parse("--recipe=default")[0].to_dict()
+    overrides = "num_attention_heads=4,initializer_range=0.05,hidden_dropout_prob=0"
     assert {name: value for name, value in settings.to_dict().items() if value != own[name]} == {
         "recipe": "five_minutes",
-        "config_overrides": [
-            "num_attention_heads=4",
-            "initializer_range=0.05",
-            "hidden_dropout_prob=0",
-            "attention_probs_dropout_prob=0",
-        ],
+        "config_overrides": [*overrides.split(","), "attention_probs_dropout_prob=0"],
         "phases": "12:0.1,32:0.13,128:0.77",
         "num_train_steps": 3000,
         "num_warmup_steps": 300,
         "learning_rate": 2e-3,
     }
     assert phases_of(settings) == [
-        Phase(12, 0, 300, 160),
-        Phase(32, 300, 690, 64),
-        Phase(128, 690, 3000, 16),
-    ]
+        Phase(12, 0, 300, 160), Phase(32, 300, 690, 64), Phase(128, 690, 3000, 16)
+    ]  # fmt: skip
 
 
 def test_an_hour():
     settings = parse("--recipe=hour", "--input=a")[0]
     assert phases_of(settings) == [
-        Phase(12, 0, 360, 160),
-        Phase(32, 360, 1440, 64),
-        Phase(128, 1440, 36_000, 16),
-    ]
+        Phase(12, 0, 360, 160), Phase(32, 360, 1440, 64), Phase(128, 1440, 36_000, 16)
+    ]  # fmt: skip
     assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
     assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
     config = read_config(settings)
