@@ -47,13 +47,14 @@ def test_bfloat16_logits_are_summed_in_float32():
     np.testing.assert_allclose([float(s) for s in sums], expected, rtol=1e-5)
 
 
-def test_the_gradient_is_the_library_kernels():
+@pytest.mark.parametrize("device_type", ["CPU", "TPU"])
+def test_the_gradient_is_the_library_kernels(device_type):
     logits = 5.0 * tf.random.stateless_normal((3, 4, 9), (5, 6))
     labels = tf.constant(np.random.default_rng(1).integers(0, 9, (3, 4), np.int32))
     weights = tf.random.stateless_uniform((3, 4), (7, 8))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(logits)
-        ours = losses.weighted_sums(logits, labels, weights).loss
+        ours = losses.weighted_sums(logits, labels, weights, device_type).loss
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         theirs = tf.reduce_sum(weights * nll)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)

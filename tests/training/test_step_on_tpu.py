@@ -10,7 +10,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
-from bert_tf.training import losses, optimizers
+from bert_tf.training import optimizers
 from bert_tf.training.step import draw_on_tpu
 
 LARGE = 1_000_000
@@ -102,21 +102,3 @@ def test_masks_are_those_of_the_words_sixteen_bits():
     bits = np.concatenate([unsigned >> 16, unsigned & 0xFFFF])
     for dropped, kept in zip(rates, masks, strict=True):
         np.testing.assert_array_equal(kept, bits[: shape[0]] >= dropped)
-
-
-# === Its loss ===
-
-
-def test_loss_and_gradient_are_those_of_a_cpu():
-    rng = np.random.default_rng(0)
-    logits = tf.constant(rng.normal(0, 4, (4, 5, 1000)), tf.float32)
-    labels = tf.constant(rng.integers(0, 1000, (4, 5)), tf.int32)
-    weights = tf.constant(rng.integers(0, 2, (4, 5)), tf.float32)
-    found = []
-    for device_type in ("CPU", "TPU"):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            sums = losses.weighted_sums(logits, labels, weights, device_type)
-        found.append((*sums, tape.gradient(sums.loss, logits)))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
