@@ -189,7 +189,9 @@ class Predictor:
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
         items = inputs.good()
-        columns = self._choose(self.kind.record_columns(self.labels, items, self.task))
+        columns = self._choose(
+            self.kind.record_columns(self.labels, items, self.task.columns, self._options)
+        )
         return {**columns, "error": None} if inputs.skipped else columns
 
     def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:

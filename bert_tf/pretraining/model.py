@@ -24,8 +24,8 @@ from bert_tf.training.run_directory import RunDirectory
 
 from .data import predictions_per_row
 from .objective import PretrainingLoop
-from .recipes import EQUAL_TOKENS, RECIPES, Phase, phases_of
-from .settings import PretrainingSettings
+from .recipes import EQUAL_TOKENS, RECIPES, Phase
+from .settings import PretrainingSettings, phases_of
 
 _LEARNED_VOCABULARY = 8000
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.

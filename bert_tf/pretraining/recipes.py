@@ -3,10 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .settings import PretrainingSettings
+from typing import Any
 
 # Devlin et al. 2019, section 3.1 and appendix A.2, with the masks of a row that Google's commands
 # have at each length. The presets drop out 0.1, as the paper does.
@@ -139,15 +136,3 @@ def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
             f"and 1, got {part!r}."
         ) from None
     return phase
-
-
-def phases_of(settings: "PretrainingSettings") -> list[Phase]:
-    """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
-    phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
-    if settings.recipe not in EQUAL_TOKENS:
-        return phases
-    longest = max(phase.max_seq_length for phase in phases)
-    return [
-        dataclasses.replace(phase, rows=phase.rows * (longest // phase.max_seq_length))
-        for phase in phases
-    ]

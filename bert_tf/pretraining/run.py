@@ -30,9 +30,9 @@ from .data import (
     open_data,
 )
 from .model import fit_vocabulary, open_start, parameter_count, read_config
-from .recipes import as_flags, phases_of
+from .recipes import as_flags
 from .results import export_model, fill_masks, show
-from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings
+from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
 from .training import RunInputs, Training
 
 

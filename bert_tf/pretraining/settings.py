@@ -23,7 +23,7 @@ from bert_tf.cli.flag_rules import (
 )
 from bert_tf.config import PRESETS, BertConfig
 
-from .recipes import RECIPES, from_recipe, phases_of
+from .recipes import EQUAL_TOKENS, RECIPES, Phase, from_recipe, parse_phases
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
 # here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.
@@ -442,3 +442,15 @@ def settings_from_flags(
             "weights mostly want less, such as 5e-5."
         )
     return settings, notes
+
+
+def phases_of(settings: PretrainingSettings) -> list[Phase]:
+    """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
+    phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
+    if settings.recipe not in EQUAL_TOKENS:
+        return phases
+    longest = max(phase.max_seq_length for phase in phases)
+    return [
+        dataclasses.replace(phase, rows=phase.rows * (longest // phase.max_seq_length))
+        for phase in phases
+    ]

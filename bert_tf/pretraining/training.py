@@ -25,8 +25,8 @@ from bert_tf.training.trainer import Callbacks, Trainer
 from .data import Batches, PretrainingData
 from .model import build_loop, initialise_pretrainer, pretrainer_spec
 from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
-from .recipes import Phase, phases_of
-from .settings import PretrainingSettings
+from .recipes import Phase
+from .settings import PretrainingSettings, phases_of
 
 # A checkpoint is saved after ten minutes, whatever the steps.
 SAVE_SECONDS = 600.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import ChoiceExample
 
-    from .task_file import TaskFile
-
 
 class MultipleChoiceTask(Task):
     """Contexts with some continuations each, as SWAG's.
@@ -143,11 +141,13 @@ class MultipleChoiceTask(Task):
             yield {"prediction": int(choice), "probabilities": probabilities}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
         """A probability for each choice, by its number, of as many as any example has."""
-        without_any = len(task.columns.get("text_columns", ())[1:])
+        without_any = len(columns.get("text_columns", ())[1:])
         most = max((len(item.choices) for item in items), default=without_any)
-        return super().record_columns([*map(str, range(most))], items, task)
+        return super().record_columns([*map(str, range(most))], items, columns, options)
 
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:

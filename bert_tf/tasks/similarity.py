@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import SimilarityExample
 
-    from .task_file import TaskFile
-
 # Of so few different cosines a model says nothing.
 _LEAST_SPREAD = 1e-3
 
@@ -278,11 +276,13 @@ class SimilarityTask(Task):
             yield dict(zip(("prediction", "third"), cosines, strict=False))
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
         """Columns of predictions, ``third`` among them where there are three texts."""
-        columns = super().record_columns(labels, items, task)
+        record = super().record_columns(labels, items, columns, options)
         has_third = any(len(item.texts) > 2 for item in items)
-        return {**columns, "third": None} if has_third else columns
+        return {**record, "third": None} if has_third else record
 
 
 def at_length_1(vectors: np.ndarray) -> np.ndarray:

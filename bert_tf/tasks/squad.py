@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import QuestionExample
 
-    from .task_file import TaskFile
-
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
@@ -217,10 +215,12 @@ class QuestionTask(Task):
         return None
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
         """Columns of the answer's place and probability, and of the null odds of version 2.0."""
-        columns = {**super().record_columns((), items, task), **_NOWHERE}
-        return {**columns, "null_odds": None} if task.options["with_null"] else columns
+        record = {**super().record_columns((), items, columns, options), **_NOWHERE}
+        return {**record, "null_odds": None} if options.with_null else record
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The windows' rows, with the columns of the answers' first and last tokens."""

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import TaggedExample
 
-    from .task_file import TaskFile
-
 _NO_ENTITY = "(none)"
 _ALL_FEATURES = "all"
 # The paper does not say how the BiLSTM was trained.
@@ -295,12 +293,14 @@ class TaggingTask(Task):
         return {"id": "", "words": tuple(words), "tags": (), "scores": ()}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
         """Words, tags and their probabilities; of texts that have spans, these."""
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         first = next(iter(items), None)
-        has_spans = first.places if first else task.columns.get("character_spans")
+        has_spans = first.places if first else columns.get("character_spans")
         return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
 
     def rows(

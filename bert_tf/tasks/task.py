@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.length_buckets import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    from .task_file import TaskFile
-
 # Examples of a file or of a part of one.
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
@@ -513,10 +511,15 @@ class Task(abc.ABC):
         return {"id": "", "prediction": None}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
-        """A record that has every key of all; ``items`` are the examples that are no bad rows."""
-        columns = dict(cls.empty_record())
-        return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
+        """A record that has every key of all.
+
+        ``items`` are the examples that are no bad rows; ``columns`` and ``options`` the training's.
+        """
+        record = dict(cls.empty_record())
+        return {**record, "probabilities": dict.fromkeys(labels)} if labels else record
 
 
 def _model_class(name: str) -> type[BertModel]:
