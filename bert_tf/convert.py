@@ -67,18 +67,18 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.files import size_of
 
     print(f"Reading {values.model}.", flush=True)
-    done = conversion.convert(
+    result = conversion.convert(
         values.model, values.output, values.format, allow_pickle=values.allow_pickle
     )
-    checkpoint = done.checkpoint
-    if done.left_out:
-        print(f"Left out, as {values.format} has no place for them: {listed(done.left_out, 8)}.")
+    checkpoint = result.checkpoint
+    if result.left_out:
+        print(f"Left out, as {values.format} has no place for them: {listed(result.left_out, 8)}.")
     if checkpoint.unused:
         print(f"In {values.model}, but no weights of the model: {listed(checkpoint.unused, 8)}.")
-    for note in done.notes:
+    for note in result.notes:
         print(note)
-    print(f"{len(checkpoint.tensors) - len(done.left_out)} weights are equal.")
-    for key, difference in done.differences.items():
+    print(f"{len(checkpoint.tensors) - len(result.left_out)} weights are equal.")
+    for key, difference in result.differences.items():
         print(f"Largest difference of {key}: {difference:.2g}")
     size = size_of(values.output)
     print(

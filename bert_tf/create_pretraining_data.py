@@ -123,15 +123,15 @@ def main(argv: list[str]) -> None:
         names = ("masking", "max_seq_length", "short_seq_prob", "seed")
         lines = corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names})
         print(*lines, sep="\n", flush=True)
-        written = "Examples"
+        summary = "Examples"
         if settings.runner:
             beam_flags = [f"--runner={settings.runner}", *argv[1:]]
             record_shards.write_on_beam(beam_flags, source, rows, targets)
         elif sharded:
-            written = f"{record_shards.write_shards(source, rows, targets):,} examples"
+            summary = f"{record_shards.write_shards(source, rows, targets):,} examples"
         else:
             examples = record_shards.examples(source, rows)
-            written = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
+            summary = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
     flags_of_next = {
         "input": f"{settings.output_file[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
         "input_format": "tfrecord",
@@ -141,7 +141,7 @@ def main(argv: list[str]) -> None:
         "max_predictions_per_seq": settings.max_predictions_per_seq,
     }
     words = [shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()]
-    print(f"{written} in {', '.join(settings.output_file)}. Next:")
+    print(f"{summary} in {', '.join(settings.output_file)}. Next:")
     print("  python -m bert_tf.pretrain", *words)
 
 

@@ -78,7 +78,7 @@ _ANY_SCHEMES_TAG = re.compile("([BIESLU])-(.+)", re.DOTALL)
 
 
 class Labels(NamedTuple):
-    """By label id, (C,): the type, "" for none, its number, -1 for none; what it begins, ends."""
+    """Tags by label id, (C,): the type or "", its number or -1; whether each begins, ends one."""
 
     types: list[str]
     numbers: list[int]

@@ -134,7 +134,7 @@ def run(
 
 
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
-    """The options that are given, else what the directory says, else the defaults."""
+    """The user's options, else those of the directory, else the defaults."""
     from bert_tf.finetuning.run import export_options
     from bert_tf.saved_models.signatures import classes_with
     from bert_tf.tasks.task_file import task_of

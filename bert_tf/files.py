@@ -101,22 +101,22 @@ def check_new(path: str) -> None:
         raise ValueError(f"{path} exists, and is never overwritten: name another.")
 
 
-def check_outside(flag: str, written: str, read: Iterable[str]) -> None:
-    """Checks that what is written would not be in a folder that is read.
+def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
+    """Checks that an output would not be in a folder that is read.
 
-    ``read`` are paths and globs of files and folders; a folder stands for all that is below it.
+    ``inputs`` are paths and globs of files and folders; a folder stands for all that is below it.
     """
-    own = local_path(written)
+    own = local_path(output)
     if own is None:
         return
     folders = [pathlib.Path(form(own)) for form in (os.path.realpath, os.path.abspath)]
     places = [place for folder in folders for place in (folder, *folder.parents)]
-    for pattern in read:
+    for pattern in inputs:
         local = local_path(pattern)
         forms = [os.path.realpath(local), os.path.abspath(local)] if local else []
         if any(place.match(form) for place in places for form in forms):
             raise ValueError(
-                f"{flag}={written} is in {pattern}, which is read, and what is written there "
+                f"{flag}={output} is in {pattern}, which is read, and what is written there "
                 "would be read with it: name another place, or the files to read themselves, "
                 f"as {os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
             )
@@ -166,15 +166,15 @@ def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
     local = local_path(path)
     if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
         return [os.path.basename(path)] if os.path.lexists(local) else []
-    left = []
+    others = []
     for name in [*_names_below(path)]:
         if written.fullmatch(name):
             remove(os.path.join(path, name))
         else:
-            left.append(name)
-    if not left:
+            others.append(name)
+    if not others:
         remove(path)
-    return sorted(left)
+    return sorted(others)
 
 
 def _names_below(path: str) -> Iterator[str]:
@@ -268,13 +268,13 @@ def _remove_leftovers(path: str) -> None:
     for entry in os.listdir(local or "."):
         if not (entry.startswith(f"{name}.") and is_temporary(entry)):
             continue
-        left = os.path.join(local, entry)
+        leftover = os.path.join(local, entry)
         try:
-            lock = _lock(left)
+            lock = _lock(leftover)
         except OSError:
             continue  # it is being written, or nobody can tell
         try:
-            remove(left)
+            remove(leftover)
         finally:
             if lock is not None:
                 os.close(lock)
@@ -374,8 +374,8 @@ def fingerprint(path: str) -> dict[str, Any]:
 def check_fingerprints(files: Mapping[str, Any]) -> None:
     """Raises a ``ValueError`` where the value of a file's name is no fingerprint."""
     for name, entry in files.items():
-        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
-        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+        is_entry = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not is_entry or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
             raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
 
 

@@ -177,8 +177,9 @@ def _valid_spans(
     window, start, end = tf.unstack(tf.cast(tf.where(valid), tf.int32), num=3, axis=1)
     start_place, end_place = tf.stack([window, start], 1), tf.stack([window, end], 1)
     questions = tf.gather(windows.questions, window)
-    # Where the first column of the window's row would be among the tokens.
-    shift = tf.gather(row_segments(windows)[1][0] - context_columns(windows), window)
+    _, (window_starts, _) = row_segments(windows)
+    # Place of the row's first column among the tokens, if the window went on to its left.
+    shift = tf.gather(window_starts - context_columns(windows), window)
     texts, byte_starts, byte_ends = _cut_texts(
         characters,
         questions,

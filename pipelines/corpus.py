@@ -388,14 +388,13 @@ class _Sentences:
             return self.corpus.read_documents(block).flat_values
 
         blocks = tf.data.Dataset.from_tensor_slices(order.astype(np.int64))
-        read = blocks.map(sentences_of, tf.data.AUTOTUNE)
-        left = self.limit_bytes
-        for block in read.as_numpy_iterator():
+        sentences = blocks.map(sentences_of, tf.data.AUTOTUNE)
+        num_bytes = 0
+        for block in sentences.as_numpy_iterator():
             for sentence in block:
-                if left is not None:
-                    if left <= 0:
-                        return
-                    left -= len(sentence)
+                if self.limit_bytes is not None and num_bytes >= self.limit_bytes:
+                    return
+                num_bytes += len(sentence)
                 yield sentence.decode("utf-8")
 
 
@@ -404,7 +403,7 @@ _LOOKED_AT = 16
 
 
 def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
-    """The smallest fingerprints, ascending, that ``count`` documents have at most."""
+    """The smallest fingerprints, ascending, of ``count`` documents at most."""
     last = _LOOKED_AT * count
     if last < len(prints):
         values, copies = np.unique(

@@ -123,7 +123,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
-    """A folder and those below it, each once even where links lead round, and their files."""
+    """Yields a folder and all below it, each once even if links form a circle, with their files."""
     seen = set()
     local = local_path(path)
     if local is None:  # an object store, which has no links

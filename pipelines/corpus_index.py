@@ -73,11 +73,11 @@ def open_index(
     if cache_dir is None:
         return _make(sources, reading, None, progress)
     path = index_path(cache_dir, list(sources), *reading.key())
-    known = load_index(path, sources)
-    if known is None:
-        known = _make(sources, reading, cache_dir, progress)
-        save_index(path, known)
-    return known
+    corpus = load_index(path, sources)
+    if corpus is None:
+        corpus = _make(sources, reading, cache_dir, progress)
+        save_index(path, corpus)
+    return corpus
 
 
 # === Making ===

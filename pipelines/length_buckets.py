@@ -27,7 +27,7 @@ _LENGTH_MULTIPLE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Tokenised examples, ready to be put into batches; what a batch holds, say who makes them.
+    """Tokenised examples, ready to be put into batches.
 
     Attributes:
         lengths: (N,) int32, the tokens of each example as packed, [CLS] and [SEP] among them; from

@@ -43,8 +43,9 @@ def choose_tokens(
     rows, length = tf.unstack(tf.shape(candidates))
     keys = tf.where(candidates, _sort_keys([rows, length], seed), -1)
     keys, position = tf.math.top_k(keys, k=tf.minimum(max_count, length))
-    taken = (keys >= 0) & (tf.range(tf.shape(keys)[1])[None, :] < counts[:, None])
-    return _marked(tf.boolean_mask(position + tf.range(rows)[:, None] * length, taken), candidates)
+    is_chosen = (keys >= 0) & (tf.range(tf.shape(keys)[1])[None, :] < counts[:, None])
+    flat = position + tf.range(rows)[:, None] * length
+    return _marked(tf.boolean_mask(flat, is_chosen), candidates)
 
 
 def choose_words(
@@ -64,8 +65,8 @@ def choose_words(
     dense, order = tf.math.top_k(dense, k=tf.shape(dense)[1])
     order += tf.cast(keys.row_starts(), tf.int32)[:, None]
     order = tf.where(dense >= 0, order, 0)
-    taken = _take_greedily(tf.where(dense >= 0, tf.gather(sizes, order), 0), counts)
-    words = tf.boolean_mask(order, taken)
+    is_chosen = _take_greedily(tf.where(dense >= 0, tf.gather(sizes, order), 0), counts)
+    words = tf.boolean_mask(order, is_chosen)
     begin = tf.gather(begins, words)
     flat = tf.ragged.range(begin, begin + tf.gather(sizes, words)).flat_values
     return _marked(flat, candidates)
@@ -93,22 +94,22 @@ def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """Goes through each row's ``sizes`` (R, W), 0 = nothing, and takes what fits: (R, W) bool."""
 
-    # A turn takes the words up to the first that does not fit. What is larger than what is left
+    # A turn takes the words up to the first that does not fit. What is larger than the room
     # will never fit again, so that the next turn goes on behind it: two or three turns in all.
     def turn(
-        taken: tf.Tensor, open_: tf.Tensor, left: tf.Tensor
+        is_taken: tf.Tensor, is_open: tf.Tensor, room: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        open_sizes = tf.where(open_, sizes, 0)
-        fits = open_ & (tf.cumsum(open_sizes, axis=1) <= left[:, None])
-        left -= tf.reduce_sum(tf.where(fits, sizes, 0), axis=1)
-        return taken | fits, open_ & ~fits & (sizes <= left[:, None]), left
+        open_sizes = tf.where(is_open, sizes, 0)
+        fits = is_open & (tf.cumsum(open_sizes, axis=1) <= room[:, None])
+        room -= tf.reduce_sum(tf.where(fits, sizes, 0), axis=1)
+        return is_taken | fits, is_open & ~fits & (sizes <= room[:, None]), room
 
-    taken, _, _ = tf.while_loop(
-        lambda taken, open_, left: tf.reduce_any(open_),
+    is_taken, _, _ = tf.while_loop(
+        lambda is_taken, is_open, room: tf.reduce_any(is_open),
         turn,
         (tf.zeros_like(sizes, tf.bool), (sizes > 0) & (sizes <= counts[:, None]), counts),
     )
-    return taken
+    return is_taken
 
 
 class Replacement(NamedTuple):
@@ -187,21 +188,21 @@ def mask_rows(
         starts = word_starts(word_ids, candidates, tokenizer.continuation)
         chosen = choose_words(starts, candidates, counts, choice_seed)
     positions, real = _ascending(chosen, max_predictions_per_seq)
-    drawn = uniform(tf.shape(positions), fold(seed, Operation.MASK_REPLACEMENT))  # (R, P)
+    draws = uniform(tf.shape(positions), fold(seed, Operation.MASK_REPLACEMENT))  # (R, P)
     original = tf.gather(word_ids, positions, batch_dims=1)
     random_bits = bits(tf.shape(positions), fold(seed, Operation.MASK_RANDOM_IDS))
     random_ids = tf.cast(below(random_bits, tokenizer.vocab_size), tf.int32)
     replaced = tf.where(
-        drawn < replacement.mask,
+        draws < replacement.mask,
         tokenizer.mask_id,
-        tf.where(drawn < replacement.mask + replacement.random, random_ids, original),
+        tf.where(draws < replacement.mask + replacement.random, random_ids, original),
     )
     # (R, P, 2). Where there is no prediction, position 0 is given the id that it has.
     row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(positions))
-    seen = tf.tensor_scatter_nd_update(
+    masked_ids = tf.tensor_scatter_nd_update(
         word_ids, tf.stack([row, positions], 2), tf.where(real, replaced, original)
     )
-    return _predictions(seen, positions, original, real)
+    return _predictions(masked_ids, positions, original, real)
 
 
 def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
@@ -230,7 +231,7 @@ def _predictions(
 
 
 def _ascending(chosen: tf.Tensor, max_predictions_per_seq: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """(R, S) bool to (R, P) int32 positions, 0 where there is none, and (R, P) bool, which are."""
+    """Positions of ``chosen`` (R, S) bool: (R, P) int32, 0 behind the last; (R, P) bool, real."""
     where = tf.where(chosen)
     ragged = tf.RaggedTensor.from_value_rowids(
         tf.cast(where[:, 1], tf.int32), where[:, 0], tf.shape(chosen, tf.int64)[0]

@@ -86,7 +86,7 @@ def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegmen
     if len(segments) == 1:
         fitting = [tf.minimum(lengths[0], room)]
     else:
-        fitting = list(longest_first(lengths[0], lengths[1], room))
+        fitting = list(longest_first(*lengths, room))
     ranges = [(starts, stay) for (starts, _), stay in zip(segments, fitting, strict=True)]
     tokens = tf.add_n(fitting)
     return FittedSegments(ranges, tf.cast(tokens, tf.int32) + special, tokens < tf.add_n(lengths))
@@ -122,7 +122,8 @@ def pack_from_table(
     pad, cls, sep = (tf.size(table) - 3 + offset for offset in range(3))
     position = tf.range(max_seq_length)[None, :]
     index = tf.where(position == 0, cls, pad)
-    end = tf.ones_like(segments[0][1], tf.int32)[:, None]
+    (_, first_lengths), *_ = segments
+    end = tf.ones_like(first_lengths, tf.int32)[:, None]
     type_ids = tf.zeros_like(end)
     for number, (starts, lengths) in enumerate(segments):
         begin = end

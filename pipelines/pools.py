@@ -123,10 +123,11 @@ def pool_batches(
         epoch, pool = number // num_pools, number % num_pools
         rows = dict(make_rows(epoch, pool, order))
         count = tf.shape(rows[features.INPUT_WORD_IDS])[0]
-        here = tf.fill([count], tf.cast(epoch, tf.int32)), tf.fill([count], tf.cast(pool, tf.int32))
-        rows[features.CURSOR] = tf.stack([*here, tf.range(count)], axis=1)
-        read = tf.reduce_max([_rows_read(number, shards) for shards in reached])
-        return {key: value[read:] for key, value in rows.items()}
+        epochs = tf.fill([count], tf.cast(epoch, tf.int32))
+        pools = tf.fill([count], tf.cast(pool, tf.int32))
+        rows[features.CURSOR] = tf.stack([epochs, pools, tf.range(count)], axis=1)
+        num_read = tf.reduce_max([_rows_read(number, shards) for shards in reached])
+        return {key: value[num_read:] for key, value in rows.items()}
 
     parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, os.cpu_count() or 1)
     dataset = tf.data.Dataset.range(begin // num_pools, end).flat_map(pools_of)
@@ -157,12 +158,12 @@ def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
 
 
 def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tensor:
-    """Number of a pool's rows that its shard had read, of the shards that read together."""
+    """Number of a pool's rows that its shard had read, one of the shards that read together."""
     pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
     shard = number % len(shards)
     whole = tf.constant(tf.int32.max, tf.int64)
-    left = tf.where(number == pools[shard], rows[shard], 0)
-    return tf.where(number < pools[shard], whole, left)
+    of_last_pool = tf.where(number == pools[shard], rows[shard], 0)
+    return tf.where(number < pools[shard], whole, of_last_pool)
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

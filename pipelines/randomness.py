@@ -47,8 +47,8 @@ def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
     if folded.shape.rank == 0:
         folded = tf.stack([folded, tf.zeros_like(folded)])
     for value in data:
-        drawn = _drawn(tf.raw_ops.StatelessRandomUniformFullIntV2, [], folded, tf.int64)
-        folded = tf.stack([drawn, tf.cast(value, tf.int64)])
+        bits_of_seed = _drawn(tf.raw_ops.StatelessRandomUniformFullIntV2, [], folded, tf.int64)
+        folded = tf.stack([bits_of_seed, tf.cast(value, tf.int64)])
     return folded
 
 
@@ -74,13 +74,13 @@ def uniform(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
     return _drawn(tf.raw_ops.StatelessRandomUniformV2, shape, seed, tf.float32)
 
 
-def below(drawn: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
+def below(random_bits: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
     """Turns 32 random bits into an integer, uniform on [0, bound), int64; 0 for a bound of 0.
 
     The bits and the bound, below 2**31, are separate because a bound is often known only after the
     draw. The bias is at most ``bound / 2**32``.
     """
-    return tf.bitwise.right_shift(drawn * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))
+    return tf.bitwise.right_shift(random_bits * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))
 
 
 def permutation(size: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:

@@ -66,8 +66,8 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
 def _replaced_characters(do_lower_case: bool) -> frozenset[str]:
     """The characters that normalisation leaves in no word."""
     changed = replacements(do_lower_case).items()
-    gone = (chr(code) for code, new in changed if new.strip() not in (chr(code), DOUBTFUL))
-    return frozenset([" ", *gone])
+    removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), DOUBTFUL))
+    return frozenset([" ", *removed])
 
 
 def _wordpiece_operation(

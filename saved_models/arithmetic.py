@@ -46,8 +46,8 @@ class Weights:
             embeddings.token_type_embeddings,
             None if dense is None else dense.kernel,
         ]
-        left = {id(variable) for variable in others}
-        self.matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in left]
+        excluded = {id(variable) for variable in others}
+        self.matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in excluded]
         self.table = [] if model.masked_lm is None else [embeddings.word_embeddings]
         dtype = model.compute_dtype
         self.copies = {

@@ -151,11 +151,11 @@ def export(
 
 
 def remove_export(path: str) -> None:
-    """Removes an export, or what there is of one, from where another is to be made."""
-    left = remove_written(path, _WRITTEN)
-    if left:
+    """Removes an earlier export, whole or in parts, from the path of a new one."""
+    others = remove_written(path, _WRITTEN)
+    if others:
         raise ValueError(
-            f"{path} is where the export is to be, and there is {one_line(left[0])}, which no "
+            f"{path} is where the export is to be, and there is {one_line(others[0])}, which no "
             "export wrote: move it away and start again."
         )
 

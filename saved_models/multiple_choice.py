@@ -55,7 +55,8 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
         ]
     )
     # The rows of a context share its tokens.
-    repeated = (tf.repeat(contexts[0], shape[1]), tf.repeat(contexts[1], shape[1]))
+    starts, lengths = contexts
+    repeated = (tf.repeat(starts, shape[1]), tf.repeat(lengths, shape[1]))
     fitted = fit_segments([repeated, choice_ranges], served.max_seq_length)
 
     def head(inputs: Outputs) -> tf.Tensor:

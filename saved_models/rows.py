@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
-    """Rows of texts, or pairs of texts, (B,) string each; which were ``truncated``, (B,)."""
+    """Rows of texts or pairs of texts, (B,) string each, and ``truncated`` (B,) bool."""
     if len(texts) == 2:
         texts = check_equally_many(*texts)
     cut = [beginnings(served, strings, served.max_seq_length) for strings in texts]

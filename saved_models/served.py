@@ -124,17 +124,17 @@ def _leave_cudnn(model: keras.Model) -> None:
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """The option's, else that of the model's sentence embedding, else all positions."""
+    """The option, else the length of the model's sentence embedding, else all positions."""
     positions = model.config.max_position_embeddings
-    chosen = options.max_seq_length
-    if chosen is None:
-        chosen = most_tokens(model.sentence_embedding, positions)
-    if not _SHORTEST_SEQUENCE <= chosen <= positions:
+    length = options.max_seq_length
+    if length is None:
+        length = most_tokens(model.sentence_embedding, positions)
+    if not _SHORTEST_SEQUENCE <= length <= positions:
         raise ValueError(
-            f"max_seq_length is {chosen}: expected {_SHORTEST_SEQUENCE} to {positions}, the "
+            f"max_seq_length is {length}: expected {_SHORTEST_SEQUENCE} to {positions}, the "
             "model's max_position_embeddings."
         )
-    return chosen
+    return length
 
 
 # === Graphs ===

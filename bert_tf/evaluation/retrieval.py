@@ -103,9 +103,9 @@ def compare_rankings(
     ranked = ranked[:, :_RANKS]
     gains, ideal = np.zeros(ranked.shape), np.zeros([len(ranked), 10])
     counts = np.zeros(len(ranked))
-    for row, (places, known) in enumerate(zip(ranked, relevant, strict=True)):
-        gains[row] = [known.get(int(place), 0.0) for place in places]
-        best = sorted((gain for gain in known.values() if gain > 0), reverse=True)
+    for row, (places, gain_of) in enumerate(zip(ranked, relevant, strict=True)):
+        gains[row] = [gain_of.get(int(place), 0.0) for place in places]
+        best = sorted((gain for gain in gain_of.values() if gain > 0), reverse=True)
         counts[row] = len(best)
         ideal[row, : len(best)] = best[:10]
     scores = {name: score(gains, ideal, counts).mean() for name, score in RANKING_SCORES.items()}

@@ -99,14 +99,14 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
     }
     num_cut = 0
     for count in np.unique(num_texts):
-        chosen = np.flatnonzero(num_texts == count)
-        columns = zip(*(lines[number][:count] for number in chosen.tolist()), strict=True)
+        numbers = np.flatnonzero(num_texts == count)
+        columns = zip(*(lines[number][:count] for number in numbers.tolist()), strict=True)
         segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
         ids, ranges = join_segments(segments)
         fitted = fit_segments(ranges, max_seq_length)
         rows = pack(ids, fitted.ranges, max_seq_length, tokenizer)
         for key, values in rows.items():
-            packed[key][chosen] = values
+            packed[key][numbers] = values
         num_cut += int(tf.math.count_nonzero(fitted.truncated))
     mask = packed[features.INPUT_MASK].astype(bool)
     return (

@@ -228,7 +228,7 @@ class BertModel(keras.Model):
         return [name for name in super().__dir__() if name != "preprocessor"]
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Makes what ``fit`` runs; an error where XLA is to compile what it cannot."""
+        """Makes the function that ``fit`` runs; refuses options that XLA cannot compile."""
         for name, off in (("trains_without_padding", False), ("training_attention", None)):
             if self.jit_compile and getattr(self.encoder, name) != off:
                 raise ValueError(

@@ -222,8 +222,12 @@ def get_activation(name: str) -> Activation:
     if name not in _GELUS:
         function = keras.activations.get(name)
         return lambda x, training: function(x)
-    trained, inferred = _GELUS[name]
-    return lambda x, training: ops.custom_gradient(trained)(x) if training else inferred(x)
+    in_training, in_inference = _GELUS[name]
+
+    def activation(x: Any, training: bool) -> Any:
+        return ops.custom_gradient(in_training)(x) if training else in_inference(x)
+
+    return activation
 
 
 # === Dropout ===

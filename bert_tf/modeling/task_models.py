@@ -85,11 +85,11 @@ class TaskModel(BertModel):
         states = encoder(rows)
         reader = None
         with keras.name_scope(name):
-            read = states.get(self.reads)
+            head_input = states.get(self.reads)
             if pooling != "cls":
                 reader = Pooling(pooling, name="pooling", dtype=policy)
-                read = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
-            logits = dense(head_dropout(read))
+                head_input = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
+            logits = dense(head_dropout(head_input))
         outputs = self.to_outputs(logits, inputs)
         super().__init__(config, policy, inputs, outputs, name, **kwargs)
 

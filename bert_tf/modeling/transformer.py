@@ -248,19 +248,19 @@ class TransformerBlock(BertLayer):
             )
         dropouts = (self.attention.dropout, self.attention_dropout, self.output_dropout)
         states = list({id(d.seed_generator): d.seed_generator.state for d in dropouts}.values())
-        drawn: list[Any] = []
+        new_states: list[Any] = []
 
         def compute(hidden: Any, real_tokens: Any, *seeds: Any) -> Any:
             # The second time, too, the masks are drawn from the seeds of the first.
             mapping = list(zip(states, seeds, strict=True))
             with keras.StatelessScope(state_mapping=mapping) as scope:
                 outputs = self._transform(hidden, real_tokens, True)
-            drawn[:] = [scope.get_current_value(state) for state in states]
+            new_states[:] = [scope.get_current_value(state) for state in states]
             return outputs
 
         seeds = [ops.convert_to_tensor(state.value) for state in states]
         outputs = keras.remat(compute)(hidden, real_tokens, *seeds)
-        for state, value in zip(states, drawn, strict=True):
+        for state, value in zip(states, new_states, strict=True):
             state.assign(value)
         return outputs
 

@@ -122,12 +122,12 @@ def _in_memory(
     examples: ExampleSet[Any], bad: BadRows, task: TaskFile, *, has_columns: bool = True
 ) -> Inputs:
     items: list[Any] = []
-    rows = collections.deque(bad.rows)
+    bad_rows = collections.deque(bad.rows)
     for number, item in enumerate(examples.items):
-        while rows and rows[0].before <= number:
-            items.append(rows.popleft())
+        while bad_rows and bad_rows[0].before <= number:
+            items.append(bad_rows.popleft())
         items.append(item)
-    items += rows
+    items += bad_rows
     # A document's sentences must stay together to be each other's context.
     size = max(1, len(items)) if task.options.get("document_context") else _CHUNK
 

@@ -49,9 +49,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         if self.class_weights is not None:
             weights = ops.convert_to_tensor(self.class_weights, dtype=losses.dtype)
             losses = losses * ops.take(weights, labels)
-        counted = ops.cast(is_label, losses.dtype)
-        share = ops.maximum(ops.mean(counted), keras.config.epsilon())
-        return losses * counted / share
+        mask = ops.cast(is_label, losses.dtype)
+        share = ops.maximum(ops.mean(mask), keras.config.epsilon())
+        return losses * mask / share
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -50,7 +50,8 @@ def rows_of(
             if is_label and isinstance(item, list) and all(isinstance(w, str) for w in item):
                 item = (item,)
         elif _is_pair_and_label(item):
-            item = (*item[0], item[1])
+            texts_of_row, label_of_row = item
+            item = (*texts_of_row, label_of_row)
         try:
             rows.append(put_names(_row(item, names, label, kind, is_label)))
         except BadRowError as error:
@@ -135,19 +136,21 @@ def _row(
             f"got {shown(item)}"
         )
     if len(items) == 2 and isinstance(items[0], Mapping):
-        return {**_row(items[0], names, label, kind, is_label), label: _value(items[1])}
+        columns, value = items
+        return {**_row(columns, names, label, kind, is_label), label: _value(value)}
     values = [_value(value) for value in items]
+    _, most_texts = kind.num_texts
     check = is_label or (is_number if kind.label_is_optional else None)
     for texts in names:
         # A text and a label, not two texts: the shorter names come first.
         if not 0 <= len(values) - len(texts) <= 1:
             continue
-        last = values[-1] if len(texts) < len(values) <= kind.num_texts[1] else None
+        last = values[-1] if len(texts) < len(values) <= most_texts else None
         if not (check and isinstance(last, str)) or check(last):  # else it is another text
             return dict(zip((*texts, label), values, strict=False))
     forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
     hint = ""
-    if kind.label_is_optional and len(values) == kind.num_texts[1]:
+    if kind.label_is_optional and len(values) == most_texts:
         columns = kind.text_form.split(" or ")[-1]
         hint = f" (for {len(values)} texts give text_columns={columns})"
     raise BadRowError(f"expected {forms}, got {shown(item)}{hint}")

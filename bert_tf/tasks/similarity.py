@@ -142,7 +142,7 @@ class SimilarityTask(Task):
         return number_fault(item)
 
     def nothing_to_learn(self) -> str:
-        """Scores without an order, or no text that is wrong for any anchor."""
+        """Sentence if all scores are equal, or if no text is wrong for any anchor; else ""."""
         items = self.training_items()
         scores = {item.label for item in items}
         if self._has_scores:
@@ -329,7 +329,7 @@ def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
     least: dict[str, str] = {}
-    seen: dict[str, str] = {}  # by text, the second text of a pair that has it
+    second_of: dict[str, str] = {}  # by text, the second text of the first pair that has it
 
     def group(own: str) -> str:
         while least.setdefault(own, own) != own:
@@ -339,6 +339,6 @@ def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
     for item in items:
         for text in item.texts[:2]:
             own = item.texts[1]
-            first, second = sorted((group(own), group(seen.setdefault(text, own))))
+            first, second = sorted((group(own), group(second_of.setdefault(text, own))))
             least[second] = first
     return {own: group(own) for own in least}

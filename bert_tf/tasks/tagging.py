@@ -468,7 +468,8 @@ class TaggingTask(Task):
 
 def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
     """An entity as characters of its text."""
-    start, end = item.places[entity.start][0], item.places[entity.end - 1][1]
+    start, _ = item.places[entity.start]
+    _, end = item.places[entity.end - 1]
     where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
     return {**where, "score": score}
 

@@ -266,12 +266,10 @@ class Task(abc.ABC):
         known = [metric for metric in self.metrics if metric not in self.no_scores]
         of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
         if name not in (*known, *of_class):
-            of_classes = (
-                f"; or {', '.join(f'{metric}_CLASS' for metric in CLASS_METRICS)}, and the classes "
-                f"are {listed(classes)}"
-                if classes
-                else ""
-            )
+            of_classes = ""
+            if classes:
+                forms = ", ".join(f"{metric}_CLASS" for metric in CLASS_METRICS)
+                of_classes = f"; or {forms}, and the classes are {listed(classes)}"
             raise ValueError(
                 f"--metric={one_line(name)} is no score of {self.name}: expected "
                 f"{', '.join(known)}{of_classes}."
@@ -328,7 +326,7 @@ class Task(abc.ABC):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Any:
-        """Examples tokenised, with what they are trained towards where they are labelled."""
+        """Tokenised examples, with targets if they are ``labelled``."""
 
     def training_items(self) -> Items:
         """The labelled examples to train on."""
@@ -406,8 +404,8 @@ class Task(abc.ABC):
     ) -> Evaluation:
         """Predicts on one of ``dev_sets`` and compares.
 
-        ``thresholds`` are those to score by, the defaults where {}; with ``None`` they are decided
-        on this set, and what they give is the best that could be had.
+        Scores by the ``thresholds``, by the defaults where {}; with ``None`` by the best thresholds
+        of this set.
         """
         return self.judge(self._sets[set_name].items, self.outputs(inference, set_name), thresholds)
 

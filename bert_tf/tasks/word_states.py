@@ -97,7 +97,7 @@ def _rows(batch: Any) -> Any:
 def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Batch by batch, the states of its words, (words, L, H), and what else is known of them."""
+    """Yields of each batch the states of its words, (words, L, H), and the words' other columns."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = traced_step(model, _states, dataset.element_spec)
     for batch in dataset:
@@ -109,7 +109,8 @@ def _encoded(
             _COUNT: np.count_nonzero(is_word, 1),
         }
         if isinstance(batch, tuple):
-            small[_LABELS] = batch[1].numpy()[is_word]
+            _, labels = batch
+            small[_LABELS] = labels.numpy()[is_word]
         yield tf.boolean_mask(encode(batch), is_word).numpy(), small
 
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,10 +39,10 @@ class Pipeline:
     """
 
     auto_class = "TFAutoModel"
-    #: The model of the hub that answers where none is given, as there; "": there is none.
+    #: The model of the hub that answers by default, as in transformers; "": there is none.
     default_model = "distilbert/distilbert-base-cased"
     length_option = "max_length"
-    opens_one = False  # whether a list of one text has its answer, as there
+    opens_one = False  # true if a list of one text has its answer, as in transformers
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         self.model = model
@@ -122,7 +122,7 @@ class TextClassificationPipeline(Pipeline):
     default_model = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
-        """The answers; of one text in a list, as there, but where the call says ``top_k``."""
+        """Answers; one text's are in a list without ``top_k``, as in transformers."""
         answers = super().__call__(inputs, **options)
         return [answers] if isinstance(inputs, str) and "top_k" not in options else answers
 
@@ -138,8 +138,10 @@ class TextClassificationPipeline(Pipeline):
 
         The older ``return_all_scores`` has them in the order of the classes.
         """
-        pair = text.get("text_pair") if isinstance(text, Mapping) else None
-        text = _texts(text, "text")[0] if isinstance(text, Mapping) else text
+        pair = None
+        if isinstance(text, Mapping):
+            pair = text.get("text_pair")
+            [text] = _texts(text, "text")
         config = self.model.config
         usual = "sigmoid" if config.num_labels == 1 else "softmax"
         usual = {REGRESSION: "none", SEVERAL_CLASSES: "sigmoid"}.get(config.problem_type, usual)
@@ -147,7 +149,9 @@ class TextClassificationPipeline(Pipeline):
 
         def answer(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))
-            classes = [{"label": config.id2label[at], "score": float(it)} for at, it in scores]
+            classes = [
+                {"label": config.id2label[at], "score": float(score)} for at, score in scores
+            ]
             if return_all_scores:
                 return classes
             classes.sort(key=lambda answer: answer["score"], reverse=True)
@@ -161,6 +165,14 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "sigmoid": decoding.probabilities_of_several,
     "softmax": decoding.probabilities,
 }
+
+
+class _Group(NamedTuple):
+    """Words of one entity."""
+
+    label: str
+    probabilities: list[Any]
+    tokens: list[int]
 
 
 class TokenClassificationPipeline(Pipeline):
@@ -193,16 +205,17 @@ class TokenClassificationPipeline(Pipeline):
         def answer(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = decoding.probabilities(logits[0]).numpy()
-            groups: list[tuple[str, list[Any], list[int]]] = []  # label, probabilities, tokens
+            groups: list[_Group] = []
             for word in self._words(row, whole=aggregation_strategy not in ("none", "simple")):
                 scores = of_word(probabilities[word])
                 label, share = names[int(scores.argmax())], scores.max()
-                is_more = bool(groups) and aggregation_strategy != "none"
-                if is_more and not label.startswith("B-") and _kind(label) == _kind(groups[-1][0]):
-                    groups[-1][1].append(share)
-                    groups[-1][2].extend(word)
+                continues = bool(groups) and aggregation_strategy != "none"
+                continues &= not label.startswith("B-")
+                if continues and _kind(label) == _kind(groups[-1].label):
+                    groups[-1].probabilities.append(share)
+                    groups[-1].tokens.extend(word)
                 else:
-                    groups.append((label, [share], word))
+                    groups.append(_Group(label, [share], word))
             entities = []
             for label, shares, tokens in groups:
                 entity: dict[str, Any] = {"entity": label, "index": tokens[0]}
@@ -345,6 +358,8 @@ class QuestionAnsweringPipeline(Pipeline):
         positions = self.model.config.max_position_embeddings
         most = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
         top_k = topk or top_k
+        if doc_stride is None:
+            doc_stride = min(most // 2, 128)
         room = most - 3 - len(self.tokenizer.tokenize(question))
         if room < 1:
             raise ValueError(
@@ -356,7 +371,7 @@ class QuestionAnsweringPipeline(Pipeline):
             [context],
             truncation="only_second",
             max_length=most,
-            stride=min(room - 1, *((most // 2, 128) if doc_stride is None else (doc_stride,))),
+            stride=min(room - 1, doc_stride),
             return_overflowing_tokens=True,
         )
 

@@ -145,7 +145,7 @@ def as_dataset(
     """A ``datasets.Dataset`` as a ``tf.data.Dataset`` of (inputs, labels).
 
     Columns that the model does not take are dropped. A tokenizer pads each batch to its longest
-    row. As there, a last batch that is not full is dropped where rows are shuffled.
+    row. As in transformers, a last batch that is not full is dropped where rows are shuffled.
     """
     if not hasattr(dataset, "to_tf_dataset"):
         raise TypeError(

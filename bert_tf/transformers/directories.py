@@ -41,19 +41,19 @@ def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
 
 
 def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None) -> dict[str, Any]:
-    """Puts a checkpoint's weights into a model; gives what became of them, and logs it.
+    """Assigns a checkpoint's weights to a model; returns and logs the keys that do not match.
 
-    ``ignores_sizes``: whether a head of another size starts anew; ``None``: there is no option.
+    ``ignores_sizes``: a head of another size starts anew; ``None``: there is no option.
     """
     native, spec = _native(model)
     renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
     own, tensors = spec.head_shapes(native.config), renamed.tensors
-    differs = [name for name in own if name in tensors and tensors[name].shape != own[name]]
-    could_ignore = differs and ignores_sizes is False
+    mismatched = [name for name in own if name in tensors and tensors[name].shape != own[name]]
+    could_ignore = mismatched and ignores_sizes is False
     tensors, report = select(
         renamed,
         spec,
-        new_head=bool(differs and ignores_sizes),
+        new_head=bool(mismatched and ignores_sizes),
         head_option="ignore_mismatched_sizes=True" if could_ignore else "",
     )
     assign(native, tensors)
@@ -63,7 +63,7 @@ def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None)
     return {
         "missing_keys": [*report.new],
         "unexpected_keys": [*report.unused],
-        "mismatched_keys": differs,
+        "mismatched_keys": mismatched,
         "error_msgs": [],
     }
 

@@ -117,17 +117,18 @@ def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
     """A model's logits, in the order of ``label_logits``, from its main layer's output."""
     native, hidden = model.native, states.last_hidden_state
     if isinstance(native, TaskModel):
-        read = states.pooler_output if native.reads == features.POOLED_OUTPUT else hidden
-        logits = getattr(model, LAYERS[native.head])(model.dropout(read, training=training))
+        reads_pooled = native.reads == features.POOLED_OUTPUT
+        head_input = states.pooler_output if reads_pooled else hidden
+        logits = getattr(model, LAYERS[native.head])(model.dropout(head_input, training=training))
         return ops.unstack(logits, axis=-1) if native.head == "span" else [logits]
-    several = []
+    logits_of_heads = []
     if native.masked_lm is not None:
         batch, sequence = ops.shape(hidden)[:2]
-        places = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
-        several.append(model.mlm(hidden, places, training=training))
+        positions = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
+        logits_of_heads.append(model.mlm(hidden, positions, training=training))
     if getattr(native, "next_sentence", None) is not None:
-        several.append(model.nsp(states.pooler_output))
-    return several
+        logits_of_heads.append(model.nsp(states.pooler_output))
+    return logits_of_heads
 
 
 _STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"

@@ -250,9 +250,9 @@ class TFBertMainLayer(CalledAsTheirs):
         self.keep_native(native)
         self.embeddings = TFBertEmbeddings(native.embeddings, name="embeddings")
         self.encoder = TFBertEncoder(native.blocks, name="encoder")
-        # A DistilBERT's is its classifier's, which is trained where the encoder is frozen.
+        # The pooler of DistilBERT is part of its classifier, and trained if the encoder is frozen.
         self.pooler = None if native.config.is_distilbert else native.pooler
-        self.trainable = trainable  # what it is made of, too
+        self.trainable = trainable  # also of the layers set above
 
     def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
         """A dict of tensors -> ``TFBaseModelOutputWithPooling``."""

@@ -139,11 +139,12 @@ class BertTokenizerFast:
         options.pop("config", None)
         if os.path.isfile(path):
             return cls(path, **options)
-        config = os.path.join(path, TOKENIZER_CONFIG)
-        saved = read_json_object(config) if os.path.isfile(config) else {}
-        settings = {key: _content(saved[key]) for key in _SETTINGS if saved.get(key) is not None}
-        if isinstance(more := saved.get("extra_special_tokens"), list):  # transformers 5's
-            settings["additional_special_tokens"] = _content(more)
+        config_file = os.path.join(path, TOKENIZER_CONFIG)
+        config = read_json_object(config_file) if os.path.isfile(config_file) else {}
+        settings = {key: _content(config[key]) for key in _SETTINGS if config.get(key) is not None}
+        extra_tokens = config.get("extra_special_tokens")
+        if isinstance(extra_tokens, list):  # transformers 5's
+            settings["additional_special_tokens"] = _content(extra_tokens)
         file = os.path.join(path, TOKENIZER)
         lower = options.get("do_lower_case")
         if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
@@ -154,7 +155,7 @@ class BertTokenizerFast:
                 raise ValueError(" ".join(notes))
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
-            _add_tokens(settings["tokenizer_object"], path, saved.get("added_tokens_decoder"))
+            _add_tokens(settings["tokenizer_object"], path, config.get("added_tokens_decoder"))
         return cls(**{**settings, "name_or_path": path, **options})
 
     def save_pretrained(
@@ -537,21 +538,21 @@ def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) -> None:
-    """Adds the tokens of ``added_tokens.json``, which have the ids behind the vocabulary's.
+    """Adds the tokens of ``added_tokens.json`` and of ``added_tokens_decoder``, ``described``.
 
-    And those that ``added_tokens_decoder`` describes, whose ids may be the vocabulary's, too.
+    Ids follow the vocabulary's; tokens that are ``described`` may have ids of the vocabulary, too.
     """
     path = os.path.join(folder, ADDED_TOKENS)
-    listed = read_json_object(path) if os.path.isfile(path) else {}
-    path = path if listed else os.path.join(folder, TOKENIZER_CONFIG)
+    id_of = read_json_object(path) if os.path.isfile(path) else {}
+    path = path if id_of else os.path.join(folder, TOKENIZER_CONFIG)
     tokens = {}
     for at, token in described.items() if isinstance(described, Mapping) else ():
         text = token.get("content") if isinstance(token, Mapping) else None
         if not isinstance(text, str) or not at.isdecimal():
             raise ValueError(f"{folder} adds {quote(token)} as {quote(at)}: expected a token.")
         how = {key: token[key] for key in _HOW_ADDED if isinstance(token.get(key), bool)}
-        listed[text], tokens[text] = int(at), AddedToken(text, **how)
-    ids = {token: at for token, at in listed.items() if tokenizer.token_to_id(token) != at}
+        id_of[text], tokens[text] = int(at), AddedToken(text, **how)
+    ids = {token: at for token, at in id_of.items() if tokenizer.token_to_id(token) != at}
     first = tokenizer.get_vocab_size()
     are_numbers = all(type(at) is int for at in ids.values())
     if not are_numbers or sorted(ids.values()) != [*range(first, first + len(ids))]:
@@ -559,7 +560,7 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) ->
             f"{path}: expected ids that follow the vocabulary's, from {first} on, got {quote(ids)}."
         )
     tokens = {token: AddedToken(token) for token in ids} | tokens
-    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=listed.__getitem__)])
+    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=id_of.__getitem__)])
 
 
 def _content(value: Any) -> Any:
