@@ -52,8 +52,8 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
             print(flag_fields.help_text())
             sys.exit(0)
-        named = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
-        if left := flag_fields.instead([name[1] for name in named if name], flags.FLAGS):
+        matches = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
+        if left := flag_fields.instead([match[1] for match in matches if match], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
@@ -64,21 +64,21 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             "--help lists the flags."
         )
     except flags.Error as error:
-        said = reason(error).rstrip(".")
+        message = reason(error).rstrip(".")
         for refused, expected in _EXPECTED.items():
-            said = re.sub(refused, expected, said)
-        sys.exit(f"Error: {said}; {program} --help lists the flags.")
-    given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
-    if given and not arguments:
+            message = re.sub(refused, expected, message)
+        sys.exit(f"Error: {message}; {program} --help lists the flags.")
+    words = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
+    if words and not arguments:
         sys.exit(
-            f"Error: {quote(given[0])} is no flag: every argument has the form --name=value, "
+            f"Error: {quote(words[0])} is no flag: every argument has the form --name=value, "
             "and a list of files is one argument with commas."
         )
-    if len(given) != len(arguments):
-        wanted = " ".join(arguments)
+    if len(words) != len(arguments):
+        names = " ".join(arguments)
         sys.exit(
-            f"Error: expected {wanted}, got {one_line(' '.join(given)) or 'none'}: "
-            f"{program} {wanted} [--name=value ...] is the whole command."
+            f"Error: expected {names}, got {one_line(' '.join(words)) or 'none'}: "
+            f"{program} {names} [--name=value ...] is the whole command."
         )
     return rest
 
@@ -144,11 +144,11 @@ def run(
         except Exception as error:
             if _DEBUG.value or not _is_user_error(error) or not has_reader():
                 raise
-            said = reason(error)
+            message = reason(error)
             for sign, remedy in _REMEDIES.items():
-                if sign in said and remedy.split()[0] not in said:
-                    said = f"{said.rstrip('.')}: {remedy}."
-            print(f"Error: {said}", file=sys.stderr, flush=True)
+                if sign in message and remedy.split()[0] not in message:
+                    message = f"{message.rstrip('.')}: {remedy}."
+            print(f"Error: {message}", file=sys.stderr, flush=True)
             # Known by its name, too. What TensorFlow still holds of a lost worker would take Python
             # up to minutes to clean up, in which a scheduler waits.
             if type(error).__name__ == "LostWorkerError":

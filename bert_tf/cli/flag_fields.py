@@ -217,9 +217,9 @@ def flags_of_call(
     define(values)
     for name, value in given.items():
         if name not in values:
-            said = instead([name], values)
+            others = instead([name], values)
             raise TypeError(
-                f"{said[0][2:]}." if said else f"{name} is no setting{nearest(name, values)}."
+                f"{others[0][2:]}." if others else f"{name} is no setting{nearest(name, values)}."
             )
         if value is None:
             continue
@@ -250,15 +250,15 @@ def defaults(settings: type) -> dict[str, Any]:
 
 def checked(settings: type[T], values: flags.FlagValues) -> T:
     """The settings of a command whose fields are as its parsed flags; see ``flag_rules.check``."""
-    found = {name: values[name].value for name in defaults(settings)}
-    check(settings, found, {name for name in found if values[name].present})
-    return settings(**found)
+    fields = {name: values[name].value for name in defaults(settings)}
+    check(settings, fields, {name for name in fields if values[name].present})
+    return settings(**fields)
 
 
 def given(settings: type, values: flags.FlagValues) -> dict[str, Any]:
     """Values of the flags, of those defined ``unset``, that a user named."""
-    found = {field.name: values[field.name].value for field in flags_of(settings)}
-    return {name: value for name, value in found.items() if value is not None}
+    fields = {field.name: values[field.name].value for field in flags_of(settings)}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 # === --help ===

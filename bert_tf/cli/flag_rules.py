@@ -67,8 +67,8 @@ def without(*others: str, says: str) -> Rule:
 
     def rule(name: str, values: Values, given: Given) -> str:
         wrong = (other for other in others if other in given and values[other] is not None)
-        found = next(wrong, "") if values[name] else ""
-        return found and says.format(flag=name, value=values[name], other=found)
+        other = next(wrong, "") if values[name] else ""
+        return other and says.format(flag=name, value=values[name], other=other)
 
     return rule
 

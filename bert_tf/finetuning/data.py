@@ -85,11 +85,11 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
     train_split, *others = task.splits
     dev = {split: read(split) for split in others if is_labelled(split)}
     unlabelled = [split for split in others if not is_labelled(split)]
-    wanted = {split: (task.name, split, f"the split {split}") for split in unlabelled}
+    sources = {split: (task.name, split, f"the split {split}") for split in unlabelled}
     if task.name == "MNLI":
-        wanted["ax"] = ("AX", "test", "AX, GLUE's diagnostic set")
+        sources["ax"] = ("AX", "test", "AX, GLUE's diagnostic set")
     test, notes = {}, []
-    for set_name, (name, split, what) in wanted.items():
+    for set_name, (name, split, what) in sources.items():
         if folder is None or has_glue_file(name, folder, split):
             test[set_name] = read(split, name)
         else:
@@ -119,8 +119,8 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
         key, what = settings.kind.grouping(whole.items, share)
-        kept, held_out, what = hold_out(whole.items, share, seed, key, what)
-        train = dataclasses.replace(whole, items=kept)
+        rest, held_out, what = hold_out(whole.items, share, seed, key, what)
+        train = dataclasses.replace(whole, items=rest)
         dev["dev"] = dataclasses.replace(whole, items=held_out)
         notes.append(
             f"No --dev_file: {len(held_out):,} of the {len(whole.items):,} examples of "
@@ -195,10 +195,10 @@ def read_task(
 
 
 def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
-    """The kind's arguments of reading a table; {} without a table."""
+    """The kind's arguments of reading a table; {} for files of a form of their own."""
     if settings.glue:
         return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
-    if not settings.reads_table:
+    if not settings.text_columns:
         return {}
     names = ("text_columns", "label_column", "id_column")
     own = {name: settings.option(name) for name in settings.kind.table_options()}
@@ -269,15 +269,15 @@ def _hash(seed: int, value: Hashable) -> bytes:
     return hashlib.sha256(f"{seed} {value!r}".encode()).digest()
 
 
-def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], wanted: float) -> set[Hashable]:
-    """Whole groups, as many as come nearest to the wanted number of examples, and never all."""
+def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], target: float) -> set[Hashable]:
+    """Whole groups, as many as come nearest to the target number of examples, and never all."""
     chosen: set[Hashable] = set()
     count = 0
     for group in ranked[:-1]:
-        if count + sizes[group] / 2 <= wanted:
+        if count + sizes[group] / 2 <= target:
             chosen.add(group)
             count += sizes[group]
-        elif chosen and sizes[group] / 2 <= wanted:  # one that is larger is passed over
+        elif chosen and sizes[group] / 2 <= target:  # one that is larger is passed over
             break
     return chosen
 
@@ -287,11 +287,11 @@ def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hasha
     if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
         return {}
     counts = collections.Counter(item.label for item in items)
-    found: dict[Hashable, str] = {}
+    classes: dict[Hashable, str] = {}
     for item in items:
-        label = found.get(key(item), item.label)
-        found[key(item)] = min(label, item.label, key=lambda name: (counts[name], name))
-    return found
+        label = classes.get(key(item), item.label)
+        classes[key(item)] = min(label, item.label, key=lambda name: (counts[name], name))
+    return classes
 
 
 def _draw_by_class(
@@ -306,13 +306,13 @@ def _draw_by_class(
     for group in ranked:
         parts.setdefault(classes[group], []).append(group)
     totals = {name: sum(sizes[group] for group in part) for name, part in parts.items()}
-    wanted = {name: int(fraction * total) for name, total in totals.items()}
-    rest = int(fraction * sum(totals.values()) + 0.5) - sum(wanted.values())
+    counts = {name: int(fraction * total) for name, total in totals.items()}
+    rest = int(fraction * sum(totals.values()) + 0.5) - sum(counts.values())
     by_remainder = sorted(
         (name for name, part in parts.items() if len(part) > 1),
-        key=lambda name: (wanted[name] - fraction * totals[name], _hash(seed, name)),
+        key=lambda name: (counts[name] - fraction * totals[name], _hash(seed, name)),
     )
     for name in by_remainder[:rest]:
-        wanted[name] += 1
-    drawn = (_draw(part, sizes, wanted[name]) for name, part in parts.items() if wanted[name])
+        counts[name] += 1
+    drawn = (_draw(part, sizes, counts[name]) for name, part in parts.items() if counts[name])
     return set().union(*drawn)

@@ -62,10 +62,10 @@ def with_usual(
         for name, value in zip(names, usual, strict=True)
         if getattr(settings, name) is None
     }
-    shown = [f"--{name}={value:g}" for name, value in taken.items()]
+    flags = [f"--{name}={value:g}" for name, value in taken.items()]
     if settings.max_steps and "num_train_epochs" in taken:
-        del shown[-1]
-    sentence = f"By default for {units:,} units: {' '.join(shown)}." if shown else ""
+        del flags[-1]
+    sentence = f"By default for {units:,} units: {' '.join(flags)}." if flags else ""
     return dataclasses.replace(settings, **taken), sentence
 
 
@@ -149,8 +149,9 @@ def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> Sentence
 
 def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
     """The arguments of the layer behind the pooling; {} without one."""
-    found = checkpoint.model.arguments
-    return {name: found[name] for name in ("dense_size", "dense_activation") if name in found}
+    arguments = checkpoint.model.arguments
+    names = ("dense_size", "dense_activation")
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 def forget_models() -> None:
@@ -185,37 +186,37 @@ def build_model(
     from there. Also returns sentences on what is new in the model or was not used.
     """
     keras.utils.set_random_seed(settings.seed)
-    spec, found = model_spec(task, start), start.checkpoint
-    if found is None:
+    spec, checkpoint = model_spec(task, start), start.checkpoint
+    if checkpoint is None:
         model = weights.build_model(start.config, spec)
         sentences: list[str] = []
     else:
-        own = found.model
-        is_new = own.model_class is not spec.model_class or found.labels != task.labels
+        own = checkpoint.model
+        is_new = own.model_class is not spec.model_class or checkpoint.labels != task.labels
         for name, usual in _HEAD.items():
             is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
         # Before anything is built: what does not fit may claim any size.
-        tensors, report = select(found, spec, new_head=is_new)
+        tensors, report = select(checkpoint, spec, new_head=is_new)
         model = weights.build_model(start.config, spec)
         weights.assign(model, tensors)
         if not any(name.startswith("regressor/") for name in report.new):
             task.target_scale.unfold(model)
-        sentences = [*report.sentences(found.path), *_what_is_read(settings, spec, found)]
+        sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)
     return model, sentences
 
 
-def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoint) -> list[str]:
+def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint) -> list[str]:
     """Pooling that the head reads, for heads that need not read the pooler on [CLS]."""
     pooling = spec.arguments.get("pooling", "cls")
     pools = "pooling" in spec.model_class.argument_checks
-    if not pools or (pooling, found.pooling) == ("cls", "cls"):
+    if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []
     read = "[CLS] through the pooler" if pooling == "cls" else f"the {pooling} over a text's tokens"
     why = "as --pooling says"
     if settings.pooling is None:
-        why = f"as {found.path} does; --pooling=cls reads [CLS] through the pooler"
+        why = f"as {checkpoint.path} does; --pooling=cls reads [CLS] through the pooler"
         why = "as --few_shot does" if settings.option("few_shot") else why
     return [f"The head reads {read}, {why}."]
 

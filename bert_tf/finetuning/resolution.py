@@ -12,7 +12,7 @@ from bert_tf.tasks.options import GLUE_NAMES
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import Task
 
-from .settings import FineTuningSettings, flag_defaults, is_in_tables, tasks_having
+from .settings import FineTuningSettings, flag_defaults, tasks_having
 
 # The settings that every kind has.
 _COMMON = frozenset(FineTuningSettings.__dataclass_fields__)
@@ -79,9 +79,9 @@ def _task(task: str | None, tfds: str | None) -> str:
 
 def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: type[Task]) -> None:
     task = values["task"]
-    if not is_in_tables(task, values["train_file"]):
-        named = {"text_columns", "label_column", "id_column", *kind.table_options()}
-        for name in sorted(named & given.keys()):
+    if kind.reads_own_form and not kind.is_table(values["train_file"] or ""):
+        columns_of = {"text_columns", "label_column", "id_column", *kind.table_options()}
+        for name in sorted(columns_of & given.keys()):
             raise ValueError(
                 f"--{name} names a column, and {values['train_file']} is no table: expected a "
                 f"name that ends in {', '.join(SUFFIXES)}."

@@ -71,7 +71,7 @@ def run(
         if sentence:
             print(sentence)
         inputs = dataclasses.replace(inputs, callbacks=tuple(callbacks))
-        if settings.is_search:
+        if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(settings, directory, inputs)
         else:
             outcome = train(settings, directory, inputs)
@@ -100,21 +100,21 @@ def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) ->
     start, published = settings.init_checkpoint, f"GLUE {settings.glue}" if settings.glue else None
     is_of_hub = start.startswith(HUB_SCHEME)
     start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))
-    named = {"train": published or settings.train_file, TEST: published or settings.test_file}
+    paths = {"train": published or settings.train_file, TEST: published or settings.test_file}
     other = published or settings.dev_file or settings.train_file
-    files = {name: os.path.basename(str(named.get(name) or other)) for name in results["rows"]}
+    files = {name: os.path.basename(str(paths.get(name) or other)) for name in results["rows"]}
     # Of a sweep the results say which of its configurations was the best.
     chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
-    shown = {
+    rows = {
         name: results.get(name, value)
         for name, value in chosen.items()
         if name in _SHOWN or (value != defaults[name] and name not in (*PATHS, *MAY_DIFFER))
     }
     if settings.max_steps:
-        del shown["num_train_epochs"]
+        del rows["num_train_epochs"]
     name = os.path.basename(os.path.abspath(settings.model_dir))
     checkpoint, version = open_checkpoint(path), bert_tf.__version__
-    return model_card.run_card(checkpoint, name, version, start, files, shown, results)
+    return model_card.run_card(checkpoint, name, version, start, files, rows, results)
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:
@@ -190,11 +190,11 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
     r"""Lines on the temperature's effect on each set where it helps: the loss and the bins' error.
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
-    >>> found = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
-    >>> print(*calibration_lines({"dev": found})[0].split("; "), sep="\n")
+    >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
+    >>> print(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
     temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
     the loss is 0.250, without it 0.500
-    >>> calibration_lines({"dev": {**found, "raw": {**raw, "expected_calibration_error": 0.2}}})
+    >>> calibration_lines({"dev": {**values, "raw": {**raw, "expected_calibration_error": 0.2}}})
     []
     """
     lines = []

@@ -29,8 +29,7 @@ class FineTuningDirectory(RunDirectory):
         super().__init__(path)
         self.is_temporary = is_temporary
         self.last = os.path.join(path, "last")
-        self.task = os.path.join(path, "task.json")
-        self.described.append(self.task)
+        self.described.append(os.path.join(path, "task.json"))
         self.skipped_rows = os.path.join(path, "skipped_rows.txt")
         self.runs = os.path.join(path, "runs")
         self.card = os.path.join(path, README)

@@ -339,19 +339,9 @@ class FineTuningSettings:
         return tasks()[self.task]
 
     @property
-    def reads_table(self) -> bool:
-        """True if the files are tables whose columns the flags name."""
-        return is_in_tables(self.task, self.train_file)
-
-    @property
     def variants(self) -> tuple[str, ...]:
         """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
         return getattr(self.options, "variants", ())
-
-    @property
-    def is_search(self) -> bool:
-        """True if several runs are asked for."""
-        return bool(self.sweep or self.restarts > 1 or self.variants)
 
     def option(self, name: str) -> Any:
         """An option of some kinds, ``None`` where the task's kind does not have it."""
@@ -366,13 +356,6 @@ class FineTuningSettings:
         """The settings with other values of some flags."""
         own = {name: values.pop(name) for name in [*values] if hasattr(self.options, name)}
         return dataclasses.replace(self, **values, options=dataclasses.replace(self.options, **own))
-
-
-def is_in_tables(task: str, train_file: str | None) -> bool:
-    """True if a task's files are tables whose columns the flags name."""
-    return task in KINDS and (
-        not KINDS[task].reads_own_form or KINDS[task].is_table(train_file or "")
-    )
 
 
 # === Flags ===

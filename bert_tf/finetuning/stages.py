@@ -125,21 +125,21 @@ def label_lines(task: Task) -> list[str]:
     if task.deciding_set is None:
         return lines
     name = task.deciding_set
-    there = task.label_counts(name)
-    if not task.multi_label and there:
-        baseline = there.get(ranked[0], 0) / sum(there.values())
+    dev_counts = task.label_counts(name)
+    if not task.multi_label and dev_counts:
+        baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
         lines.append(
             f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
             f"{baseline:.3f} on {name}."
         )
     help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
-    unjudged = [label for label in counts if not there.get(label)]
-    if unjudged and there:
+    unjudged = [label for label in counts if not dev_counts.get(label)]
+    if unjudged and dev_counts:
         lines.append(
             f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
             f"well that is learned; {help}."
         )
-    unlearned = [label for label in there if not counts.get(label)]
+    unlearned = [label for label in dev_counts if not counts.get(label)]
     if unlearned:
         lines.append(
             f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
@@ -218,12 +218,12 @@ def inference_of(
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
     """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
     deciding = task.deciding_set
-    found = {} if deciding is None else {deciding: task.evaluate(inference, deciding)}
-    thresholds = found[deciding].thresholds if deciding is not None else {}
+    by_set = {} if deciding is None else {deciding: task.evaluate(inference, deciding)}
+    thresholds = by_set[deciding].thresholds if deciding is not None else {}
     for name in task.dev_sets:
         if name != deciding:
-            found[name] = task.evaluate(inference, name, thresholds)
-    return {name: found[name] for name in task.dev_sets}
+            by_set[name] = task.evaluate(inference, name, thresholds)
+    return {name: by_set[name] for name in task.dev_sets}
 
 
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:

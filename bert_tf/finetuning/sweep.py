@@ -79,18 +79,18 @@ def run_sweep(
         run_directory.check_settings(run.to_dict(), MAY_DIFFER, PATHS)
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        found: dict[str, Any] = {}
+        run_outputs: dict[str, Any] = {}
         if tf.io.gfile.exists(run_directory.results):
             results = read_json(run_directory.results)
         else:
-            results, found = _make_run(run, run_directory, _inputs_of(run, inputs))
+            results, run_outputs = _make_run(run, run_directory, _inputs_of(run, inputs))
         values = run.to_dict()
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
-        _say(ended[-1], dev_set)
+        _print_end(ended[-1], dev_set)
         best = _best(ended, dev_set)
         if best is ended[-1]:
-            outputs = found
+            outputs = run_outputs
         _delete_weights_but_of(best, ended, directory)
     if best is None:
         raise ValueError(
@@ -143,13 +143,13 @@ def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None
     return max(scored, key=lambda run: rank(run["headline"], _headline(run, dev_set)), default=None)
 
 
-def _say(run: dict[str, Any], dev_set: str) -> None:
-    shown = "no score"
+def _print_end(run: dict[str, Any], dev_set: str) -> None:
+    score = "no score"
     if run["scores"]:
         scores, headline = run["scores"][dev_set], run["headline"]
-        shown = f"{headline} {score_text(headline, scores[headline], scores)}"
+        score = f"{headline} {score_text(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
-    print(f"{run['name']}: {shown}{collapsed}", flush=True)
+    print(f"{run['name']}: {score}{collapsed}", flush=True)
 
 
 def _delete_weights_but_of(
@@ -245,13 +245,13 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [_COLUMNS]
     headline = results["headline"]
     for entry in results["configurations"]:
-        shown = {
+        scores = {
             name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
             for name in ("mean", "std", "best")
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]
         size, rate, epochs = (entry[name] for name in _PAPER)
-        cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
     if not any(entry.get("feature_based") for entry in results["configurations"]):
         return rows

@@ -26,7 +26,7 @@ from .objective import Learner, TaskObjective, training_batches
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 
-_SHOWN_STEPS = 20  # the loss of a step or two says little
+_AVERAGED_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
 _LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
 _TENTHS = 10
@@ -76,7 +76,7 @@ class Training(Trainer):
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
         self._unit = task.target_scale.std**2
-        self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
+        self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
@@ -282,7 +282,7 @@ class Training(Trainer):
         self._recent.extend(losses)
         figures = {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
         figures["loss"] = sum(losses) / len(losses)
-        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
+        labels = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
         examples = sum(map(self._examples_of, range(state.step + 1, state.step + steps + 1)))
         state.step += steps
         if seconds is not None:  # the first step of a process is mostly tracing
@@ -295,8 +295,8 @@ class Training(Trainer):
             state.seconds += seconds
             state.examples += examples
         if state.seconds:
-            shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
-        progress.update(state.step, shown)
+            labels["examples/s"] = f"{state.examples / state.seconds:,.0f}"
+        progress.update(state.step, labels)
         self._summaries.write("train", state.step, figures)
         self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
 

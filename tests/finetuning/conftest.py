@@ -59,7 +59,7 @@ def sentence_model(inputs, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def asked_for(inputs, sentence_model, tmp_path_factory):
+def unusual(inputs, sentence_model, tmp_path_factory):
     """A run of eight steps by flags that few give: its directory, and what else it was given."""
     model_dir = tmp_path_factory.mktemp("asked") / "run"
     flags = {"max_steps": 8, "hidden_dropout_prob": 0.25, "metric": "loss"}

@@ -9,10 +9,8 @@ import bert_tf
 from bert_tf import api
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import open_start
 from bert_tf.finetuning.objective import draw_pairs, fit_head
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import task_of
 
@@ -71,7 +69,7 @@ def run_dir(few, inputs, tmp_path_factory):
     return folder
 
 
-def test_it_ends_as_any_classifier(run_dir):
+def test_few_examples_leave_a_classifier_as_any_other(run_dir):
     results = json.loads((run_dir / "results.json").read_text())
     assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 30
     assert results["rows"]["train"] == 24
@@ -86,9 +84,7 @@ def test_it_ends_as_any_classifier(run_dir):
     assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
 
 
-def test_the_vectors_learned_the_classes(run_dir, inputs):
-    """Of texts of one class they are nearer to each other than before."""
-
+def test_texts_of_one_class_are_nearer_to_each_other_than_before(run_dir, inputs):
     def gap(path):
         model = bert_tf.load(str(path))
         rows = sentences(40, seed=7)
@@ -104,34 +100,6 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
     assert gap(run_dir) > gap(inputs / "tiny") + 0.3
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        ({"pooling": "cls"}, "--few_shot reads the mean or the maximum over a text's tokens"),
-        ({"class_weights": "balanced"}, "its own head, and --class_weights is for a head that"),
-        ({"long_text": "windows"}, "--few_shot learns from the beginnings of texts: leave --long"),
-        (
-            {"text_columns": "text,label"},
-            r"--few_shot is for single texts, and here are two \(text",
-        ),
-        (
-            {"few_shot": None, "few_shot_pairs": 3},
-            "--few_shot_pairs is for --few_shot, which is not",
-        ),
-        ({"task": "regression"}, "--few_shot means nothing to --task=regression: leave it out"),
-    ],
-)
-def test_flags_that_are_refused(few, inputs, tmp_path, flags, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        settings(inputs, tmp_path / "run", **{**few, **flags})
-
-
-def test_something_is_left_to_train(few, inputs, tmp_path):
-    asked = settings(inputs, tmp_path / "run", **few, freeze=1)
-    with pytest.raises(ValueError, match="--freeze=1 leaves nothing to train: expected 0 at most"):
-        open_start(asked, FineTuningDirectory(asked.model_dir))
-
-
 def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
     path = write_table(tmp_path / "few.tsv", [("good", "pos"), ("bad", "neg")])
     given = {"few_shot": True, "train_file": path, "dev_file": None}
@@ -141,10 +109,3 @@ def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
             read_task(settings(inputs, tmp_path, **given | wrong))
     task, _ = read_task(settings(inputs, tmp_path, **given, dev_fraction=0))
     assert len(task.training_items()) == 2
-
-
-def test_the_defaults_are_its_own(few, inputs, tmp_path):
-    found = settings(inputs, tmp_path, few_shot=True, learning_rate=None, train_batch_size=None)
-    assert (found.learning_rate, found.num_train_epochs, found.train_batch_size) == (2e-5, 1, 16)
-    found = settings(inputs, tmp_path, few_shot=True, learning_rate=None, num_train_epochs=4)
-    assert (found.learning_rate, found.num_train_epochs) == (2e-5, 4)

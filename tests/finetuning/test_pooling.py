@@ -37,22 +37,22 @@ def test_a_head_reads_what_its_checkpoint_says_or_the_flag(inputs, sentence_mode
     assert said[-1] == "The head reads [CLS] through the pooler, as --pooling says."
 
 
-def test_a_run_says_what_its_head_reads(asked_for, inputs, tmp_path):
-    model = bert_tf.load(asked_for.path)
+def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):
+    model = bert_tf.load(unusual.path)
     assert (model.pooling, model.encoder.pooler) == ("mean", None)
     expected = tf.nn.softmax(model(model.preprocessor(TEXTS)) / model.thresholds["temperature"])
     order = [list(model.labels).index(label) for label in ("neg", "pos")]
-    records = api.predict(asked_for.path, TEXTS)
+    records = api.predict(unusual.path, TEXTS)
     found = [[row["probabilities"][label] for label in ("neg", "pos")] for row in records]
     np.testing.assert_allclose(found, expected.numpy()[:, order], atol=1e-5)
-    card = (asked_for.path / "README.md").read_text()
+    card = (unusual.path / "README.md").read_text()
     assert "- The head reads the mean over a text's tokens.\n" in card
     with pytest.raises(ValueError, match=r"--pooling=max \(was None\)"):
-        run(settings(inputs, asked_for.path, **asked_for.flags, pooling="max"))
+        run(settings(inputs, unusual.path, **unusual.flags, pooling="max"))
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.
-    model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path)
+    model, said = started(inputs, tmp_path, init_checkpoint=unusual.path)
     assert model.pooling == "mean" and not any("new (train before use)" in one for one in said)
-    model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path, pooling="max")
+    model, said = started(inputs, tmp_path, init_checkpoint=unusual.path, pooling="max")
     assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in said)
     assert model.encoder.pooler is None
 

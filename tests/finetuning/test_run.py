@@ -96,18 +96,24 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
          "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks"),
+        ({"few_shot": True, "freeze": 1}, "--freeze=1 leaves nothing to train: expected 0 at most"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
+        ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),
+        ({"metric": "f1_odd"}, "--metric=f1_odd is no score of .*classes are neg, pos"),
         ({"class_weights": "odd:2"}, "got 'odd', and the classes are neg, pos"),
         ({"init_checkpoint": "bare"}, "bare has no vocabulary .*: put its vocab.txt into"),
         ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(inputs, tmp_path, monkeypatch, flags, sentence):
+def test_a_start_or_data_that_do_not_fit_are_refused(
+    inputs, tmp_path, monkeypatch, flags, sentence
+):
     monkeypatch.chdir(tmp_path)
     if flags.get("init_checkpoint") == "bare":
         (write_checkpoint(tmp_path / "bare") / "vocab.txt").unlink()
     (tmp_path / "empty.tsv").touch()
+    write_table(tmp_path / "odd.tsv", [("good", "pos"), ("bad", "awful")])
     if "strategy" in flags:
         monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
     with pytest.raises(ValueError, match=sentence):

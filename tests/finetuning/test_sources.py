@@ -55,12 +55,6 @@ def test_texts_to_evaluate_on_that_are_trained_on_are_told(inputs, tmp_path):
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes == []
 
 
-def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
-    dev = write_table(tmp_path / "dev.tsv", [("good", "pos"), ("bad", "awful")])
-    with pytest.raises(ValueError, match=r"dev\.tsv, line 3: .*'awful'"):
-        read_task(settings(inputs, tmp_path, dev_file=dev))
-
-
 @pytest.mark.parametrize("flag", ["train_file", "dev_file"])
 def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tmp_path):
     lacking = tmp_path / "a.tsv"
