@@ -27,7 +27,7 @@ class Settings:
     size: int = flag_fields.integer(4, "", rules=[divided_by("parts")])
     parts: int = flag_fields.integer(2, "")
     steps: int = flag_fields.integer(None, "", rules=[one_of("set the time", "hours", "days")])
-    hours: int = flag_fields.integer(None, "", rules=[needs("path")])
+    hours: int = flag_fields.integer(None, "", rules=[needs("name")])
     days: int = flag_fields.integer(None, "")
     name: str = flag_fields.string(
         "n", "", rules=[refuses(lambda _, all: all["parts"] == 9, "no {flag}", if_given=True)]
@@ -43,7 +43,7 @@ def sentence(given=(), **values):
     return ""
 
 
-def test_what_each_rule_refuses():
+def test_each_rule_refuses_with_its_sentence():
     assert sentence() == sentence(("name", "steps", "hours"), steps=3) == ""
     assert sentence(path="") == "--path is missing: name one."
     assert sentence(rate=0.0) == "--rate=0.0: expected a number above 0."
@@ -52,21 +52,15 @@ def test_what_each_rule_refuses():
     assert sentence(size=5) == "--size=5 is not a multiple of --parts=2."
     both = "--steps and --days both set the time: give one of them."
     assert sentence(("days",), steps=3, days=4) == both
+    lonely = "--hours is for --name, which is not given: leave it out."
+    assert sentence(("hours",), hours=1, name="") == lonely
+    assert sentence(("hours",), hours=1) == sentence(("hours",), name="") == ""
     # A default, or what a run has kept, contradicts nothing.
+    assert sentence((), hours=1, name="") == ""
     assert sentence((), steps=3, days=4) == sentence(("days",), days=4) == ""
     assert sentence(("name",), parts=1) == sentence((), parts=1, size=9) == ""
     assert sentence(("name",), parts=9, size=9) == "no name"
     assert sentence((), parts=9, size=9) == ""
-
-
-def test_what_needs_another_flag():
-    rule = needs("other")
-    values = {"flag": 1, "other": None}
-    assert rule("flag", values, {"flag"}) == (
-        "--flag is for --other, which is not given: leave it out."
-    )
-    assert rule("flag", values, ()) == rule("flag", {"flag": 1, "other": 2}, {"flag"}) == ""
-    assert rule("flag", {"flag": None, "other": None}, {"flag"}) == ""
 
 
 # Of each number with a rule of its own, values that are just outside, and one at the edge within.

@@ -43,10 +43,10 @@ def test_every_class_gives_its_share():
 def test_many_small_classes_are_held_out_in_all_by_the_share():
     items = [TextExample(str(n), f"text {n}", None, f"class {n % 50}") for n in range(200)]
     for seed in range(20):
-        kept, held_out, what = hold_out(items, 0.1, seed)
+        rest, held_out, what = hold_out(items, 0.1, seed)
         assert (len(held_out), what) == (20, "drawn by the seed")
-        assert sorted([*kept, *held_out], key=lambda item: int(item.id)) == items
-        assert {item.label for item in kept} == {item.label for item in items}
+        assert sorted([*rest, *held_out], key=lambda item: int(item.id)) == items
+        assert {item.label for item in rest} == {item.label for item in items}
     assert hold_out(items, 0.1, 0)[1] != hold_out(items, 0.1, 1)[1]
     backwards = hold_out(items[::-1], 0.1, seed=1)[1]
     assert backwards[::-1] == hold_out(items, 0.1, seed=1)[1]
@@ -54,9 +54,9 @@ def test_many_small_classes_are_held_out_in_all_by_the_share():
 
 def test_equal_texts_of_several_classes_stay_together():
     items = [TextExample(str(n), f"text {n % 30}", None, "ab"[n % 7 == 0]) for n in range(90)]
-    kept, held_out, _ = hold_out(items, 0.2, seed=0)
+    rest, held_out, _ = hold_out(items, 0.2, seed=0)
     assert len(held_out) == 18
-    assert not {item.text_a for item in kept} & {item.text_a for item in held_out}
+    assert not {item.text_a for item in rest} & {item.text_a for item in held_out}
     alone = [TextExample("0", "x", None, "once"), *texts(30)]
     assert all("once" not in [item.label for item in hold_out(alone, 0.1, s)[1]] for s in range(30))
 
@@ -65,58 +65,56 @@ def of_articles(n):
     return QuestionExample(str(n), f"title {n % 7}", "q", f"c {n % 20}", (), False)
 
 
+def in_either_order(n):
+    return (f"a{n % 7}", f"b{n % 7}")[:: 1 - 2 * (n % 2)]
+
+
+def texts_of(item):
+    return frozenset((item.text_a, item.text_b))
+
+
+def seventh(item):
+    return int(item.id) % 7
+
+
 @pytest.mark.parametrize(
-    ("make", "field", "what"),
+    ("make", "group_of", "what"),
     [
-        (of_articles, "title", "whole articles"),
-        (
-            lambda n: dataclasses.replace(of_articles(n), title="", context=f"c {n % 7}"),
-            "context",
-            "whole paragraphs",
-        ),
-        (
-            lambda n: TaggedExample(str(n), (f"word{n}",), ("O",), n % 7),
-            "document",
-            "whole documents",
-        ),
-        (
-            lambda n: ChoiceExample(str(n), f"context {n % 7}", ("a", "b"), 0),
-            "context",
-            "drawn by the seed",
-        ),
+        (of_articles, operator.attrgetter("title"), "whole articles"),
+        (lambda n: dataclasses.replace(of_articles(n), title="", context=f"c {n % 7}"),
+         operator.attrgetter("context"), "whole paragraphs"),
+        (lambda n: TaggedExample(str(n), (f"word{n}",), ("O",), n % 7),
+         operator.attrgetter("document"), "whole documents"),
+        (lambda n: ChoiceExample(str(n), f"context {n % 7}", ("a", "b"), 0),
+         operator.attrgetter("context"), "drawn by the seed"),
+        # Pairs, in either order.
+        (lambda n: SimilarityExample(str(n), in_either_order(n), n / 9), seventh,
+         "drawn by the seed"),
+        (lambda n: TextExample(str(n), *in_either_order(n), "a"), texts_of, "drawn by the seed"),
+        (lambda n: TextExample(str(n), *in_either_order(n), 2.5), texts_of, "drawn by the seed"),
+        # Pairs that belong together share one text; of each seven the next is known by the last.
+        (lambda n: SimilarityExample(str(n), (f"question {n % 7}", f"answer {n}"), None), seventh,
+         "drawn by the seed"),
+        (lambda n: SimilarityExample(str(n), (f"question {n}", f"answer {n % 7}", "no"), None),
+         seventh, "drawn by the seed"),
+        (lambda n: SimilarityExample(str(n), (f"text {n}", f"text {n + 7}"), None), seventh,
+         "drawn by the seed"),
     ],
-)
-def test_what_belongs_together_stays_together(make, field, what):
-    kept, held_out, told = hold_out([make(n) for n in range(70)], 0.3, seed=3)
-    assert told == what
-    assert len(held_out) == 20 and len(kept) == 50
-    key = operator.attrgetter(field)
-    assert not set(map(key, kept)) & set(map(key, held_out))
+)  # fmt: skip
+def test_examples_of_one_group_stay_together_in_any_order_of_the_rows(make, group_of, what):
+    items = [make(n) for n in range(70)]
+    rest, held_out, groups = hold_out(items, 0.3, seed=3)
+    assert (len(rest), len(held_out), groups) == (50, 20, what)
+    assert not set(map(group_of, rest)) & set(map(group_of, held_out))
+    assert hold_out(items[::-1], 0.3, seed=3)[1][::-1] == held_out
 
 
-def test_scored_pairs_in_either_order_stay_together():
-    pairs = [(f"a{n // 2}", f"b{n // 2}") for n in range(60)]
-    items = [SimilarityExample(str(n), p[:: 1 - 2 * (n % 2)], n / 9) for n, p in enumerate(pairs)]
-    kept, held_out, _ = hold_out(items, 0.3, seed=3)
-    assert len(held_out) == 18
-    assert not {frozenset(i.texts) for i in kept} & {frozenset(i.texts) for i in held_out}
-
-
-@pytest.mark.parametrize("label", ["a", 2.5])
-def test_labelled_pairs_in_either_order_stay_together(label):
-    pairs = [(f"a{n // 2}", f"b{n // 2}")[:: 1 - 2 * (n % 2)] for n in range(60)]
-    items = [TextExample(str(n), *pair, label) for n, pair in enumerate(pairs)]
-    kept, held_out, _ = hold_out(items, 0.3, seed=3)
-    assert len(held_out) == 18
-    assert not {frozenset((i.text_a, i.text_b)) for i in kept} & {
-        frozenset((i.text_a, i.text_b)) for i in held_out
-    }
-
-
-def test_sentences_of_few_documents_are_parted():
-    items = [TaggedExample(str(n), (f"word{n}",), ("O",), n % 2) for n in range(40)]
-    _, held_out, what = hold_out(items, 0.1, seed=0)
+@pytest.mark.parametrize(("documents", "words"), [(2, 40), (40, 20)])
+def test_sentences_are_parted_where_documents_are_few_or_rows_of_a_table(documents, words):
+    items = [TaggedExample(str(n), (f"word{n % words}",), ("O",), n % documents) for n in range(40)]
+    rest, held_out, what = hold_out(items, 0.1, seed=0)
     assert (len(held_out), what) == (4, "drawn by the seed")
+    assert not {item.words for item in rest} & {item.words for item in held_out}
 
 
 def test_a_group_that_is_too_large_is_passed_over():
@@ -133,13 +131,6 @@ def test_a_group_that_is_too_large_is_passed_over():
     _, held_out, what = hold_out(few, 0.1, seed=1)
     assert len(held_out) in (2, 3)
     assert what.startswith("drawn by the seed; 97 that share a text or an article stay together: ")
-
-
-def test_a_tables_rows_are_no_documents():
-    items = [TaggedExample(str(n), (f"word{n % 20}",), ("O",), n) for n in range(40)]
-    kept, held_out, what = hold_out(items, 0.1, seed=0)
-    assert (len(held_out), what) == (4, "drawn by the seed")
-    assert not {item.words for item in kept} & {item.words for item in held_out}
 
 
 def test_one_of_a_few_is_held_out_and_never_all():
@@ -161,20 +152,3 @@ def test_one_of_a_few_is_held_out_and_never_all():
 def test_nothing_can_be_held_out(items, what):
     with pytest.raises(ValueError, match=f"^Nothing can be held out of {what}: give more of them"):
         hold_out(items, 0.1, seed=1)
-
-
-@pytest.mark.parametrize(
-    "texts_of",
-    [
-        lambda n: (f"question {n % 7}", f"answer {n}"),
-        lambda n: (f"question {n}", f"answer {n % 7}", "wrong"),
-        lambda n: (f"text {n}", f"text {n + 7}"),  # of each seven the next is known by the last
-    ],
-)
-def test_pairs_that_share_a_text_stay_together(texts_of):
-    items = [SimilarityExample(str(n), texts_of(n), None) for n in range(70)]
-    kept, held_out, _ = hold_out(items, 0.3, seed=3)
-    assert (len(kept), len(held_out)) == (50, 20)
-    assert not {int(item.id) % 7 for item in kept} & {int(item.id) % 7 for item in held_out}
-    backwards = hold_out(items[::-1], 0.3, seed=3)[1]
-    assert backwards[::-1] == held_out

@@ -1,14 +1,10 @@
-"""Long texts: trained on, predicted and served as plain loops over their windows."""
+"""Long texts: trained on and predicted as plain loops over their windows."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from bert_tf.finetuning.run import export_options
-from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks.task_file import TaskFile
 
 from .small_tasks import (
     IDS,
@@ -40,12 +36,12 @@ def rows_of(form, words):
 
 def by_plain_loop(model, form, words):
     """The mean of the logits of each row by itself."""
-    found = []
+    outputs = []
     for row in rows_of(form, words):
         ids = tf.constant([[IDS["[CLS]"], *row, IDS["[SEP]"]]])
         inputs = {"input_word_ids": ids, "input_mask": 0 * ids + 1, "input_type_ids": 0 * ids}
-        found.append(model(inputs, training=False)[0].numpy())
-    return np.mean(found, 0)
+        outputs.append(model(inputs, training=False)[0].numpy())
+    return np.mean(outputs, 0)
 
 
 def long_items(labels):
@@ -68,7 +64,7 @@ def order_of_words(*outputs):
     return StandIn(compute)
 
 
-SAID = {"head": "they are cut.", "head_tail": "their middle is left out.",
+SENTENCES = {"head": "they are cut.", "head_tail": "their middle is left out.",
         "windows": "they are read in windows, at most 16."}  # fmt: skip
 
 
@@ -76,29 +72,21 @@ SAID = {"head": "they are cut.", "head_tail": "their middle is left out.",
 def test_outputs_and_losses_equal_a_plain_loops(kind):
     items = long_items(random_labels(kind, 7))
     data = examples_of(items, LABELS if kind == "classification" else ())
-    made = order_of_words(*() if kind == "regression" else (3,))
+    model = order_of_words(*() if kind == "regression" else (3,))
     for form in FORMS:
         task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
-        expected = [by_plain_loop(made, form, item.text_a.split()) for item in items]
-        how = inference(made, max_seq_length=LENGTH)
+        expected = [by_plain_loop(model, form, item.text_a.split()) for item in items]
+        how = inference(model, max_seq_length=LENGTH)
         np.testing.assert_allclose(task.outputs(how, "dev"), expected, atol=1e-5)
         # The loss that is trained on is that of the means, and those of the whole data's loss.
-        found = task.evaluate(how, "dev", {}).scores["loss"]
+        loss = task.evaluate(how, "dev", {}).scores["loss"]
         if kind == "classification":
             logs = tf.nn.log_softmax(np.array(expected)).numpy()
             ids = [LABELS.index(item.label) for item in items]
-            assert found == pytest.approx(-logs[np.arange(7), ids].mean(), rel=1e-4)
+            assert loss == pytest.approx(-logs[np.arange(7), ids].mean(), rel=1e-4)
         else:
             labels = np.array([item.label for item in items])
-            assert found == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
+            assert loss == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
-        assert task.training_lines(rows)[1].endswith(SAID[form]) and rows.num_too_long == 5
+        assert task.training_lines(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
         assert task.saved_options(task.options) == {"long_text": form}
-
-
-def test_it_is_served_as_it_was_trained():
-    columns = {"text_columns": ["text"], "label_column": "label", "id_column": None}
-    task = TaskFile("classification", "own", 8, columns, {"long_text": "windows"})
-    assert export_options(task) == ExportOptions(8, long_text="windows")
-    with pytest.raises(ValueError, match="long_text is 'tail': expected one of head, head_tail"):
-        ExportOptions(long_text="tail")

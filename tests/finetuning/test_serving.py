@@ -15,8 +15,8 @@ from bert_tf.tasks.task_file import TaskFile
 from .small_runs import settings
 
 
-def text_task(*columns):
-    return TaskFile("classification", "mine", 64, {"text_columns": list(columns)})
+def text_task(*columns, **options):
+    return TaskFile("classification", "mine", 64, {"text_columns": list(columns)}, options)
 
 
 LENGTHS = {"doc_stride": 100, "max_query_length": 32, "max_answer_length": 12}
@@ -29,6 +29,7 @@ QUESTIONS = {**LENGTHS, "n_best_size": 5, "with_null": True}
         (None, ExportOptions()),
         (text_task("review"), ExportOptions(64)),
         (text_task("a", "b"), ExportOptions(64, pair=True)),
+        (text_task("a", long_text="windows"), ExportOptions(64, long_text="windows")),
         (TaskFile("tagging", "ner", 96, options={"document_context": True}), ExportOptions(96)),
         (TaskFile("squad", "s", 384, {}, QUESTIONS), ExportOptions(384, n_best_size=5, **LENGTHS)),
         (TaskFile("squad", "s", 384), ExportOptions(384)),

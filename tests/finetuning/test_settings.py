@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from bert_tf.choices import FEATURE_BASED
@@ -179,13 +176,3 @@ def test_every_option_of_a_kind_is_refused_to_the_other_kinds():
 
 def test_choices_of_the_flag_are_the_models():
     assert FEATURE_BASED == VARIANTS
-
-
-def test_no_tensorflow_before_the_flags_are_known():
-    code = (
-        "import sys, bert_tf.finetune\n"
-        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
-        "print('as it should be')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "as it should be\n", done.stderr

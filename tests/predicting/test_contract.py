@@ -73,7 +73,7 @@ ROWS = {
     "numbers": ("regression", "BertRegressor", HEAD_TAIL, TEXT, number),
     "tags": ("tagging", "BertTokenClassifier", {}, WORDS, tags),
     "choices": ("multiple_choice", "BertMultipleChoice", {}, CHOICES, choice),
-    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, None),  # test_kinds compares
+    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, None),  # test_objective compares
 }
 
 
