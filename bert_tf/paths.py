@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from .formats import FORMATS, INDEX, Format
+from .checkpoint_formats import FORMATS, INDEX, Format
 from .untrusted import listed, near_name
 
 HUB_SCHEME = "hf://"

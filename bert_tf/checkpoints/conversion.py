@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf import features, files
-from bert_tf.formats import WRITTEN
+from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 

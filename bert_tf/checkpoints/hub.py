@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from bert_tf.formats import CONFIG
+from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.paths import HUB_NAME, HUB_SCHEME
 from bert_tf.untrusted import quote, reason
 

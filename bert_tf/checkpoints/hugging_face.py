@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import CONFIG, HDF5, SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
-from bert_tf.formats import CONFIG, HDF5, SIZES
 from bert_tf.modeling import BertEncoder
 from bert_tf.paths import begins_with, is_file
 from bert_tf.untrusted import listed, quote

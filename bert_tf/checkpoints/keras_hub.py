@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
-from bert_tf.formats import CONFIG
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote

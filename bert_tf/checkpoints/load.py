@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import paths
-from bert_tf.formats import FORMATS
+from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.files import read_bounded, replace_whole
-from bert_tf.formats import FORMATS
 from bert_tf.untrusted import markdown_code, one_line
 
 from .checkpoint import Checkpoint

@@ -15,9 +15,9 @@ import os
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import encode_json, read_json_object, replace_whole, whole_directory
-from bert_tf.formats import SIZES
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states

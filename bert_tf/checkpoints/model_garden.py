@@ -15,9 +15,9 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf.checkpoint_formats import SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
-from bert_tf.formats import SIZES
 from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model

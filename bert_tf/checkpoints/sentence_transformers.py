@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
-from bert_tf.formats import CONFIG
 from bert_tf.modeling import BertEncoder
 from bert_tf.untrusted import listed, quote
 

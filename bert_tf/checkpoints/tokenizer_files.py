@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tokenizers
 
+from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.files import read_json_object, replace_whole, write_json
-from bert_tf.formats import CONFIG
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
 from bert_tf.untrusted import quote

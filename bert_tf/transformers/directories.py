@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES, head_dropout
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
 from bert_tf.files import read_json_object, write_json
-from bert_tf.formats import CONFIG
 from bert_tf.modeling.base import BertModel
 
 from .configuration import PretrainedConfig
