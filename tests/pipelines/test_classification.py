@@ -17,26 +17,6 @@ TEXTS = ["a b c", "Ab!", "a b c d e f g a", "", "g", "b b b b b"]
 SECONDS = ["d e f g", "", "g", "a", "b c", "a b c d e"]
 
 
-def test_rows_of_single_texts():
-    examples = classification_examples(
-        TOKENIZER, ["a", "a b c d", "Ab! a"], labels=[2, 0, 1], max_seq_length=5
-    )
-    assert (len(examples), examples.num_too_long) == (3, 2)
-    assert examples.lengths.tolist() == [3, 5, 5]
-    first, second = examples.evaluation_batches(2, longest_first=True)
-    features.check_batch(first[0], features.ENCODER_FEATURES)
-    assert {value.dtype for value in first[0].values()} == {tf.int32}
-    assert first[0]["input_word_ids"].numpy().tolist() == [
-        [CLS, A, B, C, SEP],
-        [CLS, A, SUB_B, BANG, SEP],
-    ]
-    assert first[0]["example_index"].numpy().tolist() == [1, 2]
-    assert first[1].dtype == tf.int32 and first[1].numpy().tolist() == [0, 1]
-    assert second[0]["input_word_ids"].numpy().tolist() == [[CLS, A, SEP, PAD, PAD]]
-    assert second[0]["input_mask"].numpy().tolist() == [[1, 1, 1, 0, 0]]
-    assert second[1].numpy().tolist() == [2]
-
-
 @pytest.mark.parametrize("max_seq_length", [5, 8])
 def test_full_rows_are_the_preprocessors(max_seq_length):
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)

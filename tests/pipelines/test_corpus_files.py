@@ -68,14 +68,6 @@ def test_says_what_is_nothing(folder, inputs, message):
         corpus_files.find_files(inputs.format(folder))
 
 
-@pytest.mark.parametrize("name", ["text.txt", "text.gz"])
-def test_opens_gzip_by_its_first_bytes(tmp_path, name):
-    for content in (b"plain", gzip.compress(b"plain")):
-        (tmp_path / name).write_bytes(content)
-        with text_bytes.open_text(str(tmp_path / name)) as file:
-            assert file.read() == b"plain"
-
-
 def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
     def inflate(data, limit=100):
         path = tmp_path / "text.gz"

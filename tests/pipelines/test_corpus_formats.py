@@ -339,13 +339,6 @@ def test_bad_lines_are_named(data, message):
         list(corpus_formats.json_texts(io.BytesIO(data), "a.jsonl", "text"))
 
 
-def test_lines_longer_than_a_chunk(monkeypatch):
-    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 5)
-    lines = b'{"text": "A long line."}\n{"text": "B"}\n\n{"text": "C"}'
-    texts = corpus_formats.json_texts(io.BytesIO(lines), "a", "text")
-    assert list(texts) == ["A long line.", "B", "C"]
-
-
 def test_a_line_that_does_not_end_is_refused(monkeypatch):
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 14)
     monkeypatch.setenv(LINE_VARIABLE, "1")

@@ -12,7 +12,6 @@ from bert_tf.pipelines.masking import (
     mask_rows,
     predict_next,
     prediction_counts,
-    word_starts,
 )
 from bert_tf.pipelines.randomness import bits, fold
 from tests.pipelines import pretraining_twins as twins
@@ -35,15 +34,6 @@ def _random_rows(rows, length, seed):
             position += generator.integers(1, 6)
         starts[row, [1, separator + 1]] = candidates[row, [1, separator + 1]]
     return starts, candidates
-
-
-def test_word_starts():
-    # [CLS] a ##b c [SEP] ##b a ##b [SEP] [PAD]: a piece at the front of a segment begins a word.
-    ids = tf.constant([[0, 4, 5, 6, 1, 5, 4, 5, 1, 2]])
-    candidates = ids > 3
-    continuation = np.array([False] * 5 + [True, False])
-    starts = word_starts(ids, candidates, continuation)
-    assert starts.numpy().astype(int).tolist() == [[0, 1, 0, 1, 0, 1, 1, 0, 0, 0]]
 
 
 def test_every_set_of_tokens_is_equally_likely():
@@ -179,15 +169,6 @@ def test_counts_are_googles():
         for n in lengths[1:]:
             assert counts[n] == min(most, max(1, round(int(n) * prob)))
     assert prediction_counts(tf.constant([10, 30]), 128, 20, 0.25).numpy().tolist() == [2, 8]
-
-
-def test_in_a_dataset_as_eagerly():
-    rows = tf.constant([ROW] * 8)
-    mask = tf.autograph.experimental.do_not_convert(
-        lambda rows: (_mask(rows), _mask(rows, masking="whole_word"))
-    )
-    (mapped,) = tf.data.Dataset.from_tensors(rows).map(mask)
-    tf.nest.map_structure(np.testing.assert_array_equal, mapped, mask(rows))
 
 
 def test_unknown_masking():

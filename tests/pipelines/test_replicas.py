@@ -26,22 +26,15 @@ def outputs(model, batches, shift):
     return [step(batch).numpy().tolist() for batch in batches]
 
 
-def test_a_model_is_traced_once_for_batches_of_one_kind():
-    model = Model(10.0)
+def test_a_model_is_traced_once_for_batches_of_one_kind_and_arguments():
+    model, other = Model(10.0), Model(7.0)
     rows = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0, 3.0]})
     assert outputs(model, rows.batch(2), 1.0) == [[11.0, 21.0], [31.0]]
     model.factor.assign(20.0)
     assert outputs(model, rows.batch(3), 1.0) == [[21.0, 41.0, 61.0]]
     assert model.traces == 1
-
-
-def test_another_argument_another_kind_of_batch_and_another_model_are_traced_anew():
-    model, other = Model(10.0), Model(7.0)
-    rows = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0]})
-    labelled = tf.data.Dataset.from_tensor_slices(({"x": [1.0, 2.0]}, [5, 6]))
-    assert outputs(model, rows.batch(2), 1.0) == [[11.0, 21.0]]
-    assert outputs(model, rows.batch(2), 2.0) == [[12.0, 22.0]]
-    assert outputs(model, labelled.batch(2), 2.0) == [[12.0, 22.0]]
-    assert model.traces == 3
-    assert outputs(other, rows.batch(2), 1.0) == [[8.0, 15.0]]
-    assert other.traces == 1
+    labelled = rows.map(lambda row: (row, 5))
+    for batches, traces in ((rows, 2), (labelled, 3)):
+        assert outputs(model, batches.batch(3), 2.0) == [[22.0, 42.0, 62.0]]
+        assert model.traces == traces
+    assert outputs(other, rows.batch(3), 1.0) == [[8.0, 15.0, 22.0]]

@@ -11,7 +11,6 @@ PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 WORDS = [["abc", "!", "a!b"], ["d"], ["a", "\x01", "ab", ""], [], ["e", "abcbc"]]
 TAGS = [[1, 0, 2], [0], [2, 1, 1, 2], [], [0, 1]]
 NONE = -1
-PLACES = (features.EXAMPLE_INDEX, features.WORD_INDEX)
 
 
 def _lists(*tensors):
@@ -88,41 +87,6 @@ def test_document_context():
     # The other document has one sentence.
     *_, (batch, labels) = examples.evaluation_batches(3)
     assert _lists(batch["input_word_ids"]) == [[[CLS, E, SEP, PAD, PAD, PAD]]]
-
-
-@pytest.mark.parametrize("documents", [None, [0, 0, 0, 1, 1]])
-@pytest.mark.parametrize("max_seq_length", [5, 8])
-def test_every_word_is_tagged_once_at_its_first_piece(max_seq_length, documents):
-    examples = tagging_examples(
-        TOKENIZER,
-        tf.ragged.constant(WORDS),
-        tags=tf.ragged.constant(TAGS),
-        documents=documents,
-        max_seq_length=max_seq_length,
-    )
-    batch, labels = examples.make_batch(tf.range(len(examples)), max_seq_length)
-    sentences, words, ids, tags = _lists(
-        *(batch[key] for key in ("example_index", "word_index", "input_word_ids")), labels
-    )
-    tagged = []
-    for row, position in zip(*np.nonzero(batch["word_index"].numpy() != NONE), strict=True):
-        place = sentences[row], words[row][position]
-        tagged.append((*place, ids[row][position], tags[row][position]))
-    assert ((batch["word_index"].numpy() == NONE) == (labels.numpy() == NONE)).all()
-    expected = [
-        (sentence, word, (TOKENIZER.tokenize([text]).to_list()[0] or [UNK])[0], tag)
-        for sentence, (texts, tags) in enumerate(zip(WORDS, TAGS, strict=True))
-        for word, (text, tag) in enumerate(zip(texts, tags, strict=True))
-    ]
-    assert sorted(tagged) == expected
-
-
-def test_rows_without_tags():
-    tagged, _ = tagging_examples(TOKENIZER, WORDS, tags=TAGS).make_batch(tf.range(4), 16)
-    alone = tagging_examples(TOKENIZER, WORDS).make_batch(tf.range(4), 16)
-    assert alone.keys() == tagged.keys() == {*features.ENCODER_FEATURES, *PLACES}
-    for key, column in alone.items():
-        np.testing.assert_array_equal(column, tagged[key], key)
 
 
 @pytest.mark.parametrize(
