@@ -88,18 +88,6 @@ def test_refuses(arguments, message):
         BertPretrainer(TINY, **arguments)
 
 
-def test_heads_variables():
-    model = made(BertPretrainer)
-    paths = [v.path for v in model.variables]
-    assert len(set(paths)) == len(paths)
-    own = [v.path for v in model.weights[len(model.encoder.weights) :]]
-    assert [path.removeprefix("bert_pretrainer/") for path in own] == [
-        *(f"masked_lm/{leaf}" for leaf in ("output_bias", "dense/kernel", "dense/bias")),
-        *(f"masked_lm/layer_norm/{leaf}" for leaf in ("gamma", "beta")),
-        *(f"next_sentence/dense/{leaf}" for leaf in ("kernel", "bias")),
-    ]
-
-
 def test_embeddings_are_tied():
     model = made(BertPretrainer, dtype="float64")
     batch = make_batch()

@@ -1,6 +1,5 @@
 import functools
 import io
-import re
 
 import numpy as np
 import pytest
@@ -114,12 +113,6 @@ def test_wiki_text_before_the_first_line_of_a_document_is_one():
     text = 'rest of one.\n</doc>\n<doc id="2">\nDogs\n\nThey bark.\n</doc>\n'
     documents = corpus_formats.parse(tf.constant(text), "wikiextractor")
     assert decoded(documents) == [["rest of one."], ["They bark."]]
-
-
-def test_unknown_format_is_refused():
-    message = "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        corpus_formats.parse(tf.constant("x"), "xml")
 
 
 WRAPPED = "The rain had stopped, and\nthe town awoke. It was\nlate in the year of our\nlord.\n\n"

@@ -70,21 +70,6 @@ def test_blocks_are_what_the_definition_reads(folder, tmp_path):
     assert index.table.fingerprints.tolist() == prints.tolist()
 
 
-def test_packed_blocks_are_the_text(folder, tmp_path):
-    """Any gzip program unpacks the copy; its blocks are those of the plain text."""
-    index = open_index(folder, tmp_path / "cache")
-    packed = index.blocks.files[2]
-    with gzip.open(packed, "rt") as file:
-        assert file.read() == GOOGLE
-    of_file = index.blocks.block_files == 2
-    np.testing.assert_array_equal(
-        index.blocks.lengths[of_file], index.blocks.lengths[index.blocks.block_files == 0]
-    )
-    assert index.blocks.stored[of_file].sum() == index.blocks.file_sizes[2]
-    with gzip.open(index.blocks.files[4], "rt") as file:
-        assert file.read() == "".join(f"{i} is it. It is Größe.\n\n" for i in range(60))
-
-
 def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(GOOGLE)
@@ -165,14 +150,6 @@ def test_processes_may_make_an_index_at_once(folder, tmp_path):
         assert_equal(index, made[0])
     names = [path.name for path in (tmp_path / "cache").iterdir()]
     assert not [name for name in names if name.endswith(".tmp")] and len(names) == 1 + 3
-
-
-def test_an_error_stops_all_and_leaves_nothing_half(folder, tmp_path):
-    (folder / "3.txt.gz").write_bytes(gzip.compress(GOOGLE.encode() * 9 + b"One \xff."))
-    with pytest.raises(ValueError, match=r"3\.txt\.gz is not UTF-8: invalid byte 0xff at byte off"):
-        open_index(folder, tmp_path / "cache")
-    names = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert not [name for name in names if name.endswith(".tmp") or name.startswith("3.txt")]
 
 
 def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):

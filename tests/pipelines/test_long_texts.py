@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.long_texts import (
     MOST_WINDOWS,
     QuestionTokens,
@@ -70,35 +69,6 @@ def test_a_mean_has_the_gradient_of_each_window():
         loss = tf.reduce_sum(means * [[1.0, 1.0], [5.0, 1.0]])
     assert means.numpy().tolist() == [[2.0, 3.0], [7.0, 9.0]]
     assert tape.gradient(loss, outputs).numpy().tolist() == [[0.5, 0.5], [0.5, 0.5], [5.0, 1.0]]
-
-
-TEXTS = ["a b c d e f g", "", "a b", "a b c d e f g a b c d"]
-
-
-def test_rows_of_windows():
-    examples = classification_examples(
-        TOKENIZER, TEXTS, labels=[0, 1, 2, 0], max_seq_length=8, long_text="windows"
-    )
-    assert (len(examples), examples.rows_each, examples.num_too_long) == (4, 3, 2)
-    assert examples.lengths.tolist() == [8, 2, 4, 8]
-    ((rows, labels),) = examples.evaluation_batches(4)
-    assert rows["num_windows"].numpy().tolist() == [2, 1, 1, 3]
-    assert labels.numpy().tolist() == [0, 1, 2, 0]
-    tokens = [TOKENIZER.tokenize([text])[0].numpy().tolist() for text in TEXTS]
-    for ids, mask, text in zip(rows["input_word_ids"], rows["input_mask"], tokens, strict=True):
-        windows = [[CLS, *part, SEP] for part in windows_of(text, 6)]
-        expected = [[*row, *[PAD] * (8 - len(row))] for row in windows]
-        assert ids.numpy().tolist()[: len(windows)] == expected
-        assert mask.numpy().sum(1).tolist()[: len(windows)] == list(map(len, windows))
-
-
-def test_rows_of_ends():
-    examples = classification_examples(TOKENIZER, TEXTS, max_seq_length=8, long_text="head_tail")
-    (rows,) = examples.evaluation_batches(4)
-    found = [row[row != PAD].tolist() for row in rows["input_word_ids"].numpy()]
-    tokens = [TOKENIZER.tokenize([text])[0].numpy().tolist() for text in TEXTS]
-    kept = [text if len(text) <= 6 else [text[0], *text[-5:]] for text in tokens]
-    assert found == [[CLS, *text, SEP] for text in kept] and examples.num_too_long == 2
 
 
 VOCAB = [*SPECIAL_TOKENS, *"abcdef", "##a", "##b", "##cd", "?", ",", "."]

@@ -151,16 +151,6 @@ def test_shares_of_the_three_replacements():
     assert set(other) == set(range(15)) - {4}  # Special tokens too, as in Google's script.
 
 
-def test_random_tokens_are_uniform():
-    n = 1500
-    seen, positions, *_ = _numpy(
-        _mask(tf.constant([ROW] * n), prob=1.0, replacement=Replacement(0.0, 1.0))
-    )
-    shares = np.bincount(np.take_along_axis(seen, positions[:, :10], 1).ravel()) / (10 * n)
-    assert len(shares) == 15
-    np.testing.assert_allclose(shares, 1 / 15, atol=4 * (14 / 225 / (10 * n)) ** 0.5)
-
-
 def test_counts_are_googles():
     lengths = np.arange(129)
     for prob, most in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:

@@ -83,13 +83,6 @@ def test_faulty_vocabularies(tmp_path, content, message):
             vocabulary.load_vocabulary(str(missing))
 
 
-def test_vocabulary_larger_than_the_model():
-    vocabulary.check_vocabulary_fits(SPECIALS, 5, "v.txt")
-    vocabulary.check_vocabulary_fits(SPECIALS, 6, "v.txt")
-    with pytest.raises(ValueError, match=r"v\.txt has 5 pieces, but the model's vocab_size is 4"):
-        vocabulary.check_vocabulary_fits(SPECIALS, 4, "v.txt")
-
-
 # === Learning ===
 
 

@@ -31,17 +31,11 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def three_classes():
-    return make(BertClassifier, num_classes=3)
-
-
 @pytest.fixture
-def classifier(three_classes):
-    three_classes.labels = ("no", "perhaps", "sí")
-    three_classes.multi_label = False
-    three_classes.thresholds = {}
-    return three_classes
+def classifier():
+    model = make(BertClassifier, num_classes=3)
+    model.labels = ("no", "perhaps", "sí")
+    return model
 
 
 def stand_in(model, logits, **options):
@@ -207,10 +201,8 @@ def test_examples_are_answered_as_their_texts_are(classifier, pair):
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     examples = [example(**row, unread="x") for row in rows]
     served = serve(classifier, 8, pair=pair)
-    answered, expected = (
-        ask(classify_examples, served, inputs=examples),
-        ask(classify, served, **columns),
-    )
+    answered = ask(classify_examples, served, inputs=examples)
+    expected = ask(classify, served, **columns)
     np.testing.assert_array_equal(answered["scores"], expected["probabilities"])
     assert texts_of(answered["classes"]) == [["no", "perhaps", "sí"]] * 3
     regressor = serve(make(BertRegressor), 8, pair=pair)

@@ -1,5 +1,7 @@
 """What an export refuses, in which words, and that without limits nothing changes."""
 
+import re
+
 import pytest
 import tensorflow as tf
 
@@ -77,20 +79,16 @@ def test_the_cards_sentence():
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
         ({"precision": "half"}, "precision is 'half': expected one of float32, bfloat16"),
-        (
-            {"allowed_batch_sizes": (8, 8)},
-            r"allowed_batch_sizes is \(8, 8\): expected whole numbers of",
-        ),
-        (
-            {"allowed_batch_sizes": (0, 8)},
-            r"allowed_batch_sizes is \(0, 8\): expected whole numbers of",
+        *(
+            ({"allowed_batch_sizes": sizes}, f"allowed_batch_sizes is {sizes}: expected whole numb")
+            for sizes in ((8, 8), (0, 8))
         ),
         (
             {"allowed_batch_sizes": (8, 64), "max_rows": 32},
-            r"allowed_batch_sizes is \(8, 64\), and max_rows is 32: expected no batch of more rows",
+            "allowed_batch_sizes is (8, 64), and max_rows is 32: expected no batch of more rows",
         ),
     ],
 )
 def test_values_out_of_range(options, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         ExportOptions(**options)

@@ -20,7 +20,7 @@ PLACES = ("byte_start", "byte_end", "start", "end")
 CONTEXTS = [LONG, "The cat sat.", "Cat dog mat sat", "", ODD, LONG]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def predictor():
     return make(BertSpanPredictor)
 
@@ -32,12 +32,9 @@ def examples(tokenizer):
     )
 
 
-@pytest.fixture
-def with_threshold(predictor, monkeypatch):
-    """Sets what fine-tuning would have found."""
-    return lambda threshold: (
-        threshold is not None and monkeypatch.setattr(predictor, "thresholds", {"null": threshold})
-    )
+def thresholds(null):
+    """What fine-tuning would have found."""
+    return {} if null is None else {"null": null}
 
 
 def predictions(found, with_null):
@@ -45,12 +42,12 @@ def predictions(found, with_null):
     return squad_predictions(names, found, with_null=with_null)
 
 
-def test_answers_are_those_of_fine_tuning(predictor, examples, with_threshold):
+def test_answers_are_those_of_fine_tuning(predictor, examples):
     found, _ = examples.predict_answers(predictor, batch_size=3, n_best=5, max_answer_length=4)
     assert len(examples.windows.firsts) > len(QUESTIONS) and found.counts.min() == 0
     served = serve(predictor, 12, **OPTIONS)
     for threshold in (None, 0.0):
-        with_threshold(threshold)
+        predictor.thresholds = thresholds(threshold)
         outputs = ask(answer, served, question=QUESTIONS, context=CONTEXTS)
         answers = predictions(found, threshold is not None).answers(threshold or 0.0)
         assert texts_of(outputs["answer"]) == list(answers.values())
@@ -88,8 +85,8 @@ GOLDEN_ENDS = [0.5, 0, 0, 0, 2, 1, 0]
 @pytest.mark.parametrize(
     "threshold, expected", [(None, b"The  c\xffat"), (-3.5, b"The  c\xffat"), (-3.6, b"")]
 )
-def test_golden(predictor, with_threshold, threshold, expected):
-    with_threshold(threshold)
+def test_golden(predictor, threshold, expected):
+    predictor.thresholds = thresholds(threshold)
     logits = {
         "start_logits": tf.constant([GOLDEN_STARTS]),
         "end_logits": tf.constant([GOLDEN_ENDS]),

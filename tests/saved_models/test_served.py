@@ -52,10 +52,6 @@ def saved(folder, model, functions):
     return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
 
-def on_ids(function):
-    return trace(lambda **inputs: function(inputs), INPUTS)
-
-
 @pytest.fixture(scope="module")
 def encoder():
     random.seed(5)
@@ -134,7 +130,8 @@ def constant_matrices(graph):
 
 def test_matrices_of_bfloat16_are_constants(case):
     """In float32 a tenth of the time is not worth the memory."""
-    graph = on_ids(case.copied.quick.encode).graph.as_graph_def()
+    traced = trace(lambda **inputs: case.copied.quick.encode(inputs), INPUTS)
+    graph = traced.graph.as_graph_def()
     expected = [(*shape, "bfloat16") for shape in MATRICES]
     assert constant_matrices(graph) == (expected if case.arithmetic == "bfloat16" else [])
 

@@ -81,6 +81,10 @@ def change(folder, name, edit):
     path.write_text(json.dumps(content))
 
 
+def change_outputs(folder, **outputs):
+    change(folder, "serving_default.0", lambda one: one["response"]["outputs"].update(outputs))
+
+
 @pytest.mark.slow
 def test_a_process_without_this_library(sound):
     found = verification.verify(str(sound))
@@ -103,20 +107,14 @@ def test_a_process_without_this_library(sound):
     ],
 )
 def test_one_answer_changed(folder, output, value, problem):
-    change(
-        folder,
-        "serving_default.0",
-        lambda sample: sample["response"]["outputs"].update({output: value}),
-    )
+    change_outputs(folder, **{output: value})
     first, second = replay.replay(str(folder))
     assert first["problems"] == [f"serving_default.0.json: output {output} {problem}"]
     assert second["problems"] == []
 
 
 def test_other_outputs_another_signature_and_another_input(folder):
-    change(
-        folder, "serving_default.0", lambda sample: sample["response"]["outputs"].update(more=[1])
-    )
+    change_outputs(folder, more=[1])
     change(folder, "tokens.0", lambda sample: sample["request"].update(inputs={"text": [1]}))
     change(folder, "tokens.1", lambda sample: sample.update(signature_name="embed"))
     rows = replay.replay(str(folder))
@@ -133,12 +131,7 @@ def test_other_outputs_another_signature_and_another_input(folder):
 
 
 def test_floats_within_the_tolerance(folder):
-    scores = [[1.53125, -6.0], [0.0, 0.0]]
-    change(
-        folder,
-        "serving_default.0",
-        lambda sample: sample["response"]["outputs"].update(scores=scores),
-    )
+    change_outputs(folder, scores=[[1.53125, -6.0], [0.0, 0.0]])
     assert replay.replay(str(folder), 0.03)[0]["problems"]
     row = replay.replay(str(folder), 0.04)[0]
     assert (row["problems"], row["largest_difference"]) == ([], 0.03125)

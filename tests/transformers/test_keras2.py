@@ -116,18 +116,13 @@ def write_datasets(path, names):
     return path
 
 
-def arrays_of(file):
-    """The arrays of an HDF5 file by their paths."""
-    with h5py.File(FILES / file) as found:
-        arrays = {}
-        found.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
-    return arrays
-
-
 def rewrite(path, change):
-    """A copy of a file with the whole of a model, its arrays changed."""
+    """A copy of a file with the whole of a model, its arrays, by their paths, changed."""
+    arrays = {}
+    with h5py.File(FILES / "main_layer" / "model.h5") as found:
+        found.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
     with h5py.File(path, "w") as file:
-        for name, array in change(arrays_of("main_layer/model.h5")).items():
+        for name, array in change(arrays).items():
             file[name] = array
     return path
 

@@ -1,7 +1,5 @@
 """The classes by transformers' TensorFlow names against its PyTorch classes, on random weights."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -81,7 +79,6 @@ def test_outputs_states_and_attentions_and_the_way_back(tmp_path, family, head):
     np.testing.assert_allclose(back.numpy(), _outputs(peer, ids, mask)[0].numpy(), atol=2e-6)
 
 
-_STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _WORDS = {"labels": np.where(IDS[:, 0] % 2, IDS[:, 0], -100)}
 # By head its labels, some of which count for nothing, and what none of them is.
 LABELS = {
@@ -105,7 +102,7 @@ LABELS = {
 @pytest.mark.parametrize("head", LABELS)
 def test_a_step_on_the_model_s_own_loss_is_that_of_pytorch(tmp_path, head, is_empty):
     torch = pytest.importorskip("torch")
-    peer = _peer("Bert", head, **_STILL)
+    peer = _peer("Bert", head, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     peer.save_pretrained(tmp_path / "theirs")
     rows = np.s_[:] if head == "ForMultipleChoice" else np.s_[:, 0]
     labels, nothing = LABELS[head]
@@ -159,13 +156,6 @@ def test_embeddings_and_positions_in_place_of_ids(tmp_path):
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=2e-6)
 
 
-def _texts_file(folder: pathlib.Path) -> pathlib.Path:
-    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s ! . a dog ran"
-    file = folder / "vocab.txt"
-    file.write_text(pieces.replace(" ", "\n") + "\n")
-    return file
-
-
 TEXTS = ["The cats sat!", "A dog ran on the mat. Zebra", ""]
 CALLS = [
     {},
@@ -187,7 +177,9 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call) or "plain")
 def test_the_tokenizer_gives_the_same_rows(tmp_path, call):
     transformers = pytest.importorskip("transformers")
-    file = _texts_file(tmp_path)
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s ! . a dog ran"
+    file = tmp_path / "vocab.txt"
+    file.write_text(pieces.replace(" ", "\n") + "\n")
     found = successor.BertTokenizerFast(str(file))(TEXTS, **call)
     expected = transformers.BertTokenizerFast(str(file))(TEXTS, **call)
     assert list(found) == list(expected)
