@@ -21,13 +21,6 @@ def optimizer(weight):
     return optimizer
 
 
-def remove(monkeypatch, owner, name):
-    """Takes a name from a class and its bases, as a Keras that renames it would."""
-    for base in owner.__mro__:
-        if name in vars(base):
-            monkeypatch.delattr(base, name)
-
-
 @pytest.fixture
 def model():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
@@ -52,7 +45,9 @@ USES = {
 def test_a_renamed_name_is_told(name, model, optimizer, monkeypatch):
     USES[name](model, optimizer)
     for owner in (keras.optimizers.SGD, keras.layers.Dense, keras.Model):
-        remove(monkeypatch, owner, name)
+        for base in owner.__mro__:
+            if name in vars(base):
+                monkeypatch.delattr(base, name)
     model.__dict__.pop(name, None)
     with pytest.raises(ImportError, match=rf"has no \w+\.{name}: install"):
         USES[name](model, keras.optimizers.SGD(0.1))

@@ -6,7 +6,6 @@ from bert_tf.pipelines.length_buckets import (
     Examples,
     class_column,
     label_column,
-    padded_lengths,
     plan_epoch,
     string_column,
     tokenize_column,
@@ -93,11 +92,6 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
     assert _batches(dataset) == [([3, 1], 12), ([4, 0], 12), ([2], 8)]
 
 
-@pytest.mark.parametrize(("most", "expected"), [(20, [8, 16, 20]), (16, [8, 16]), (5, [5])])
-def test_padded_lengths(most, expected):
-    assert padded_lengths(most, 8).tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -142,13 +136,6 @@ def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
 
 
-@pytest.mark.parametrize("form", [list, np.array, tf.constant])
-def test_every_form_of_a_column(form):
-    column = string_column(form(["a b", "", "\u00e9"]), "texts")
-    assert column.dtype == tf.string
-    assert column.numpy().tolist() == [b"a b", b"", "\u00e9".encode()]
-
-
 def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
     columns = tokenize_with_offsets(tokenizer, string_column(STRINGS, "texts"))
     expected = tokenizer.tokenize_with_offsets(STRINGS)
@@ -190,13 +177,6 @@ def test_labels_of_every_form(labels, dtype, expected):
     column = label_column(labels, 3)
     assert column.dtype == dtype
     np.testing.assert_array_equal(column, expected)
-
-
-def test_class_ids_and_weights():
-    np.testing.assert_array_equal(class_column([3, 0], 2, np.int32([4, 1])), [3, 0])
-    column = weight_column([1, 0, 2.5], 3)
-    assert column.dtype == np.float32
-    np.testing.assert_array_equal(column, [1, 0, 2.5])
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,10 @@ import random
 import types
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines.packing import (
     cut_pairs,
-    fit_segments,
-    join_segments,
     longest_first,
     pack,
     pack_from_table,
@@ -55,19 +52,13 @@ def test_pairs_eagerly_in_a_dataset_and_from_a_table():
     _assert_equal(pack_from_table(token_table(IDS, SPECIAL), [A, B], tf.constant(12)), PAIRS)
 
 
-def test_one_segment_that_fills_the_row():
+def test_one_segment_that_fills_the_row_another_padding_and_no_rows():
     ids = [[2, 10, 11, 12, 13, 14, 3]]
     expected = {"input_word_ids": ids, "input_mask": [[1] * 7], "input_type_ids": [[0] * 7]}
     _assert_equal(pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
-
-
-def test_pad_id_need_not_be_zero():
     special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9)
     row = pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
     assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
-
-
-def test_no_rows():
     nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
     assert pack(IDS, [nothing, nothing], 12, SPECIAL)["input_mask"].shape == (0, 12)
 
@@ -99,34 +90,3 @@ def test_cuts_are_distributed_as_googles_loop_cuts():
     assert len(ours) == len(theirs) == 12
     for outcome, count in theirs.items():
         assert abs(ours[outcome] - count) < 4 * (2 * count) ** 0.5, outcome
-
-
-def test_joined_segments_are_ranges_of_one_vector():
-    a, b = (
-        tf.ragged.constant(rows, dtype=tf.int32)
-        for rows in ([[7, 8], [], [9]], [[], [5, 6, 7], [4]])
-    )
-    ids, ranges = join_segments([a, b])
-    assert ids.numpy().tolist() == [7, 8, 9, 5, 6, 7, 4]
-    for segment, (starts, lengths) in zip((a, b), ranges, strict=True):
-        rows = [ids.numpy()[s : s + n].tolist() for s, n in zip(starts, lengths, strict=True)]
-        assert rows == segment.to_list()
-
-
-@pytest.mark.parametrize(
-    ("segments", "most", "kept", "lengths", "truncated"),
-    [
-        ([[5, 6]], 7, [[5, 5]], [7, 7], [False, True]),
-        ([[5, 6], [1, 7]], 10, [[5, 4], [1, 3]], [9, 10], [False, True]),
-        ([[[4, 4]], [[1, 9]]], 9, [[[4, 3]], [[1, 3]]], [[8, 9]], [[False, True]]),
-    ],
-)
-def test_fitted_segments(segments, most, kept, lengths, truncated):
-    ranges = [(tf.ones_like(tokens) * 3, tf.constant(tokens)) for tokens in segments]
-    fitted = fit_segments(ranges, most)
-    assert [starts.numpy().tolist() for starts, _ in fitted.ranges] == [
-        starts.numpy().tolist() for starts, _ in ranges
-    ]
-    assert [tokens.numpy().tolist() for _, tokens in fitted.ranges] == kept
-    assert fitted.lengths.numpy().tolist() == lengths
-    assert fitted.truncated.numpy().tolist() == truncated

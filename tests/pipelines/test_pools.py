@@ -60,17 +60,11 @@ def test_resumes_at_any_row():
     assert _cursors(_batches(2, start=(0, 0, 3), num_epochs=2)) == expected[3:]
 
 
-def test_never_ends():
+def test_endless_batches_whole_ones_and_a_padded_last_one():
     assert _cursors(_batches(4).take(20)) == _expected(range(9))[:80]
-
-
-def test_drop_remainder_makes_the_batch_static():
     dataset = _batches(4, num_epochs=1, drop_remainder=True)
     assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
     assert _cursors(dataset) == _expected(range(1))[:8]
-
-
-def test_padded_final_batch():
     dataset = _batches(4, num_epochs=1, pad_final_batch=True, drop_remainder=True)
     assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
     *_, last = dataset.as_numpy_iterator()

@@ -199,7 +199,7 @@ def test_no_text(tokenizer, texts):
 
 
 def test_in_a_dataset_as_eagerly(tokenizer):
-    """Where it is made inside the graph, too; ``test_columns`` has one that was made before."""
+    """Where it is made inside the graph, too; columns have one that was made before."""
     texts = ["hello world", "ΑΣ", "", "unaffable", "x" * 201, "Σ hello"]
     expected = tokenizer.tokenize(texts).to_list()
     tokenize = tf.autograph.experimental.do_not_convert(lambda t: BertTokenizer(VOCAB).tokenize(t))

@@ -209,18 +209,14 @@ def test_refusals(classifier, table, tmp_path):
         ({"threshold": 0.5}, "--threshold=0.5 means nothing to classification: it is for multilab"),
         ({"threshold": float("nan")}, "--threshold=nan: expected a number."),
         ({"threshold": float("inf")}, "--threshold=inf: expected a finite number."),
-        (
-            {"text_columns": list("ab")},
-            "--text_columns=a,b: the model was trained on single texts (text): name one column.",
-        ),
+        ({"text_columns": list("ab")}, "--text_columns=a,b: the model was trained on single texts"),
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
         ({"output": str(table)}, f"--output={table} is the file to read: name another."),
-        (
-            {"output": "a.txt"},
-            "--output=a.txt: expected a name that ends in .tsv or .csv or .jsonl",
+        *(
+            ({"output": name}, f"--output={name}: expected a name that ends in .tsv or .csv or .js")
+            for name in ("a.txt", "a.conll")
         ),
-        ({"output": "a.conll"}, "--output=a.conll: expected a name that ends in .tsv or .csv or"),
     ):
         with pytest.raises(ValueError) as caught:
             predict(folder, table, **{"output": str(output), **options})
@@ -231,12 +227,7 @@ def test_models_that_do_not_predict(table, tmp_path):
     for name, class_name, task, sentence in (
         ("encoder", "BertEncoder", None, "holds a BertEncoder, which predicts for no task"),
         ("odd", "BertRegressor", TaskFile("squad", "own", 16), "was trained for squad and holds a"),
-        (
-            "bare",
-            "BertRegressor",
-            text_task("regression"),
-            r"has no vocabulary: put its vocab\.txt",
-        ),
+        ("bare", "BertRegressor", text_task("regression"), "has no vocabulary: put its vocab.txt"),
     ):
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)
         if name == "bare":

@@ -54,10 +54,8 @@ class Case:
 THREE = {"num_classes": 3}
 BFLOAT16 = {"dtype": "mixed_bfloat16"}
 NEXT = {"probability", "truncated"}
-FILLING = {
-    **{"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES},
-    "next_sentence": NEXT,
-}
+FILLING = {"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES, "next_sentence": NEXT}
+VECTORS = {"serving_default": EMBEDDINGS, "tokens": STATES}
 TAGS = {
     "serving_default": ENTITIES,
     "words": {"tags", "scores", "counts", "truncated"},
@@ -69,18 +67,10 @@ SEVERAL = {"multi_label": True, "labels": ("ä", "b", "c")}
 
 CASES = {
     "pretrainer": Case(BertPretrainer, {}, FILLING),
-    "encoder": Case(
-        BertEncoder,
-        BFLOAT16,
-        {"serving_default": EMBEDDINGS, "tokens": STATES},
-        options={"normalize": True},
-    ),
+    "encoder": Case(BertEncoder, BFLOAT16, VECTORS, options={"normalize": True}),
     "several classes": Case(
-        BertClassifier,
-        {**THREE, **BFLOAT16},
-        by_text(CLASSES, "logits", "classify"),
-        SEVERAL,
-        {"pair": True},
+        *(BertClassifier, THREE | BFLOAT16, by_text(CLASSES, "logits", "classify"), SEVERAL),
+        options={"pair": True},
     ),
     "regressor": Case(BertRegressor, {}, by_text({"value", "truncated"}, "value", "regress")),
     "tagger": Case(BertTokenClassifier, THREE, TAGS, {"labels": ("O", "B-PER", "I-PER")}),

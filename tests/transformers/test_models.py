@@ -204,17 +204,15 @@ def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
 
 
 REFUSALS = {
-    "head_mask": (lambda model: model(IDS, head_mask=MASK), ValueError, "no head can be switched"),
+    "head_mask": (lambda model: model(IDS, head_mask=MASK), "no head can be switched"),
     "past_key_values": (
         lambda model: model(IDS, past_key_values=[IDS]),
-        ValueError,
         "states of earlier tokens are not kept",
     ),
-    "neither ids nor vectors": (lambda model: model(attention_mask=MASK), ValueError, "neither"),
+    "neither ids nor vectors": (lambda model: model(attention_mask=MASK), "neither"),
     **{
         f"{name} of {value}": (
             lambda model, name=name, value=value: model(**{**ROWS, name: IDS * 0 + value}),
-            ValueError,
             rf"^\S+ was given {name} from {value} to {value}: expected 0 to {most}\.$",
         )
         for name, value, most in (
@@ -224,29 +222,24 @@ REFUSALS = {
     },
     "a long row": (
         lambda model: model(np.ones((1, 17), int)),
-        ValueError,
         r"^\S+ was given rows of 17 tokens, and has 16 positions: cut them \(truncation=True",
     ),
     "a long row of a graph": (
         lambda model: model.predict(np.ones((1, 17), int), verbose=0),
-        ValueError,
         "rows of 17 tokens, and has 16 positions",
     ),
-    "an unknown argument": (lambda model: model(IDS, lables=[1]), TypeError, "'lables'"),
+    "an unknown argument": (lambda model: model(IDS, lables=[1]), "'lables'"),
     "a mask of three dimensions": (
         lambda model: model(IDS, attention_mask=np.ones((2, 4, 4))),
-        ValueError,
         "3 dimensions",
     ),
-    "no config": (lambda model: type(model)("bert-base-uncased"), TypeError, "from_pretrained"),
+    "no config": (lambda model: type(model)("bert-base-uncased"), "from_pretrained"),
     "no labels": (
         lambda model: (model.compile(optimizer="sgd"), model.fit(IDS, verbose=0)),
-        ValueError,
         "the batch has no labels",
     ),
     "an unknown option": (
         lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
-        ValueError,
         "no/where",
     ),
 }
@@ -256,7 +249,8 @@ REFUSALS = {
 def test_refusals(classifier, case, monkeypatch):
     # Not by the environment, which the package reads once for all tests of a process.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    act, error, words = REFUSALS[case]
+    act, words = REFUSALS[case]
+    error = TypeError if case in ("an unknown argument", "no config") else ValueError
     with pytest.raises(error, match=words):
         act(classifier)
 
