@@ -172,6 +172,18 @@ def test_draws():
     np.testing.assert_allclose(correlation, np.eye(4), atol=4 / 20_000**0.5)
 
 
+def test_short_targets():
+    n = 20_000
+    always = draw_targets(n, 6, 1.0, fold(2)).numpy()
+    shares = np.bincount(always, minlength=7) / n
+    np.testing.assert_allclose(shares, [0, 0, *[0.2] * 5], atol=4 * (0.16 / n) ** 0.5)
+    sometimes = draw_targets(n, 1000, 0.1, fold(2)).numpy()
+    expected = 0.1 * 998 / 999
+    np.testing.assert_allclose(
+        np.mean(sometimes < 1000), expected, atol=4 * (expected * 0.9 / n) ** 0.5
+    )
+
+
 def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
     monkeypatch.setattr(pairing, "_MOST_RUNS", 3)
     tokens = _tokens([[3, 4, 2], [1], [5]])

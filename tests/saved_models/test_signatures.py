@@ -264,12 +264,12 @@ def test_a_pretrainers_signatures_are_those_of_its_heads():
         assert found["serving_default"].summary.startswith("Guesses" if "nsp" in heads else "Emb")
 
 
-@pytest.mark.parametrize("pair", [False, True])
-def test_serving_default_is_text_or_pair(pair):
+def test_serving_default_is_text_or_pair():
     for model_class, arguments in ((BertClassifier, THREE), (BertRegressor, {})):
-        signatures = model_signatures(serve(make(model_class, **arguments), pair=pair))
-        assert signatures["serving_default"] is signatures["pair" if pair else "text"]
-        assert set(signatures["serving_default"].inputs) == {"text", *(["text_pair"] * pair)}
+        for pair, inputs in ((False, ["text"]), (True, ["text", "text_pair"])):
+            signatures = model_signatures(serve(make(model_class, **arguments), pair=pair))
+            assert signatures["serving_default"] is signatures["pair" if pair else "text"]
+            assert list(signatures["serving_default"].inputs) == inputs
 
 
 def test_a_model_class_from_elsewhere_has_a_row(monkeypatch):
