@@ -113,9 +113,8 @@ def test_golden(predictor, threshold, expected):
 
 
 def test_a_question_leaves_room_for_its_context(predictor):
-    for most, wanted, expected in (
-        *((512, 64, 64), (68, 64, 64), (67, 64, 32), (24, 64, 10), (5, 1, 1), (5, 2, 1)),
-    ):
+    rows = [(512, 64, 64), (68, 64, 64), (67, 64, 32), (24, 64, 10), (5, 1, 1), (5, 2, 1)]
+    for most, wanted, expected in rows:
         assert question_length(serve(predictor, most, max_query_length=wanted)) == expected
 
 

@@ -313,11 +313,7 @@ def test_what_cannot_be_says_what_to_write(file):
         (lambda: model.prune_heads, AttributeError, "nothing: no head"),
         (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
         (lambda: successor.BertTokenizer(file).truncate_sequences, AttributeError, "max_length="),
-        (
-            lambda: outputs.__setitem__("a", 1),
-            TypeError,
-            r"a dict of it, dict\(outputs.items\(\)\)",
-        ),
+        (lambda: outputs.__setitem__("a", 1), TypeError, r"a dict of it, dict\(outputs.items\(\)"),
         (lambda: successor.pipeline("zero-shot-classification"), ValueError, "'text_pair': "),
     ):
         with pytest.raises(error, match=words):
