@@ -53,11 +53,6 @@ def test_a_renamed_name_is_told(name, model, optimizer, monkeypatch):
         USES[name](model, keras.optimizers.SGD(0.1))
 
 
-def test_gradients_are_applied_as_they_are(optimizer, weight):
-    keras_hooks.without_reduction(optimizer)([tf.constant([1.0])], [weight])
-    np.testing.assert_allclose(weight.numpy(), [0.9])
-
-
 def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
     """Whether Keras goes another way at once, or the step is traced a second time."""
     apply = keras_hooks.without_reduction(optimizer)

@@ -10,11 +10,9 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder, seed_variables
 from bert_tf.modeling.transformer import (
-    MASKED_SCORE,
     SelfAttention,
     TokenRows,
     TransformerBlock,
-    attention_bias,
 )
 from tests.modeling.conftest import TINY, encoder_batch, made, randomise
 
@@ -50,14 +48,6 @@ def make(dtype="float64"):
     layer.build()
     hidden = np.random.default_rng(3).normal(size=(2, 5, 8))
     return randomise(layer), hidden
-
-
-def test_bias_is_0_for_real_keys_and_the_same_for_every_query():
-    bias = attention_bias(MASK_ATTENTION[1:], "float32")
-    np.testing.assert_array_equal(bias, [[[[0.0, 0.0, 0.0, MASKED_SCORE, MASKED_SCORE]]]])
-    # In a causal model a query sees itself and what is before it.
-    seen = np.array(attention_bias(MASK_ATTENTION[1:], "float32", causal=True))[0, 0] == 0.0
-    np.testing.assert_array_equal(seen, np.tril(np.ones((5, 5), bool)) & (np.arange(5) < 3))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
