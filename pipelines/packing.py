@@ -86,7 +86,8 @@ def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegmen
     if len(segments) == 1:
         fitting = [tf.minimum(lengths[0], room)]
     else:
-        fitting = list(longest_first(*lengths, room))
+        lengths_a, lengths_b = lengths
+        fitting = list(longest_first(lengths_a, lengths_b, room))
     ranges = [(starts, stay) for (starts, _), stay in zip(segments, fitting, strict=True)]
     tokens = tf.add_n(fitting)
     return FittedSegments(ranges, tf.cast(tokens, tf.int32) + special, tokens < tf.add_n(lengths))
