@@ -8,7 +8,7 @@ import runpy
 import pytest
 
 import bert_tf
-from bert_tf.pretraining import results
+from bert_tf.pretraining import summary as results
 from bert_tf.training.run_directory import RunDirectory
 from tests.documents import NOTEBOOK, PAGES, RECIPES, ROOT, blocks, commands, parse, printed
 

@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from bert_tf.checkpoints.model_card import README
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import saved_states
 from bert_tf.training.run_directory import RunDirectory
 
 
@@ -37,11 +37,11 @@ class FineTuningDirectory(RunDirectory):
 
     def has_state(self) -> bool:
         """True if the training has saved a state to go on from."""
-        return checkpoints.has_finished(self.last)
+        return saved_states.has_finished(self.last)
 
     def delete_state(self) -> None:
         """Deletes that state, which a finished run does not need."""
-        checkpoints.delete_all(self.last)
+        saved_states.delete_all(self.last)
 
     def has_checkpoint(self) -> bool:
         """True if the training, or one of a sweep, has saved anything."""

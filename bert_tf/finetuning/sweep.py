@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import saved_states
 
 from .model import forget_models
 from .run_directory import FineTuningDirectory
@@ -157,9 +157,9 @@ def _delete_weights_but_of(
 ) -> None:
     for run in runs:
         folder = FineTuningDirectory(os.path.join(directory.runs, run["name"]))
-        checkpoints.delete_all(folder.last)
+        saved_states.delete_all(folder.last)
         if run is not best:
-            checkpoints.delete_all(folder.checkpoints)
+            saved_states.delete_all(folder.checkpoints)
 
 
 def _put_in_place(
@@ -172,7 +172,7 @@ def _put_in_place(
     run_directory = FineTuningDirectory(settings.model_dir)
     # An earlier process may have been stopped when the weights had moved here already. Those here
     # may also be of what was the best then: a run's own are gone only where they have moved.
-    there = run_directory if checkpoints.find_latest(run_directory.checkpoints) else directory
+    there = run_directory if saved_states.find_latest(run_directory.checkpoints) else directory
     with inputs.strategy.scope():
         model, _ = load_with_report(
             there.path,
@@ -183,9 +183,9 @@ def _put_in_place(
     describe(settings, directory, inputs, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     if there is run_directory:
-        checkpoints.delete_all(directory.checkpoints)
-    checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
-    checkpoints.delete_all(run_directory.checkpoints)
+        saved_states.delete_all(directory.checkpoints)
+    saved_states.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
+    saved_states.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, inputs, model, outputs)
     outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
     return write_outputs(directory, inputs, outcome)

@@ -12,7 +12,7 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import saved_states
 from bert_tf.training.attention import attention_to
 from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
@@ -123,7 +123,7 @@ class Training(Trainer):
                 self.train("Training", self.total_steps, self._makes_single_steps)
                 self.callbacks.end()
         self._summaries.flush()
-        checkpoints.restore_latest(self.directory.checkpoints, self._weights())
+        saved_states.restore_latest(self.directory.checkpoints, self._weights())
         if self.inference.cache is not None:
             self.inference.cache.clear()
             self.inference.cache.update(self._outputs_of_best)
@@ -249,7 +249,7 @@ class Training(Trainer):
 
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
-        values = checkpoints.copy_values(self._weights())
+        values = saved_states.copy_values(self._weights())
         self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:
@@ -262,7 +262,7 @@ class Training(Trainer):
         self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        restored = checkpoints.restore_latest(self.directory.last, self.loop.state())
+        restored = saved_states.restore_latest(self.directory.last, self.loop.state())
         if restored is None:
             return
         for warning in restored.warnings:

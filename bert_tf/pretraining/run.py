@@ -31,8 +31,8 @@ from .data import (
 )
 from .model import fit_vocabulary, open_start, parameter_count, read_config
 from .recipes import as_flags
-from .results import export_model, fill_masks, show
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
+from .summary import export_model, fill_masks, show
 from .training import RunInputs, Training
 
 

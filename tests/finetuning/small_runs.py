@@ -18,8 +18,7 @@ from bert_tf.finetuning.settings import define_flags
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
-from bert_tf.training import loop
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import loop, saved_states
 from tests.killing import run_command
 
 WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")
@@ -57,7 +56,7 @@ def write_task_file(folder, task):
 
 def save_weights(folder, model, step=0):
     weights = {f"model/{weight.path}": weight for weight in model.weights}
-    checkpoints.save(str(folder / "checkpoints"), step, weights, {})
+    saved_states.save(str(folder / "checkpoints"), step, weights, {})
 
 
 def write_checkpoint(folder, config=TINY, seed=1):
@@ -151,7 +150,7 @@ def finetune(inputs, model_dir, **changes):
 
 def saved(folder):
     """The newest checkpoint's tensors by name."""
-    found = checkpoints.find_latest(str(folder))
+    found = saved_states.find_latest(str(folder))
     reader = tf.train.load_checkpoint(f"{found.path}/variables")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -12,7 +12,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import saved_states
 
 from .small_runs import TINY, results_of, sentences, settings, write_table
 from .small_tasks import TOKENIZER, examples_of, text_task
@@ -44,7 +44,7 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     found = [record["prediction"] for record in api.predict(tmp_path / "run", list(texts))]
     np.testing.assert_allclose(found, predicted, rtol=1e-4)
     # The loss is in the units of the scores: it begins at the variance.
-    curve = checkpoints.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
+    curve = saved_states.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
 
 

@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import saved_states
 
 from .small_runs import results_of, settings
 
@@ -137,7 +137,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
         weight.assign(weight + 1)
     others = {f"model/{weight.path}": weight for weight in model.weights}
     (step,) = (int(path.name.removeprefix("step-")) for path in own.iterdir())
-    checkpoints.save(str(root), step, others, {}, keep=1)
+    saved_states.save(str(root), step, others, {}, keep=1)
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
     for one, weight in zip(expected, bert_tf.load(str(tmp_path / "sweep")).weights, strict=True):
@@ -166,7 +166,7 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
     def stopped(one, directory, inputs):
-        checkpoints.save(directory.checkpoints, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
+        saved_states.save(directory.checkpoints, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "train", stopped)

@@ -17,8 +17,7 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.training import attention
-from bert_tf.training import saved_states as checkpoints
+from bert_tf.training import attention, saved_states
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.loop import BadStep, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
@@ -46,7 +45,7 @@ def test_what_a_finished_run_keeps(finished):
     best = max(scores.values())
     assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
     assert results["scores"]["dev"][results["headline"]] == best
-    kept = checkpoints.find_latest(str(finished / "checkpoints"))
+    kept = saved_states.find_latest(str(finished / "checkpoints"))
     assert kept.step == results["best"]["step"]
     written = {}
     for group in ("train", "eval"):

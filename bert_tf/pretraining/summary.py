@@ -1,4 +1,4 @@
-"""Results of a pre-training: its export, its measures, filled masks, next commands."""
+"""Summary of a finished pre-training: its export, its measures, filled masks, next commands."""
 
 import re
 from collections.abc import Sequence

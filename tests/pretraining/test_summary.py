@@ -5,7 +5,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.pretraining import results
+from bert_tf.pretraining import summary as results
 from bert_tf.training.run_directory import RunDirectory
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
