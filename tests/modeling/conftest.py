@@ -26,13 +26,13 @@ def randomise(model, seed=0):
 
 
 @functools.cache
-def _built(model_class, config, arguments):
-    return model_class(config, **dict(arguments))
+def _built(model_class, config, **arguments):
+    return model_class(config, **arguments)
 
 
 def made(model_class, config=TINY, seed=0, **arguments):
     """A random model, built once for all who ask for the same: they may change weights alone."""
-    return randomise(_built(model_class, config, tuple(arguments.items())), seed)
+    return randomise(_built(model_class, config, **arguments), seed)
 
 
 def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):

@@ -135,12 +135,6 @@ def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
             assert looked_at == corpus._smallest(prints, wanted).tolist()
 
 
-def graph_bytes(read):
-    """The size of the graph that reads a block."""
-    traced = tf.function(read.read_documents, [tf.TensorSpec([], tf.int64)], autograph=False)
-    return traced.get_concrete_function().graph.as_graph_def().ByteSize()
-
-
 def test_no_graph_grows_with_the_corpus(tmp_path):
     """Neither of some files, plain and gzip, nor of some documents in memory."""
     sizes = []
@@ -155,6 +149,9 @@ def test_no_graph_grows_with_the_corpus(tmp_path):
             sources.from_documents(numbered(size), block_bytes=50),
         )
         assert all(each.num_blocks > 200 for each in opened)
-        sizes.append([graph_bytes(each.split_held_out(0.2)[0]) for each in opened])
+        parts = [each.split_held_out(0.2)[0].read_documents for each in opened]
+        reads = [tf.function(one, [tf.TensorSpec([], tf.int64)], autograph=False) for one in parts]
+        graphs = [one.get_concrete_function().graph.as_graph_def() for one in reads]
+        sizes.append([graph.ByteSize() for graph in graphs])
     # But for the digits of numbers.
     np.testing.assert_allclose(*sizes, atol=500)

@@ -73,14 +73,10 @@ def test_longest_first_equals_googles_loop():
             assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
 
 
-def _segments(n, a, b):
-    bounds = [tf.fill([n], tf.constant(at, tf.int64)) for at in (100, 100 + a, 200, 200 + b)]
-    return Segments(*bounds, labels=tf.zeros([n], tf.int32))
-
-
 def test_cuts_are_distributed_as_googles_loop_cuts():
     n, generator = 4000, random.Random(1)
-    cut = cut_pairs(_segments(n, 9, 8), 12, fold(3))
+    bounds = [tf.fill([n], tf.constant(at, tf.int64)) for at in (100, 109, 200, 208)]
+    cut = cut_pairs(Segments(*bounds, labels=tf.zeros([n], tf.int32)), 12, fold(3))
     ours = collections.Counter(map(tuple, np.stack(cut[:4], 1).tolist()))
     theirs = collections.Counter()
     for _ in range(n):

@@ -34,13 +34,6 @@ def _tensors(*draws):
     return PairDraws(*(tf.constant(v, dtype) for v, dtype in zip(draws, dtypes, strict=True)))
 
 
-def _random_lengths(generator, longest=12):
-    return [
-        [generator.randint(1, longest) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
-        for _ in range(generator.randint(1, 7))
-    ]
-
-
 LAST = 2**32 - 1  # The draw for the last of the things to choose from; 0 is that for the first.
 
 
@@ -85,7 +78,11 @@ def test_equals_the_plain_loop_on_a_long_document():
 def test_equals_the_plain_loop(number, longest):
     generator = random.Random(number)
     max_tokens = generator.choice([2, 3, 9, 10, 40])
-    lengths = _random_lengths(generator, generator.choice([12, 200] if longest == "long" else [12]))
+    most = generator.choice([12, 200] if longest == "long" else [12])
+    lengths = [
+        [generator.randint(1, most) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
+        for _ in range(generator.randint(1, 7))
+    ]
     targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
     tokens, pieces, cut, cut_targets = _tokens(lengths), None, lengths, targets
     if longest == "long":

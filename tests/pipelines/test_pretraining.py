@@ -238,14 +238,11 @@ def test_sentences_without_tokens_are_dropped():
     assert tokens.sentence_splits.numpy().tolist() == [0, 1, 3]
 
 
-class _NoTokens(_Tokenizer):
-    def tokenize(self, strings):
-        return super().tokenize(tf.zeros_like(strings))
-
-
 def test_text_without_tokens():
+    tokenizer = _Tokenizer()
+    tokenizer.tokenize = lambda strings: TOKENIZER.tokenize(tf.zeros_like(strings))
     with pytest.raises(tf.errors.InvalidArgumentError, match="No sentence of this pool"):
-        _rows(tokenizer=_NoTokens())
+        _rows(tokenizer=tokenizer)
 
 
 class _NoDocuments:

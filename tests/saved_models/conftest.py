@@ -29,15 +29,15 @@ SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 @functools.cache
-def _made(model_class, config, arguments):
+def _made(model_class, config, **arguments):
     random.seed(5)
-    model = model_class(config, **dict(arguments))
+    model = model_class(config, **arguments)
     return model, model.get_weights()
 
 
 def make(model_class, config=SMALL, **arguments):
     """A model of the small config, the same in every run: it is built once, and then reset."""
-    model, weights = _made(model_class, config, tuple(arguments.items()))
+    model, weights = _made(model_class, config, **arguments)
     model.set_weights(weights)
     model.labels, model.multi_label, model.thresholds = (), False, {}
     model.preprocessor = None

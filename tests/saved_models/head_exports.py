@@ -76,19 +76,6 @@ def make_head(name: str) -> BertModel:
     return model
 
 
-def export_head(name: str, output_dir: str) -> str:
-    """Exports a model, one of ``HEADS``; its directory."""
-    options = HEADS[name][2]
-    saved_models.export(
-        make_head(name),
-        output_dir,
-        tokenizer=BertTokenizer(VOCAB),
-        options=saved_models.ExportOptions(max_seq_length=16, **options),
-        name=name,
-    )
-    return output_dir
-
-
 def exported(name: str, tmp_path_factory: Any) -> str:
     """The directory of an export; made by the first process of a test run that asks for it."""
     root: pathlib.Path = tmp_path_factory.getbasetemp()
@@ -106,7 +93,9 @@ def exported(name: str, tmp_path_factory: Any) -> str:
             time.sleep(0.5)
         return str(folder / "1")
     try:
-        return export_head(name, str(folder / "1"))
+        options = saved_models.ExportOptions(max_seq_length=16, **HEADS[name][2])
+        given = {"tokenizer": BertTokenizer(VOCAB), "options": options, "name": name}
+        return saved_models.export(make_head(name), str(folder / "1"), **given).path
     except BaseException:
         failed.touch()
         raise

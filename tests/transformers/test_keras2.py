@@ -36,13 +36,13 @@ def config(**changed):
 
 
 @functools.cache
-def _made(name, changed):
-    return getattr(successor, name)(config(**dict(changed)))
+def _made(name, **changed):
+    return getattr(successor, name)(config(**changed))
 
 
 def make(name="TFBertModel", **changed):
     """A model that is built once; its weights are 0, so that all have to be read."""
-    model = _made(name, tuple(changed.items()))
+    model = _made(name, **changed)
     model.set_weights([np.zeros(weight.shape, "float32") for weight in model.weights])
     return model
 
