@@ -33,12 +33,18 @@ _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-    """The task, its tokenised examples and the starting model, which all runs of a sweep share."""
+    """The task, its tokenised examples and the starting model, which all runs of a sweep share.
+
+    ``columns`` are the arguments of reading the task's tables.
+    """
 
     task: Task
     start: StartingModel
     examples: Examples
     strategy: tf.distribute.Strategy
+    max_seq_length: int
+    eval_batch_size: int
+    columns: Mapping[str, Any]
     callbacks: Sequence[Any] = ()
 
 
@@ -94,7 +100,8 @@ def prepare(
     unknown = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
     for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
         print(line, flush=True)
-    return RunInputs(task, start, examples, strategy)
+    length, batch_size = settings.max_seq_length, settings.eval_batch_size
+    return RunInputs(task, start, examples, strategy, length, batch_size, table_columns(settings))
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:
@@ -153,12 +160,12 @@ def train(
 ) -> TrainingOutcome:
     """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
     task, start = inputs.task, inputs.start
-    describe(settings, directory, inputs, {})
+    describe(directory, inputs, {})
     with inputs.strategy.scope():
         model, sentences = build_model(settings, task, start)
     for sentence in sentences:
         print(sentence, flush=True)
-    inference = inference_of(settings, inputs, model)
+    inference = inference_of(inputs, model)
     callbacks = inputs.callbacks
     learner = None
     if settings.option("few_shot"):
@@ -170,7 +177,7 @@ def train(
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
-    describe(settings, directory, inputs, thresholds)
+    describe(directory, inputs, thresholds)
     results = {
         "task": task.name,
         "headline": task.headline,
@@ -200,17 +207,14 @@ def train(
 
 
 def inference_of(
-    settings: FineTuningSettings,
-    inputs: RunInputs,
-    model: BertModel,
-    outputs: Mapping[str, Any] | None = None,
+    inputs: RunInputs, model: BertModel, outputs: Mapping[str, Any] | None = None
 ) -> Inference:
-    """A model to be run as the settings say; ``outputs`` are what it gave for splits before."""
+    """A model to be run on the sets; ``outputs`` are what it gave for some of them before."""
     return Inference(
         model,
         inputs.start.tokenizer,
-        settings.max_seq_length,
-        settings.eval_batch_size,
+        inputs.max_seq_length,
+        inputs.eval_batch_size,
         cache=dict(outputs or {}),
     )
 
@@ -231,14 +235,11 @@ def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def describe(
-    settings: FineTuningSettings,
-    directory: FineTuningDirectory,
-    inputs: RunInputs,
-    thresholds: Mapping[str, float],
+    directory: FineTuningDirectory, inputs: RunInputs, thresholds: Mapping[str, float]
 ) -> None:
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
-    length, columns = settings.max_seq_length, table_columns(settings)
+    length, columns = inputs.max_seq_length, dict(inputs.columns)
     task_file = TaskFile(task.kind, task.name, length, columns, task.saved_options(task.options))
     described = Checkpoint(
         path=directory.path,

@@ -106,9 +106,8 @@ def run_sweep(
     }
     with replace_whole(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
-    run = planned[best["name"]]
-    own = _inputs_of(run, inputs)
-    results["files"] = _put_in_place(run, directory, own, best, outputs)
+    own = _inputs_of(planned[best["name"]], inputs)
+    results["files"] = _put_in_place(directory, own, best, outputs)
     return results
 
 
@@ -163,13 +162,12 @@ def _delete_weights_but_of(
 
 
 def _put_in_place(
-    settings: FineTuningSettings,
     directory: FineTuningDirectory,
     inputs: RunInputs,
     best: dict[str, Any],
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
-    run_directory = FineTuningDirectory(settings.model_dir)
+    run_directory = FineTuningDirectory(os.path.join(directory.runs, best["name"]))
     # An earlier process may have been stopped when the weights had moved here already. Those here
     # may also be of what was the best then: a run's own are gone only where they have moved.
     there = run_directory if saved_states.find_latest(run_directory.checkpoints) else directory
@@ -177,16 +175,16 @@ def _put_in_place(
         model, _ = load_with_report(
             there.path,
             inputs.task.model_class,
-            max_seq_length=settings.max_seq_length,
+            max_seq_length=inputs.max_seq_length,
             **inputs.task.model_arguments,
         )
-    describe(settings, directory, inputs, best["thresholds"])
+    describe(directory, inputs, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     if there is run_directory:
         saved_states.delete_all(directory.checkpoints)
     saved_states.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     saved_states.delete_all(run_directory.checkpoints)
-    inference = inference_of(settings, inputs, model, outputs)
+    inference = inference_of(inputs, model, outputs)
     outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
     return write_outputs(directory, inputs, outcome)
 

@@ -41,8 +41,8 @@ def write_model(
     spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     random.seed(seed)
     model = build_model(config, spec)
-    found = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
-    described = Checkpoint(str(folder), "bert_tf", config, spec, **found, **more)
+    parts = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
+    described = Checkpoint(str(folder), "bert_tf", config, spec, **parts, **more)
     model_directory.write_description(described, str(folder))
     save_weights(folder, model)
     if task is not None:
@@ -150,8 +150,8 @@ def finetune(inputs, model_dir, **changes):
 
 def saved(folder):
     """The newest checkpoint's tensors by name."""
-    found = saved_states.find_latest(str(folder))
-    reader = tf.train.load_checkpoint(f"{found.path}/variables")
+    newest = saved_states.find_latest(str(folder))
+    reader = tf.train.load_checkpoint(f"{newest.path}/variables")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 

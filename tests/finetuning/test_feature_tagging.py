@@ -30,7 +30,8 @@ def new_model(task, seed=0):
 
 def test_each_run_reads_layers_of_its_own(tmp_path):
     task = task_on(random_sentences(4), tmp_path, lstm_units=4)
-    inputs = stages.RunInputs(task, StartingModel(CONFIG, None, TOKENIZER, None), None, None)
+    start = StartingModel(CONFIG, None, TOKENIZER, None)
+    inputs = stages.RunInputs(task, start, None, None, 16, 4, {})
     one = types.SimpleNamespace(options=dataclasses.replace(task.options, feature_based="last"))
     assert sweep._inputs_of(one, inputs).task.model_arguments["variant"] == "last"
     assert task.model_arguments["variant"] == "weighted_sum_all"

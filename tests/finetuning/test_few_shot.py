@@ -23,7 +23,7 @@ def test_pairs_are_of_one_class_or_of_two():
     pairs = draw_pairs(IDS, 4, seed=3)
     for one, other, score in pairs:
         assert one != other and score == float(IDS[one] == IDS[other])
-    counts = {score: sum(found == score for *_, found in pairs) for score in (0.0, 1.0)}
+    counts = {score: sum(label == score for *_, label in pairs) for score in (0.0, 1.0)}
     assert counts == {0.0: 7 * 4, 1.0: 6 * 4}  # of one class there is one example alone
     assert pairs == draw_pairs(IDS, 4, seed=3) != draw_pairs(IDS, 4, seed=4)
     others = {other for one, other, score in draw_pairs(IDS, 50, seed=0) if (one, score) == (0, 0)}

@@ -29,10 +29,10 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     text = (finished / "README.md").read_text()
     header = header_of(text)
     (entry,) = header["model-index"]
-    (found,) = entry["results"]
-    assert entry["name"] == "run" and found["task"] == {"type": "text-classification"}
-    assert found["dataset"] == {"name": "dev.tsv", "type": "dev.tsv", "split": "dev"}
-    assert {row["type"]: row["value"] for row in found["metrics"]} == results["scores"]["dev"]
+    (result,) = entry["results"]
+    assert entry["name"] == "run" and result["task"] == {"type": "text-classification"}
+    assert result["dataset"] == {"name": "dev.tsv", "type": "dev.tsv", "split": "dev"}
+    assert {row["type"]: row["value"] for row in result["metrics"]} == results["scores"]["dev"]
     assert (header["library_name"], header["pipeline_tag"]) == ("bert_tf", "text-classification")
     # What nobody said is not there.
     assert header.keys().isdisjoint({"license", "language", "base_model"})
@@ -54,9 +54,9 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
 
 def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     """And of so many steps no epochs."""
-    asked = settings(inputs, tmp_path, max_steps=7)
+    longer = settings(inputs, tmp_path, max_steps=7)
     results = {**results_of(finished), "train_batch_size": 8, "learning_rate": 1e-5}
-    text = card(asked, results, str(finished))
+    text = card(longer, results, str(finished))
     assert "| `learning_rate` | `1e-05` |" in text
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
@@ -73,10 +73,10 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs)
     text = card(given, results, str(finished))
     header = header_of(text)
     assert header["base_model"] == "someone/bert"
-    (found,) = header["model-index"][0]["results"]
-    assert {row["type"] for row in found["metrics"]} == {*results["scores"]["dev"]} - {"loss"}
-    assert found["metrics"][-1] == {"type": "small", "value": 1e-05}
-    assert "\n" not in found["dataset"]["name"]
+    (result,) = header["model-index"][0]["results"]
+    assert {row["type"] for row in result["metrics"]} == {*results["scores"]["dev"]} - {"loss"}
+    assert result["metrics"][-1] == {"type": "small", "value": 1e-05}
+    assert "\n" not in result["dataset"]["name"]
     assert "somebody" not in text and "\u2028" not in text and "\nlicense: mit" not in text
     rows = [line for line in text.splitlines() if line.startswith("| dev |")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4, 5}

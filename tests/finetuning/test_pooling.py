@@ -26,15 +26,15 @@ def started(inputs, tmp_path, **changes):
 
 
 def test_a_head_reads_what_its_checkpoint_says_or_the_flag(inputs, sentence_model, tmp_path):
-    model, said = started(inputs, tmp_path, init_checkpoint=sentence_model)
+    model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model)
     assert (model.pooling, model.encoder.pooler) == ("mean", None)
-    assert said[-1] == (
+    assert notes[-1] == (
         f"The head reads the mean over a text's tokens, as {sentence_model} does; --pooling=cls "
         "reads [CLS] through the pooler."
     )
-    model, said = started(inputs, tmp_path, init_checkpoint=sentence_model, pooling="cls")
+    model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model, pooling="cls")
     assert model.pooling == "cls" and model.encoder.pooler is not None
-    assert said[-1] == "The head reads [CLS] through the pooler, as --pooling says."
+    assert notes[-1] == "The head reads [CLS] through the pooler, as --pooling says."
 
 
 def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):
@@ -43,17 +43,17 @@ def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):
     expected = tf.nn.softmax(model(model.preprocessor(TEXTS)) / model.thresholds["temperature"])
     order = [list(model.labels).index(label) for label in ("neg", "pos")]
     records = api.predict(unusual.path, TEXTS)
-    found = [[row["probabilities"][label] for label in ("neg", "pos")] for row in records]
-    np.testing.assert_allclose(found, expected.numpy()[:, order], atol=1e-5)
+    predicted = [[row["probabilities"][label] for label in ("neg", "pos")] for row in records]
+    np.testing.assert_allclose(predicted, expected.numpy()[:, order], atol=1e-5)
     card = (unusual.path / "README.md").read_text()
     assert "- The head reads the mean over a text's tokens.\n" in card
     with pytest.raises(ValueError, match=r"--pooling=max \(was None\)"):
         run(settings(inputs, unusual.path, **unusual.flags, pooling="max"))
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.
-    model, said = started(inputs, tmp_path, init_checkpoint=unusual.path)
-    assert model.pooling == "mean" and not any("new (train before use)" in one for one in said)
-    model, said = started(inputs, tmp_path, init_checkpoint=unusual.path, pooling="max")
-    assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in said)
+    model, notes = started(inputs, tmp_path, init_checkpoint=unusual.path)
+    assert model.pooling == "mean" and not any("new (train before use)" in one for one in notes)
+    model, notes = started(inputs, tmp_path, init_checkpoint=unusual.path, pooling="max")
+    assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in notes)
     assert model.encoder.pooler is None
 
 

@@ -41,8 +41,8 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     errors = predicted - [70 if label == "neg" else 90 for label in true]
     expected = scores["root_mean_squared_error"]
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(expected, rel=1e-4)
-    found = [record["prediction"] for record in api.predict(tmp_path / "run", list(texts))]
-    np.testing.assert_allclose(found, predicted, rtol=1e-4)
+    served = [record["prediction"] for record in api.predict(tmp_path / "run", list(texts))]
+    np.testing.assert_allclose(served, predicted, rtol=1e-4)
     # The loss is in the units of the scores: it begins at the variance.
     curve = saved_states.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
@@ -78,10 +78,9 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
 def test_the_scale_of_numbers(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
     task = text_task("own", examples_of(items), {}, {}, kind="regression")
-    said = " ".join(task.training_lines(task.training_examples(TOKENIZER, 16)))
-    assert ("there is nothing to learn" in said) == (len({*numbers}) == 1)
-    found = task.target_scale
-    np.testing.assert_allclose(found, scale, rtol=1e-6, atol=1e-40)
+    lines = " ".join(task.training_lines(task.training_examples(TOKENIZER, 16)))
+    assert ("there is nothing to learn" in lines) == (len({*numbers}) == 1)
+    np.testing.assert_allclose(task.target_scale, scale, rtol=1e-6, atol=1e-40)
     items = [TextExample("a", "good", None, 1e39)]  # which no float32 is
     with pytest.raises(ValueError, match="own, train: the example a has the label 1e.39: expected"):
         text_task("own", examples_of(items), {}, {}, kind="regression")

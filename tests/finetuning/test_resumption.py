@@ -48,14 +48,14 @@ def plain(inputs, folder):
     ],
 )
 def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of, stops):
-    flags, asked, in_groups = flags_of(inputs, tmp_path), [], []
+    flags, batches, in_groups = flags_of(inputs, tmp_path), [], []
 
     def attend(*arguments):
         in_groups.append(attend)
         return attend_in_groups(*arguments)
 
     def attention_to(lengths, texts, *others):
-        asked.append(texts)
+        batches.append(texts)
         # So that the short texts of numbers have many scores, and masks of another kind.
         return attention.attention_to(lengths, texts, *others)
 
@@ -65,14 +65,14 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
         monkeypatch.setattr(attention, "_MOST_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))
     # Each of the 8 examples of a batch has as many windows as any.
-    assert asked == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
+    assert batches == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
     stop_at(monkeypatch, *stops)
     again = settings(inputs, tmp_path / "run", **flags)
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
             run(again)
-        said = f"Stopped at step {stop}. The same command goes on from there."
-        assert said in capsys.readouterr().out
+        notice = f"Stopped at step {stop}. The same command goes on from there."
+        assert notice in capsys.readouterr().out
     run(again)
     if stops == [9]:  # after the last step there is nothing to resume
         assert "Continuing from the state saved at step 9." in capsys.readouterr().out

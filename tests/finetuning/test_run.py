@@ -136,17 +136,17 @@ def test_a_finished_run_is_exported_when_that_is_asked_for(
 
 
 def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():
-    asked = []
+    calls = []
 
     def evaluate(inference, name, thresholds=None):
-        asked.append((name, thresholds))
-        return Evaluation({}, constant=False, thresholds={"null": len(asked)})
+        calls.append((name, thresholds))
+        return Evaluation({}, constant=False, thresholds={"null": len(calls)})
 
     task = types.SimpleNamespace(
         deciding_set="dev", dev_sets=("test", "dev", "more"), evaluate=evaluate
     )
     assert list(evaluate_all(task, None)) == ["test", "dev", "more"]
-    assert asked == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
+    assert calls == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 
 @pytest.mark.slow
@@ -198,12 +198,12 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
 def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expected):
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
-    asked = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
-    found, said = with_usual(asked, FineTuningDirectory(asked.model_dir))
-    assert (found.learning_rate, found.num_train_epochs) == expected
+    flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
+    resolved, sentence = with_usual(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
-        assert (f"--{name}={getattr(found, name):g}" in said) == (name not in flags)
-    assert said.startswith(f"By default for {units} units: --")
+        assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
+    assert sentence.startswith(f"By default for {units} units: --")
 
 
 def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
@@ -216,6 +216,6 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
 
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
-    asked = settings(inputs, finished, init_checkpoint="gone", **given)
-    found, _ = with_usual(asked, FineTuningDirectory(asked.model_dir))
-    assert (found.learning_rate, found.num_train_epochs) == (1e-3, 10)
+    flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
+    resolved, _ = with_usual(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)

@@ -45,11 +45,11 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
     (left / "variables" / "variables.index").write_text("half")
     directory = FineTuningDirectory(str(finished))
     directory.export = str(left)
-    asked = []
+    exports = []
 
     def export(model, path, **keywords):
         assert not os.path.exists(path)
-        asked.append((model, path, keywords))
+        exports.append((model, path, keywords))
 
     monkeypatch.setattr(run_module, "export", export)
     (left / "mine.txt").write_text("mine")
@@ -58,7 +58,7 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
     assert (left / "mine.txt").read_text() == "mine"
     (left / "mine.txt").unlink()
     run_module.export_best(directory, "sst2")
-    ((model, path, keywords),) = asked
+    ((model, path, keywords),) = exports
     assert (type(model).__name__, model.labels, path) == (
         "BertClassifier", ("neg", "pos"), str(left),
     )  # fmt: skip

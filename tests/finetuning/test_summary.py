@@ -52,10 +52,10 @@ def test_labels_are_counted_and_compared():
         "In the training set: y 2, x 1 of 3.",
         "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
     ]
-    found = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
-    assert found[2].startswith("Only the training set has 'y': dev cannot show how well that is")
-    assert found[3].startswith("Only dev has 'z': the training set has no examples to learn that")
-    assert len(found) == 4
+    lines = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
+    assert lines[2].startswith("Only the training set has 'y': dev cannot show how well that is")
+    assert lines[3].startswith("Only dev has 'z': the training set has no examples to learn that")
+    assert len(lines) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
     assert label_lines(several) == ["In the training set: y 2, x 1."]
     numbers = text_task(

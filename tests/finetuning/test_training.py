@@ -45,8 +45,8 @@ def test_what_a_finished_run_keeps(finished):
     best = max(scores.values())
     assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
     assert results["scores"]["dev"][results["headline"]] == best
-    kept = saved_states.find_latest(str(finished / "checkpoints"))
-    assert kept.step == results["best"]["step"]
+    best_weights = saved_states.find_latest(str(finished / "checkpoints"))
+    assert best_weights.step == results["best"]["step"]
     written = {}
     for group in ("train", "eval"):
         (path,) = (finished / "logs" / group).iterdir()
@@ -127,8 +127,8 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
     last = saved(tmp_path / "run" / "last")
     for weight in model.weights:
-        found = last[f"model/{weight.path}"]
-        np.testing.assert_allclose(found, weight, rtol=0, atol=1e-6, err_msg=weight.path)
+        trained = last[f"model/{weight.path}"]
+        np.testing.assert_allclose(trained, weight, rtol=0, atol=1e-6, err_msg=weight.path)
 
 
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
@@ -186,10 +186,10 @@ def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatc
 
 
 def curve(losses, planned=None):
-    made = LossCurve(planned or len(losses))
+    curve = LossCurve(planned or len(losses))
     for step, loss in enumerate(losses):
-        made.add(step, loss)
-    return made
+        curve.add(step, loss)
+    return curve
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_collapses_are_named():
     assert describe_collapse(flat, constant=same, set_name="dev") == (
         f"on dev {same} and the training loss did not fall (from 1.000 to 1.000)"
     )
-    asked = types.SimpleNamespace(precision="bfloat16")
-    assert training._divergence(BadStep(7, (), float("nan"), 1.0), asked) == (
+    settings = types.SimpleNamespace(precision="bfloat16")
+    assert training._divergence(BadStep(7, (), float("nan"), 1.0), settings) == (
         "The loss of step 8 is nan: start again with a lower --learning_rate and another "
         "--model_dir (or --precision=float32); what was saved before is kept."
     )
