@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import SCHEMES, Scheme, convert_all, entity_labels, find_fault, is_tag, prefixes
+from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
 from .examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
 from .records import read_lines
 
@@ -43,22 +43,19 @@ def read_conll(
     path: str,
     *,
     encoding: str = "utf-8",
-    convert_to: Scheme | None = None,
     labels: Collection[str] | None = None,
     labelled: bool = True,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences and their entity tags; path and encoding are as for ``read_lines``.
 
-    The file's scheme is the one in which fewest sentences are invalid. ``convert_to`` is the one to
-    give the tags in, None for the file's; tags of BIOES and BILOU stay as they are, unless
-    ``labels``, those there may be, are of a scheme that does not say where an entity ends. Of a
-    file that is not ``labelled`` only the first column is read. Ids count the sentences from 0, and
-    so do documents. The returned ``labels`` are all tags of the scheme for the types that occur.
+    The file's scheme is the one in which fewest sentences are invalid. Tags of IOB1 become IOB2's,
+    and those of BIOES and BILOU stay as they are, unless ``labels``, those there may be, are of a
+    scheme that does not say where an entity ends. Of a file that is not ``labelled`` only the first
+    column is read. Ids count the sentences from 0, and so do documents. The returned ``labels`` are
+    all tags of the scheme for the types that occur.
     """
     path = str(path)
-    if convert_to is not None and convert_to not in SCHEMES:
-        raise ValueError(f"convert_to is {convert_to!r}: expected {', '.join(SCHEMES)} or None.")
     bad = BadRows.of(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
     _check_first_column(path, sentences)
@@ -68,13 +65,12 @@ def read_conll(
             f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
         )
     file_scheme = _likeliest_scheme(sentences) if labelled else None
-    known = labels or prefixes(file_scheme or "IOB2")
-    if convert_to is not None and {name[0] for name in known} - {"O", *prefixes(convert_to)}:
-        convert_to = None
+    scheme: Scheme = file_scheme or "IOB2"
+    marks_ends = not {name[0] for name in labels or prefixes(scheme)} <= {"O", "B", "I"}
     # Those of a sentence with a fault are not looked at.
     spelt = [s.tags() if file_scheme and not s.fault(file_scheme) else [] for s in sentences]
-    if convert_to is not None:
-        spelt = convert_all(spelt, convert_to)
+    if not marks_ends:
+        spelt, scheme = as_iob2(spelt), "IOB2"
 
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
@@ -89,7 +85,7 @@ def read_conll(
     places = (sentence.first_line for sentence in sentences)
     items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
     known_labels = labels or entity_labels(
-        (tag for item in items for tag in item.tags or ()), convert_to or file_scheme or "IOB2"
+        (tag for item in items for tag in item.tags or ()), scheme
     )
     return ExampleSet(items, tuple(known_labels) if labelled else (), bad.skipped)
 

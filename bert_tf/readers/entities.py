@@ -148,20 +148,12 @@ def _must_end(tag: str, scheme: Scheme) -> str:
     return f"in {scheme} an entity ends with {_LAST[scheme]}-{kind} or is {_SINGLE[scheme]}-{kind}"
 
 
-def convert_all(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
-    """Writes the entities of each sequence as tags of a scheme, whichever they were in."""
-    entities = find_all(sequences)
-    return [_spell(len(tags), e, scheme) for tags, e in zip(sequences, entities, strict=True)]
-
-
-def _spell(length: int, entities: Sequence[Entity], scheme: Scheme) -> list[str]:
-    converted = ["O"] * length
-    for kind, start, end in entities:
-        touches = start > 0 and converted[start - 1][2:] == kind
-        written = ["I" if scheme == "IOB1" and not touches else "B", *"I" * (end - start - 1)]
-        if scheme in _LAST:
-            written[-1] = _LAST[scheme] if len(written) > 1 else _SINGLE[scheme]
-        converted[start:end] = [f"{prefix}-{kind}" for prefix in written]
+def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The entities of each sequence as tags of IOB2, whichever scheme they were in."""
+    converted = [["O"] * len(tags) for tags in sequences]
+    for tags, entities in zip(converted, find_all(sequences), strict=True):
+        for kind, start, end in entities:
+            tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
     return converted
 
 
@@ -170,8 +162,6 @@ def _spell(length: int, entities: Sequence[Entity], scheme: Scheme) -> list[str]
 # The characters from which a word starts to behind its last.
 WordPlace = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
-# Tools that write entities in another form, by one of their keys.
-_TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
 
 
 def word_places(text: str) -> tuple[WordPlace, ...]:
@@ -229,7 +219,6 @@ def tags_of_spans(
         if not isinstance(span, dict) or not {*_SPAN_KEYS} <= span.keys():
             raise BadRowError(
                 f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {shown(span)}"
-                f"{_writer_of(span)}"
             )
         start, end = span["start"], span["end"]
         if not all(type(place) is int for place in (start, end)) or not 0 <= start < end:
@@ -261,13 +250,6 @@ def _around(text: str, places: Sequence[WordPlace], start: int, end: int) -> str
     return text[min(first, start) : max(last, end)]
 
 
-def _writer_of(span: Any) -> str:
-    """The tool that writes an entity in another form, and what to write, or ""."""
-    tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
-    tool = "doccano or spaCy" if isinstance(span, list) else tool
-    return f', as {tool} writes it; write {{"start": 0, "end": 3, "label": "PER"}}' if tool else ""
-
-
 def by_utf16(text: str, start: int, end: int) -> WordPlace:
     """The characters of a span whose places count UTF-16 units; its own if they count none."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
@@ -288,4 +270,4 @@ def _likely_cause(text: str, start: int, end: int, places: Sequence[WordPlace], 
             f"; in UTF-16 units, which browsers count, the place is that of {shown(meant)}: count "
             "characters, an emoji as one"
         )
-    return "; leave out the blanks at its ends" if here != here.strip() else ""
+    return ""

@@ -12,13 +12,13 @@ and listed. Nothing here loads TensorFlow before a file is read or written.
 """
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from bert_tf import paths
+from bert_tf.untrusted import reason
 
 from .examples import (
     BadRowError,
@@ -273,10 +273,9 @@ def read_glue_tfds(
         builder.download_and_prepare()
         dataset = builder.as_dataset(split=tfds_split)
     except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ValueError(
-            f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} ({reason}): check "
-            "the network and the data folder."
+            f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} "
+            f"({reason(error, 200)}): check the network and the data folder."
         ) from error
     label_of = _tfds_labels(definition, builder.info.features["label"])
     examples: list[tuple[int, TextExample]] = []
@@ -307,46 +306,20 @@ def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
 
 
 def write_glue_submission(
-    folder: str, task: str, split: str, ids: Sequence[str], predictions: Sequence[str | float]
+    folder: str, task: str, split: str, predictions: Mapping[str, str | float]
 ) -> str:
     """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
 
-    A prediction is a class's name, or for STS-B a number, which is put between 0 and 5.
+    By the examples' ids: a class's name, or for STS-B a number, which is put between 0 and 5.
     """
-    definition = glue_task(task)
-    if split not in definition.submissions:
-        raise ValueError(
-            f"{definition.name} has no test set {split!r}: expected "
-            f"{' or '.join(definition.submissions)}."
-        )
-    file_name = definition.submissions[split]
-    if not ids or len(ids) != len(predictions):
-        raise ValueError(
-            f"{file_name} has a prediction for each example: got {len(ids)} ids and "
-            f"{len(predictions)} predictions."
-        )
-    if len(set(ids)) != len(ids):
-        raise ValueError(f"{file_name} has one line for each id: got an id twice.")
     lines = ["index\tprediction"]
-    for example_id, prediction in zip(ids, predictions, strict=True):
-        lines.append(f"{example_id}\t{_spelled(definition, example_id, prediction)}")
-    path = os.path.join(str(folder), file_name)
+    for example_id, prediction in predictions.items():
+        if not isinstance(prediction, str):
+            prediction = f"{min(max(prediction, 0.0), _HIGHEST_SCORE):.3f}"
+        lines.append(f"{example_id}\t{prediction}")
+    path = os.path.join(folder, glue_task(task).submissions[split])
     from bert_tf.files import replace_whole  # loads TensorFlow
 
     with replace_whole(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     return path
-
-
-def _spelled(task: GlueTask, example_id: str, prediction: str | float) -> str:
-    if task.labels:
-        if prediction in task.labels:
-            return str(prediction)
-        expected = f"one of {', '.join(task.labels)}"
-    else:
-        if not isinstance(prediction, str) and math.isfinite(prediction):
-            return f"{min(max(prediction, 0.0), _HIGHEST_SCORE):.3f}"
-        expected = "a finite number"
-    raise ValueError(
-        f"{task.name}, prediction for id {example_id}: expected {expected}, got {prediction!r}."
-    )

@@ -124,8 +124,6 @@ def _read_texts(
     labels: Sequence[str] | None,
     skip_bad_rows: bool | BadRows,
 ) -> ExampleSet[TextExample]:
-    if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
-        raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
     bad = BadRows.of(str(path), skip_bad_rows)
     places = notes.LabelPlaces()
 
@@ -177,10 +175,6 @@ def read_similarity(
     text that belongs to the anchor, and of one that does not. ``label_column`` has a pair's score,
     a finite number; without it the two belong together, or are to be predicted.
     """
-    if isinstance(other_columns, str) or len(other_columns) not in (1, 2):
-        raise ValueError(
-            f"other_columns is {other_columns!r}: expected a list of one or two names."
-        )
     if label_column is not None and len(other_columns) > 1:
         raise ValueError(
             f"The column {label_column!r} has a score, and a score is of two texts: name two text "
@@ -312,11 +306,6 @@ def read_choices(
     ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
     holds them in a list. ``label_column`` has the right one's number, counted from 0.
     """
-    if isinstance(choice_columns, str) or not choice_columns:
-        raise ValueError(
-            f"choice_columns is {choice_columns!r}: expected a list of two names or more, or of "
-            "the one that holds lists."
-        )
     bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:

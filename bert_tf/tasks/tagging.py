@@ -197,7 +197,7 @@ class TaggingTask(Task):
     @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """CoNLL's columns."""
-        return FormReader(functools.partial(read_conll, convert_to="IOB2"), lambda path: True)
+        return FormReader(read_conll, lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
         from .word_states import WordStates

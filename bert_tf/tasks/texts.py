@@ -96,7 +96,7 @@ class TextTask(Task):
         records = self.predict(inference, set_name, thresholds)
         task, split = ("AX", "test") if set_name == DIAGNOSTIC else (self.name, set_name)
         values = {record["id"]: record["prediction"] for record in records}
-        return [write_glue_submission(folder, task, split, [*values], [*values.values()])]
+        return [write_glue_submission(folder, task, split, values)]
 
     def _mistakes(
         self,

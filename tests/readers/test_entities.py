@@ -5,9 +5,8 @@ import pytest
 
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.entities import (
-    SCHEMES,
     Entity,
-    convert_all,
+    as_iob2,
     find_all,
     find_fault,
     find_odd_tags,
@@ -48,6 +47,15 @@ def _written(parts, scheme):
     return tags
 
 
+def _with_ends(sequences, last, single):
+    """Sequences in IOB2, the ends of their entities marked."""
+    marked = [list(tags) for tags in sequences]
+    for tags, entities in zip(marked, find_all(sequences), strict=True):
+        for kind, start, end in entities:
+            tags[end - 1] = f"{single if end - start == 1 else last}-{kind}"
+    return marked
+
+
 def _altered(sequences, seed):
     rng = np.random.default_rng(seed)
     others = _random_tags(seed + 100, 1)[0]
@@ -82,18 +90,16 @@ def test_schemes_are_converted(seed):
     iob1 = [_written(sequence, "IOB1") for sequence in parts]
     iob2 = [_written(sequence, "IOB2") for sequence in parts]
     assert iob1 != iob2
-    for tags in (iob1, iob2):
-        assert convert_all(tags, "IOB1") == iob1
-        assert convert_all(tags, "IOB2") == iob2
+    for tags in (iob1, iob2, _with_ends(iob2, "E", "S"), _with_ends(iob2, "L", "U")):
+        assert as_iob2(tags) == iob2
     scores = entity_scores(iob1, iob2).overall
     assert scores.num_true == scores.num_correct == scores.num_predicted > 50
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "IOB2"])
-def test_conversion_mends_what_is_broken(scheme):
+def test_conversion_mends_what_is_broken():
     tags = _random_tags(7)
-    converted = convert_all(tags, scheme)
-    assert [fault for fault in (find_fault(each, scheme) for each in converted) if fault] == []
+    converted = as_iob2(tags)
+    assert not any(find_fault(each, "IOB2") for each in converted)
     assert find_all(converted) == find_all(tags)
 
 
@@ -117,19 +123,6 @@ def test_what_is_no_tag(tag):
     sentence = f"^Tag 1 is '{tag}': expected O, B-TYPE or I-TYPE\\.$"
     with pytest.raises(ValueError, match=sentence):
         find_all([["O", tag]])
-
-
-def test_every_scheme_spells_the_same_entities():
-    true = [_written(parts, "IOB2") for parts in _random_entities(3)]
-    entities = find_all(true)
-    for scheme in SCHEMES:
-        converted = convert_all(true, scheme)
-        assert find_all(converted) == entities
-        assert convert_all(converted, "IOB2") == true
-        for tags in converted:
-            assert find_fault(tags, scheme) is None
-    written = convert_all([["B-X", "I-X", "I-X", "O", "B-X"]], "BILOU")[0]
-    assert written == ["B-X", "I-X", "L-X", "O", "U-X"]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +150,16 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
     """Valid tags by its strict mode; those of BIOES in any order by its default, too."""
     seqeval = pytest.importorskip("seqeval.scheme")
     metrics = pytest.importorskip("seqeval.metrics")
-    scheme = {"BIOES": seqeval.IOBES, "BILOU": seqeval.BILOU}[form]
-    true = convert_all([_written(parts, "IOB2") for parts in _random_entities(seed)], form)
-    other = convert_all([_written(parts, "IOB2") for parts in _random_entities(seed + 9)], form)
+    scheme, *ends = {
+        "BIOES": (seqeval.IOBES, "E", "S"),
+        "BILOU": (seqeval.BILOU, "L", "U"),
+    }[form]
+    true, other = (
+        _with_ends([_written(parts, "IOB2") for parts in _random_entities(each)], *ends)
+        for each in (seed, seed + 9)
+    )
     predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
-    valid = convert_all(predicted, form)
+    valid = _with_ends(as_iob2(predicted), *ends)
     ours = entity_scores(true, valid).overall
     theirs = metrics.f1_score(true, valid, mode="strict", scheme=scheme)
     assert ours.f1 == pytest.approx(theirs) and 0 < theirs < 1

@@ -80,10 +80,6 @@ def test_rows_without_any_text(write):
 
 def test_says_how_to_name_columns(write):
     path = write("a.tsv", "text\tlabel\nx\t1\n")
-    for columns in ("text", [], ["a", "b", "c"]):
-        message = f"text_columns is {columns!r}: expected a list of one or two names"
-        with pytest.raises(ValueError, match=re.escape(message)):
-            read_classification(path, text_columns=columns, label_column=None)
     message = "expected one column 'sentence', got none; the columns are text, label"
     with pytest.raises(ValueError, match=message):
         read_classification(path, text_columns=["sentence"], label_column="label")
@@ -168,7 +164,6 @@ def test_similarity(path, others, label, texts, labels):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"other_columns": ["b", "c", "a"]}, "expected a list of one or two names"),
         ({"other_columns": ["b", "c"], "label_column": "score"}, "a score is of two texts: name"),
         ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
         ({"other_columns": ["d"]}, "line 1: expected one column 'd', got none"),
@@ -215,9 +210,6 @@ def test_own_columns(write):
     ]
     items = read_choices(path, **{**columns, "label_column": None}).items
     assert [(item.id, item.label) for item in items] == [("0", None), ("1", None)]
-    for wrong in ("x", []):
-        with pytest.raises(ValueError, match=f"choice_columns is {re.escape(repr(wrong))}: expec"):
-            read_choices(path, **{**columns, "choice_columns": wrong})
 
 
 def test_own_lists(write):
