@@ -91,10 +91,14 @@ class ModelSpec:
         return self.model_class.has_pooler(self.arguments)
 
     @property
+    def pooling(self) -> str:
+        """What the head reads: ``cls``, the pooler, where nothing else is said."""
+        return str(self.arguments.get("pooling", "cls"))
+
+    @property
     def known_elsewhere(self) -> bool:
         """True if other libraries' formats have a place for the model."""
-        pools = self.arguments.get("pooling", "cls") != "cls"
-        return self.model_class.known_elsewhere and not pools
+        return self.model_class.known_elsewhere and self.pooling == "cls"
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """True if a pooler reads the last token, where other libraries' reads the first."""
@@ -152,7 +156,7 @@ class Checkpoint:
     @property
     def pooling(self) -> str:
         """Pooling for the head of a new task, from this model's head or its sentence embedding."""
-        pooling, embedding = self.model.arguments.get("pooling", "cls"), self.sentence_embedding
+        pooling, embedding = self.model.pooling, self.sentence_embedding
         if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
             pooling = embedding.pooling
         return pooling if pooling in HEAD_POOLINGS else "cls"

@@ -106,9 +106,8 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.known_elsewhere and form != "bert_tf":
-        own = ""
-        if (pooling := model.arguments.get("pooling", "cls")) != "cls":
-            own = f" whose head reads the {pooling} over all tokens"
+        is_own = model.pooling != "cls"
+        own = f" whose head reads the {model.pooling} over all tokens" if is_own else ""
         raise ValueError(
             f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
             "expected --format=bert_tf."

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.paths import begins_with, is_file
 from bert_tf.untrusted import listed, quote
 
-from . import tensor_files, tf_model_files
+from . import tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .hugging_face_config import (
     DISTIL,
@@ -103,6 +103,15 @@ _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
 _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
+# Names that every BERT has below its main layer.
+_TF_WORDS = "/embeddings/word_embeddings/weight"
+# The last of the scopes that stand for a module of the model: whoever built it inside a model of
+# their own has more of them in front.
+_TF_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
+_TF_PLACE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
+_TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
+_TF_LEAVES = {"kernel": "weight", "embeddings": "weight"}
+
 
 def is_checkpoint(path: str) -> bool:
     """True if a path is a directory of Hugging Face's, or HDF5 of Keras 2."""
@@ -161,12 +170,12 @@ def open_checkpoint(
 
 
 def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
-    variables = tf_model_files.variables_of(tensor_files.open_hdf5(path))
+    variables = _variables_of(tensor_files.open_hdf5(path))
     names = [name for name, _ in variables]
-    if not tf_model_files.places(names):
+    if not _places(names):
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-            f"NAME{tf_model_files.WORDS} among {listed(sorted(names), 5) if names else 'none'}; "
+            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}; "
             "docs/weights.md says where released weights are."
         )
     folder, source = os.path.dirname(path), path
@@ -181,7 +190,7 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
                 f"bert_tf.transformers.TFBertModel(config).load_weights({path!r})."
             )
         source, values = config_file, read_json_object(config_file)
-    tensors = tf_model_files.by_pytorch_names(variables, path)
+    tensors = _by_pytorch_names(variables, path)
     checkpoint = _of_tensors(path, tensors, values, source, folder)
     layers, expected = map(_LAYER.fullmatch, tensors), checkpoint.config.num_hidden_layers
     last = max((int(match[1]) for match in layers if match), default=-1)
@@ -240,7 +249,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
         raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {PICKLED}.")
     name = os.path.basename(file)
     if name == TF_WEIGHTS:
-        return tf_model_files.open_file(file)
+        return _by_pytorch_names(_variables_of(tensor_files.open_hdf5(file)), file)
     open_file = tensor_files.open_safetensors
     if name.startswith(PICKLED):
         open_file = functools.partial(tensor_files.open_pickle, allow_pickle=allow_pickle)
@@ -287,6 +296,90 @@ def _take_decoder(
             )
         else:
             tensors[name] = dataclasses.replace(tensor, names=(*tensor.names, entry.name))
+
+
+# === Variables of transformers' TFBert classes, in tf_model.h5 or a user's own HDF5 ===
+
+# A variable's name is the scopes that it was made in, and a dataset's path in HDF5 is the Keras
+# layer that owns the variable, its name, and ``:0``:
+#
+#     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
+#     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
+#
+# The masked-LM head owns the embedding tables too, so the file has them twice. Kernels are (inputs,
+# outputs). Transformers 5 has neither these classes nor a reader of the file.
+
+
+def _variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
+    """The variables in HDF5 by their names: those of a whole model without its optimizer."""
+    whole = "model_weights/"
+    prefix = whole if any(name.startswith(whole) for name in datasets) else ""
+    return [
+        (name.removeprefix(prefix).partition("/")[2].removesuffix(":0"), entry)
+        for name, entry in datasets.items()
+        if name.startswith(prefix)
+    ]
+
+
+def _places(names: Iterable[str]) -> list[str]:
+    """The names of the main layers whose variables these are, but for an optimizer's copies."""
+    layers = {
+        f"/{name}".removesuffix(_TF_WORDS) for name in names if f"/{name}".endswith(_TF_WORDS)
+    }
+    # An optimizer's slots have the whole name of their variable behind its own.
+    return sorted(
+        place[1:]
+        for place in layers
+        if not any(place.endswith(other) for other in layers - {place})
+    )
+
+
+def _by_pytorch_names(
+    variables: Sequence[tuple[str, StoredTensor]], path: str
+) -> dict[str, StoredTensor]:
+    """Variables by their names in a PyTorch file, in that layout; those of one BERT, or none."""
+    layers = _places(name for name, _ in variables)
+    if len(layers) > 1:
+        raise ValueError(
+            f"{path} holds {len(layers)} BERTs, {quote(layers[0])} and {quote(layers[1])} among "
+            "them, and nothing says which to take: expected one; save the model that you want by "
+            "itself."
+        )
+    below = f"{layers[0]}/" if layers else "/"
+    is_distilbert = any(name.startswith(f"{below}transformer/") for name, _ in variables)
+    kind = "distilbert" if is_distilbert else "bert"
+    tensors: dict[str, StoredTensor] = {}
+    for variable, entry in variables:
+        scopes, place, within = f"/{variable}".partition(f"/{below}")
+        name, tensor = entry.name, entry
+        if not scopes:
+            name, tensor = _as_in_pytorch(f"{kind}/{within}", entry)
+        elif not place:  # an optimizer's copy has both
+            name, tensor = _as_in_pytorch(variable, entry)
+        first = tensors.get(name)
+        if first is None:
+            tensors[name] = tensor
+        elif first.shape == tensor.shape and np.array_equal(first.read(), tensor.read()):
+            tensors[name] = dataclasses.replace(first, names=(*first.names, *tensor.names))
+        else:
+            raise ValueError(
+                f"{path}: {quote(first.name)} and {quote(entry.name)} mean the same weight and "
+                "differ: expected one, or copies of it; save the model again."
+            )
+    return tensors
+
+
+def _as_in_pytorch(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
+    place = _TF_PLACE.fullmatch(variable)
+    if place is None:
+        return entry.name, entry
+    *modules, scopes = filter(None, place.groups())
+    *within, leaf = _TF_LAYER.sub(r"layer.\1", scopes).split("/")
+    name = ".".join((*modules, *within, _TF_LEAVES.get(leaf, leaf)))
+    if leaf != "kernel":
+        return name, entry
+    # A view: whoever wants (inputs, outputs) turns it back, and nothing was copied.
+    return name, entry.changed(entry.shape[::-1], np.transpose)
 
 
 # === Writing ===

@@ -115,7 +115,7 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
         lower = tokenization.do_lower_case
         case = "lower-cased, and accents are stripped" if lower else "cased"
         yield f"A vocabulary of {len(tokenization.vocabulary):,} pieces; text is {case}."
-    if (pooling := checkpoint.model.arguments.get("pooling", "cls")) != "cls":
+    if (pooling := checkpoint.model.pooling) != "cls":
         yield f"The head reads the {pooling} over a text's tokens."
     if (embedding := checkpoint.sentence_embedding) is not None:
         scaled = ", scaled to length 1" if embedding.normalize else ""

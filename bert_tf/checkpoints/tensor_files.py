@@ -179,7 +179,6 @@ def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
 
 # === HDF5, as Keras writes it: NAME.weights.h5, NAME.h5 ===
 
-HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
 _NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
 _BFLOAT16 = _DTYPES["BF16"]
 

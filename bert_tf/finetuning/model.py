@@ -209,8 +209,7 @@ def build_model(
 
 def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint) -> list[str]:
     """Pooling that the head reads, for heads that need not read the pooler on [CLS]."""
-    pooling = spec.arguments.get("pooling", "cls")
-    pools = "pooling" in spec.model_class.argument_checks
+    pooling, pools = spec.pooling, "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []
     read = "[CLS] through the pooler" if pooling == "cls" else f"the {pooling} over a text's tokens"

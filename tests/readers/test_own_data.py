@@ -1,7 +1,5 @@
 """One's own tables: texts to classify, tag and compare, choices; SWAG's."""
 
-import re
-
 import pytest
 
 from bert_tf.readers.examples import ChoiceExample, TaggedExample, TextExample
