@@ -285,17 +285,21 @@ def _take_decoder(
     for decoder, name in _DECODER.items():
         if decoder not in stored:
             continue
-        entry = stored.pop(decoder)
-        tensor = tensors.get(name)
-        if tensor is None:
-            tensors[name] = entry
-        elif tensor.shape != entry.shape or not np.array_equal(tensor.read(), entry.read()):
+        if not _add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(
-                f"{path}: {decoder} differs from {tensor.names[0]}: in BERT as published the "
+                f"{path}: {decoder} differs from {tensors[name].name}: in BERT as published the "
                 "masked-LM head multiplies by the word embeddings, so it cannot be built."
             )
-        else:
-            tensors[name] = dataclasses.replace(tensor, names=(*tensor.names, entry.name))
+
+
+def _add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
+    """Adds a tensor, or its names to those of the same one; false where another has the name."""
+    first = tensors.setdefault(name, tensor)
+    if first is not tensor:
+        if first.shape != tensor.shape or not np.array_equal(first.read(), tensor.read()):
+            return False
+        tensors[name] = dataclasses.replace(first, names=(*first.names, *tensor.names))
+    return True
 
 
 # === Variables of transformers' TFBert classes, in tf_model.h5 or a user's own HDF5 ===
@@ -356,15 +360,10 @@ def _by_pytorch_names(
             name, tensor = _as_in_pytorch(f"{kind}/{within}", entry)
         elif not place:  # an optimizer's copy has both
             name, tensor = _as_in_pytorch(variable, entry)
-        first = tensors.get(name)
-        if first is None:
-            tensors[name] = tensor
-        elif first.shape == tensor.shape and np.array_equal(first.read(), tensor.read()):
-            tensors[name] = dataclasses.replace(first, names=(*first.names, *tensor.names))
-        else:
+        if not _add_copy(tensors, name, tensor):
             raise ValueError(
-                f"{path}: {quote(first.name)} and {quote(entry.name)} mean the same weight and "
-                "differ: expected one, or copies of it; save the model again."
+                f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} mean the same weight "
+                "and differ: expected one, or copies of it; save the model again."
             )
     return tensors
 

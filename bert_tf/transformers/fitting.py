@@ -242,13 +242,14 @@ class KerasMetricCallback(keras.callbacks.Callback):
 
 def _together(batches: Sequence[Any]) -> Any:
     """The arrays of all batches as one, by their names or in their order; of one alone itself."""
-    first = batches[0]
-    if isinstance(first, Mapping):
-        columns = {name: _together([batch[name] for batch in batches]) for name in first}
-        return next(iter(columns.values())) if len(columns) == 1 else columns
-    if isinstance(first, list | tuple):
-        parts = [_together(part) for part in zip(*batches, strict=True)]
-        return parts[0] if len(parts) == 1 else parts
+    joined = keras.tree.map_structure(_concatenated, *batches)
+    if isinstance(joined, Mapping | list | tuple) and len(joined) == 1:
+        (joined,) = joined.values() if isinstance(joined, Mapping) else joined
+    return joined
+
+
+def _concatenated(*batches: Any) -> np.ndarray:
+    """Batches of one array, the shorter rows filled with -100."""
     arrays = [np.asarray(batch) for batch in batches]
     if arrays[0].ndim > 1:
         length = max(array.shape[1] for array in arrays)

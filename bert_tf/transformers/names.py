@@ -72,7 +72,8 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
 # By a pattern of their names that are not here: what takes their place. The first that fits.
 _REFUSED = (
-    (r"PushToHubCallback", "save_pretrained, and upload the directory with huggingface_hub"),
+    (r"PushToHubCallback|push_to_hub",
+     "save_pretrained, and upload the directory with huggingface_hub"),
     (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "python -m bert_tf.finetune"),
     (r"(Auto|Distil|)(Bert)?(Model|PreTrainedModel|For).*|(Bert|DistilBert|Auto)\w*|logging_\w+",
      "the same name with TF in front; this class is PyTorch's"),
@@ -84,14 +85,13 @@ _REFUSED = (
     (r"DataCollator\w*", "python -m bert_tf.pretrain, or a collator that is here"),
     (r"load_(pytorch|tf)_\w+", "from_pretrained, which reads every format"),
     (r"TF_\w*MAPPING", "the TFAutoModel classes"),
-    (r"Generation\w+|TFGenerationMixin", "nothing: no text is generated"),
+    (r"Generation\w+|TFGenerationMixin|generate|prepare_inputs_for_generation",
+     "nothing: no text is generated"),
     (r"\w*Tokenizer|SpecialTokensMixin", "BertTokenizerFast"),
     (r"TF\w*Output\w*", "the output of a model that is here"),
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
      "TFBertMainLayer and its parts"),
     (r"prune_heads", "nothing: no head can be switched off"),
-    (r"generate|prepare_inputs_for_generation", "nothing: no text is generated"),
-    (r"push_to_hub", "save_pretrained, and upload the directory with huggingface_hub"),
     (r"set_output_embeddings", "set_input_embeddings: both are one table"),
     (r"set_bias", "get_bias()['bias'].assign(values)"),
     (r"truncate_sequences", "truncation=, max_length= and stride= of a call"),
