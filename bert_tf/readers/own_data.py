@@ -163,35 +163,34 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
 def read_similarity(
     path: str | TableFile,
     *,
-    anchor_column: str,
-    other_columns: Sequence[str],
+    text_columns: Sequence[str],
     label_column: str | None = None,
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[SimilarityExample]:
     """Reads pairs of texts with a score, pairs that belong together, or triples.
 
-    ``other_columns`` name one column, of the text that is compared with the anchor, or two: of a
-    text that belongs to the anchor, and of one that does not. ``label_column`` has a pair's score,
-    a finite number; without it the two belong together, or are to be predicted.
+    ``text_columns`` are those of two texts, or of an anchor, a text that belongs to it and one that
+    does not. ``label_column`` has a pair's score, a finite number; without it the two belong
+    together, or are to be predicted.
     """
-    if label_column is not None and len(other_columns) > 1:
+    if label_column is not None and len(text_columns) > 2:
         raise ValueError(
             f"The column {label_column!r} has a score, and a score is of two texts: name two text "
-            f"columns, not {anchor_column}, {', '.join(other_columns)}; or no column of scores."
+            f"columns, not {', '.join(text_columns)}; or no column of scores."
         )
     bad = BadRows.of(str(path), skip_bad_rows)
-    names = [anchor_column, *other_columns]
+    what = [f"column {name!r}" for name in text_columns]
 
     def make_example(row: Row) -> SimilarityExample:
         example_id, label, *texts = row.values
         return SimilarityExample(
             row_id(example_id, row.number),
-            tuple(filled_text(t, f"column {n!r}") for n, t in zip(names, texts, strict=True)),
+            tuple(map(filled_text, texts, what)),
             None if label_column is None else number(label, f"column {label_column!r}"),
         )
 
-    rows = read_columns(path, [id_column, label_column, *names], bad)
+    rows = read_columns(path, [id_column, label_column, *text_columns], bad)
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
@@ -295,32 +294,31 @@ _COUNTED = "(choices count from 0, not from 1 or A)"
 def read_choices(
     path: str | TableFile,
     *,
-    context_column: str,
-    choice_columns: Sequence[str],
+    text_columns: Sequence[str],
     label_column: str | None,
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[ChoiceExample]:
     """Reads contexts, each with choices of what may follow it.
 
-    ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
-    holds them in a list. ``label_column`` has the right one's number, counted from 0.
+    ``text_columns`` are the context's and at least two of continuations or, in JSON lines, the one
+    that holds them in a list. ``label_column`` has the right one's number, counted from 0.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
-        example_id, context, label, *choices = row.values
-        if len(choice_columns) == 1:
+        example_id, label, context, *choices = row.values
+        if len(choices) == 1:
             choices = choices[0]
             if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
                 raise BadRowError(
                     f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
-                    f"{choice_columns[0]!r}, got {shown(choices)}"
+                    f"{text_columns[1]!r}, got {shown(choices)}"
                 )
         name = row_id(example_id, row.number)
         return _choice_example(name, context, choices, label, label_column is not None)
 
-    columns = [id_column, context_column, label_column, *choice_columns]
+    columns = [id_column, label_column, *text_columns]
     items = bad.collect(read_columns(path, columns, bad), make_example)
     return ExampleSet(items, (), bad.skipped, tuple(notes.choice_notes(str(path), items)))
 

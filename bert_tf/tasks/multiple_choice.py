@@ -45,10 +45,7 @@ class MultipleChoiceTask(Task):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads contexts with their choices; a single column of choices has lists."""
-        context, *choices = text_columns
-        return read_choices(
-            table, context_column=context, choice_columns=choices, label_column=label_column, **how
-        )
+        return read_choices(table, text_columns=text_columns, label_column=label_column, **how)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -104,10 +104,7 @@ class SimilarityTask(Task):
         cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
     ) -> ExampleSet:
         """Reads pairs of texts with a score, pairs that belong together, or triples."""
-        anchor, *others = text_columns
-        return read_similarity(
-            table, anchor_column=anchor, other_columns=others, label_column=label_column, **how
-        )
+        return read_similarity(table, text_columns=text_columns, label_column=label_column, **how)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

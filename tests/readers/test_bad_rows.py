@@ -59,14 +59,12 @@ FORMS = {
         "a.jsonl", ({"text": "Ann", "entities": [SPAN]},),
     ),
     "similarity": Form(
-        functools.partial(read_similarity, anchor_column="a", other_columns=["b"]),
+        functools.partial(read_similarity, text_columns=["a", "b"]),
         "t.csv", ("a,b", "x,y"),
     ),
     "SWAG": Form(read_swag, "a.csv", (f"{SWAG},label", f"{SWAG_ROW},3")),
     "choices": Form(
-        functools.partial(
-            read_choices, context_column="q", choice_columns=["c"], label_column="y"
-        ),
+        functools.partial(read_choices, text_columns=["q", "c"], label_column="y"),
         "a.jsonl", ({"q": "Why?", "c": ["A", "B", "C"], "y": 2},),
     ),
     "questions": Form(

@@ -116,7 +116,7 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
 
 
 def test_choices_that_seem_to_count_from_1(write):
-    columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
+    columns = {"text_columns": ["q", "c"], "label_column": "y"}
     for first, count, notes in ((1, 21, 1), (0, 21, 0), (1, 20, 0)):
         rows = [{"q": "Why?", "c": ["A", "B", "C"], "y": first + n % 2} for n in range(count)]
         assert len(read_choices(write("a.jsonl", rows), **columns).notes) == notes

@@ -151,9 +151,7 @@ def path(write):
     ],
 )
 def test_similarity(path, others, label, texts, labels):
-    found = read_similarity(
-        path, anchor_column="a", other_columns=others, label_column=label, id_column="id"
-    )
+    found = read_similarity(path, text_columns=["a", *others], label_column=label, id_column="id")
     assert found.items[0].texts == texts
     assert [item.label for item in found.items] == labels
     assert [item.id for item in found.items] == ["x", "y"]
@@ -162,14 +160,17 @@ def test_similarity(path, others, label, texts, labels):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"other_columns": ["b", "c"], "label_column": "score"}, "a score is of two texts: name"),
+        (
+            {"text_columns": ["a", "b", "c"], "label_column": "score"},
+            "a score is of two texts: name",
+        ),
         ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
-        ({"other_columns": ["d"]}, "line 1: expected one column 'd', got none"),
+        ({"text_columns": ["a", "d"]}, "line 1: expected one column 'd', got none"),
     ],
 )
 def test_columns_that_are_not_those_of_similar_texts(path, changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        read_similarity(path, **{"anchor_column": "a", "other_columns": ["b"], **changes})
+        read_similarity(path, **{"text_columns": ["a", "b"], **changes})
 
 
 # === Choices ===
@@ -201,7 +202,7 @@ def test_swag(write):
 
 def test_own_columns(write):
     path = write("a.csv", ["n,q,x,y,z,best", "17,Why?,A,B,C,1", "18,How?,D,E,F,0"])
-    columns = {"context_column": "q", "choice_columns": ["z", "x"], "label_column": "best"}
+    columns = {"text_columns": ["q", "z", "x"], "label_column": "best"}
     assert read_choices(path, **columns, id_column="n").items == [
         ChoiceExample("17", "Why?", ("C", "A"), 1),
         ChoiceExample("18", "How?", ("F", "D"), 0),
@@ -211,7 +212,7 @@ def test_own_columns(write):
 
 
 def test_own_lists(write):
-    columns = {"context_column": "q", "choice_columns": ["c"], "label_column": "y"}
+    columns = {"text_columns": ["q", "c"], "label_column": "y"}
     good = {"q": "Why?", "c": ["A", "B", "C"], "y": 2}
     path = write("a.jsonl", [good, {"q": "How?", "c": ["D", "E"], "y": "0"}])
     assert read_choices(path, **columns).items == [
