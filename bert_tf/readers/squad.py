@@ -114,8 +114,7 @@ def squad_has_answers(path: str) -> bool:
 def read_questions(
     path: str | TableFile,
     *,
-    question_column: str = "question",
-    context_column: str = "context",
+    text_columns: Sequence[str] = ("question", "context"),
     answers_column: str | None = "answers",
     answer_start_column: str | None = None,
     id_column: str | None = None,
@@ -149,14 +148,13 @@ def read_questions(
             question,
             context,
             answers,
-            names=(question_column, context_column, answers_column or ""),
+            names=(*text_columns, answers_column or ""),
         )
 
     columns = [
         id_column,
         title_column,
-        question_column,
-        context_column,
+        *text_columns,
         answers_column,
         answer_start_column if answers_column is not None else None,
     ]

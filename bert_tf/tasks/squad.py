@@ -135,16 +135,9 @@ class QuestionTask(Task):
         **how: Any,
     ) -> ExampleSet:
         """Reads questions and contexts, one pair in each row."""
-        question, context = text_columns
         if label_column is not None:  # rows to predict need no more than texts
             how |= {"answer_start_column": answer_start_column, "title_column": title_column}
-        return read_questions(
-            table,
-            question_column=question,
-            context_column=context,
-            answers_column=label_column,
-            **how,
-        )
+        return read_questions(table, text_columns=text_columns, answers_column=label_column, **how)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
