@@ -23,7 +23,7 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
+from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.training.distribution import choose_strategy
@@ -116,7 +116,7 @@ def train(name, strategy, folder):
     directory.create()
     flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
     flags |= FLAGS.get(name, {})
-    made = FineTuningSettings(**{**flag_defaults(), **flags})
+    made = FineTuningSettings(**flags)
     with strategy.scope():
         model = build_model(TINY, ModelSpec(task.model_class, dict(task.model_arguments)))
     if task.embeds:
