@@ -39,6 +39,13 @@ def test_a_model_is_served_as_it_was_trained(task, expected):
     assert export_options(task) == expected
 
 
+def test_options_of_an_export_are_checked_from_python_too():
+    with pytest.raises(ValueError, match="long_text is 'tail': expected one of head, head_tail, w"):
+        ExportOptions(long_text="tail")
+    with pytest.raises(ValueError, match="doc_stride is 0: expected 1 or more"):
+        ExportOptions(doc_stride=0)
+
+
 def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monkeypatch):
     left = tmp_path / "export" / "1"
     (left / "variables").mkdir(parents=True)
