@@ -68,17 +68,17 @@ def read_multilabel(
     *,
     text_columns: Sequence[str],
     label_column: str | None,
-    separator: str = ",",
+    label_separator: str = ",",
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
     """Reads texts of which each belongs to any number of classes, none included.
 
-    ``label_column`` has the names with a ``separator`` between them, or in JSON lines a list; a
-    label is a tuple of names in the row's order, each once.
+    ``label_column`` has the names with a ``label_separator`` between them, or in JSON lines a list;
+    a label is a tuple of names in the row's order, each once.
     """
-    if not separator:
+    if not label_separator:
         raise ValueError("The separator of labels is empty: expected a character such as ','.")
     known = None if labels is None else dict.fromkeys(labels)
 
@@ -86,7 +86,7 @@ def read_multilabel(
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
-            value = value.split(separator) if value.strip() else []
+            value = value.split(label_separator) if value.strip() else []
         if not isinstance(value, list):
             raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
         names = [known_name(item, what, known) for item in value]

@@ -24,7 +24,7 @@ from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
 
 from .options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
-from .task import ExampleSet, Items
+from .task import Items
 from .texts import TextTask
 
 if TYPE_CHECKING:
@@ -86,20 +86,12 @@ class ClassificationTask(TextTask):
     text_headline = "accuracy"
     metrics = (*CLASS_SCORES, *BINARY_SCORES, LOSS)
     class_metrics = True
+    read = staticmethod(read_classification)
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Few examples are learned in fewer and smaller steps."""
         return _FEW_SHOT_DEFAULTS if values["few_shot"] else {}
-
-    @classmethod
-    def read(
-        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
-    ) -> ExampleSet:
-        """Reads texts of which each belongs to one class."""
-        return read_classification(
-            table, text_columns=text_columns, label_column=label_column, **how
-        )
 
     @property
     def no_scores(self) -> Sequence[str]:

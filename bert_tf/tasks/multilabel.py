@@ -19,7 +19,7 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
 
 from .options import ClassWeights, LongTexts, parse_class_weights
-from .task import ExampleSet, Items
+from .task import Items
 from .texts import TextTask
 
 if TYPE_CHECKING:
@@ -54,25 +54,7 @@ class MultiLabelTask(TextTask):
     text_headline = "micro_f1"
     metrics = (*SEVERAL_SCORES, *(name + AT_HALF for name in SEVERAL_SCORES), LOSS)
     class_metrics = True
-
-    @classmethod
-    def read(
-        cls,
-        table: Any,
-        text_columns: Sequence[str],
-        label_column: str | None,
-        *,
-        label_separator: str = ",",
-        **how: Any,
-    ) -> ExampleSet:
-        """Reads texts of which each belongs to any number of classes, none included."""
-        return read_multilabel(
-            table,
-            text_columns=text_columns,
-            label_column=label_column,
-            separator=label_separator,
-            **how,
-        )
+    read = staticmethod(read_multilabel)
 
     @classmethod
     def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:

@@ -39,13 +39,7 @@ class MultipleChoiceTask(Task):
     texts_in_python = (("context", "choices"),)
     metrics = (*CHOICE_SCORES, LOSS)
     usual_headline = "accuracy"
-
-    @classmethod
-    def read(
-        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
-    ) -> ExampleSet:
-        """Reads contexts with their choices; a single column of choices has lists."""
-        return read_choices(table, text_columns=text_columns, label_column=label_column, **how)
+    read = staticmethod(read_choices)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

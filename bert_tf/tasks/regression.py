@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_regression
 
 from .target_scale import TargetScale, number_fault
-from .task import ExampleSet, Items
+from .task import Items
 from .texts import TextTask
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class RegressionTask(TextTask):
     model = "BertRegressor"
     text_headline = "spearman"
     metrics = (*NUMBER_SCORES, LOSS)
+    read = staticmethod(read_regression)
 
     def __init__(self, *data: Any, **options: Any) -> None:
         super().__init__(*data, **options)
@@ -43,13 +44,6 @@ class RegressionTask(TextTask):
             differ = np.ptp(numbers) > np.finfo(np.float32).tiny
             std = float(numbers.std()) if differ else 1.0
             self.target_scale = TargetScale(float(numbers.mean()), std)
-
-    @classmethod
-    def read(
-        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
-    ) -> ExampleSet:
-        """Reads texts of which each has a finite number."""
-        return read_regression(table, text_columns=text_columns, label_column=label_column, **how)
 
     def fault_of(self, item: Any) -> str | None:
         return number_fault(item)

@@ -26,7 +26,7 @@ from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
 from bert_tf.readers.own_data import read_similarity
 
 from .target_scale import number_fault
-from .task import DRAWN, ExampleSet, Items, Task
+from .task import DRAWN, Items, Task
 
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
@@ -96,15 +96,9 @@ class SimilarityTask(Task):
     label_is_optional = True
     metrics = (*CORRELATIONS, *RANKING_SCORES)
     embeds = True
+    read = staticmethod(read_similarity)
     # No pooler: the vectors are of the last states.
     model_arguments = {"pooler": False}  # noqa: RUF012
-
-    @classmethod
-    def read(
-        cls, table: Any, text_columns: Sequence[str], label_column: str | None, **how: Any
-    ) -> ExampleSet:
-        """Reads pairs of texts with a score, pairs that belong together, or triples."""
-        return read_similarity(table, text_columns=text_columns, label_column=label_column, **how)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -153,20 +153,11 @@ class Task(abc.ABC):
         """Defaults of flags that values of the kind's options change."""
         return {}
 
-    @classmethod
-    @abc.abstractmethod
-    def read(
-        cls,
-        table: str | TableFile,
-        text_columns: Sequence[str],
-        label_column: str | None,
-        **how: Any,
-    ) -> ExampleSet:
-        """Reads a table; without a ``label_column`` its rows are to be predicted.
-
-        Other arguments are ``id_column``, ``skip_bad_rows``, the kind's options of tables and, of a
-        kind with classes, ``labels``: those that there may be, by default those that there are.
-        """
+    # Reads a table by its ``text_columns`` and ``label_column``; without the latter its rows are to
+    # be predicted. Other arguments are ``id_column``, ``skip_bad_rows``, the kind's options of
+    # tables and, of a kind with classes, ``labels``: those that there may be, by default those that
+    # there are.
+    read: ClassVar[Callable[..., ExampleSet]]
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -91,7 +91,7 @@ def test_multilabel(write):
     path = write(
         "a.jsonl", '{"t": "a", "y": [2, "10"]}\n{"t": "b", "y": []}\n{"t": "c", "y": "1|2"}'
     )
-    examples = read_multilabel(path, text_columns=["t"], label_column="y", separator="|")
+    examples = read_multilabel(path, text_columns=["t"], label_column="y", label_separator="|")
     assert labels_of(examples) == [("2", "10"), (), ("1", "2")]
     assert examples.labels == ("1", "2", "10")
     path = write("b.jsonl", '{"t": "a", "y": [0, 1]}\n{"t": "b", "y": [1.0]}\n')
@@ -102,7 +102,7 @@ def test_multilabel(write):
         with pytest.raises(ValueError, match="which seems to say of each class whether it does: w"):
             read_multilabel(path, text_columns=["t"], label_column="y")
     with pytest.raises(ValueError, match="The separator of labels is empty: expected a character"):
-        read_multilabel(path, text_columns=["t"], label_column="y", separator="")
+        read_multilabel(path, text_columns=["t"], label_column="y", label_separator="")
 
 
 def test_regression(write):
