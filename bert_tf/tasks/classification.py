@@ -103,12 +103,6 @@ class ClassificationTask(TextTask):
         """GLUE's for its tasks."""
         return self._glue.metrics if self._glue else [*CLASS_SCORES]
 
-    def loss(self) -> Any:
-        from .losses import SmoothedCrossEntropy
-
-        smoothing = self.options.label_smoothing
-        return SmoothedCrossEntropy(smoothing) if smoothing else super().loss()
-
     def _fit(self, options: Any) -> None:
         super()._fit(options)
         weights = options.class_weights

@@ -54,12 +54,11 @@ class MultipleChoiceTask(Task):
 
     def loss(self) -> Any:
         """Over each example's own choices, where their number differs."""
-        from .losses import ChoiceCrossEntropy, SmoothedCrossEntropy
+        from .losses import ChoiceCrossEntropy
 
-        smoothing = self.options.label_smoothing
         if self._train and len({len(item.choices) for item in self._train.items}) > 1:
-            return ChoiceCrossEntropy(smoothing)
-        return SmoothedCrossEntropy(smoothing) if smoothing else super().loss()
+            return ChoiceCrossEntropy(self.options.label_smoothing)
+        return super().loss()
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool

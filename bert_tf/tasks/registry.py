@@ -5,7 +5,6 @@ A new kind is a file with a ``Task`` and a line here; a program of its own calls
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 from .classification import ClassificationTask
@@ -42,11 +41,6 @@ def tasks() -> dict[str, type[Task]]:
     """Every ``--task`` with its kind: published data, then the kinds, of a user's own tables."""
     published = {name: kind for kind in KINDS.values() for name in kind.published}
     return {**published, **KINDS}
-
-
-def having_option(name: str) -> Iterator[type[Task]]:
-    """The kinds that have an option."""
-    return (kind for kind in KINDS.values() if name in kind.option_fields())
 
 
 for _kind in (

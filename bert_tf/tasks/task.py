@@ -275,9 +275,13 @@ class Task(abc.ABC):
         return {"loss": self.loss()}
 
     def loss(self) -> Any:
-        """The loss to train with, by default the cross-entropy of one class each."""
+        """The loss to train with, by default the (smoothed) cross-entropy of classes."""
         import keras
 
+        if smoothing := getattr(self.options, "label_smoothing", 0.0):
+            from .losses import SmoothedCrossEntropy
+
+            return SmoothedCrossEntropy(smoothing)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     @property
