@@ -8,14 +8,15 @@ import contextlib
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterator
-from typing import IO, Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, TypeVar, cast
 
 from isal import igzip, isal_zlib
 
 from bert_tf.paths import local_path
 from bert_tf.untrusted import check_line
 
+T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
 _PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -77,6 +78,22 @@ def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]
         check_line(len(rest), path, f"the line at byte {offset:,}")
     if rest:
         yield offset, offset + len(rest), rest
+
+
+def grouped(
+    items: Iterable[T], characters: Callable[[T], int], most: int, most_characters: int
+) -> Iterator[list[T]]:
+    """Lists of at most ``most`` consecutive items, of fewer where these have many characters."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        group.append(item)
+        size += characters(item)
+        if len(group) == most or size >= most_characters:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:

@@ -23,6 +23,8 @@ from bert_tf.files import replace_whole
 from bert_tf.paths import check_readable
 from bert_tf.untrusted import quote
 
+from .text_bytes import grouped
+
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
 CLS_TOKEN = "[CLS]"
@@ -206,17 +208,7 @@ def learn_vocabulary(
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups lines into lists of ``_LINES_PER_BATCH``, fewer where they are long."""
-    batch: list[str] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if len(batch) == _LINES_PER_BATCH or size >= _CHARACTERS_PER_BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return grouped(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH)
 
 
 def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:

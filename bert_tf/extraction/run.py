@@ -27,6 +27,7 @@ from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.length_buckets import row_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.text_bytes import grouped
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
@@ -142,7 +143,13 @@ def _next_shard(
     """Reads and tokenises ``most`` lines, each behind the prefix; ``None`` if none is left."""
     parts: list[Rows] = []
     last, num_cut, num_not_utf8 = None, 0, 0
-    for group in _groups(itertools.islice(lines, most)):
+    groups = grouped(
+        itertools.islice(lines, most),
+        lambda line: len(line.first) + len(line.second or ""),
+        _LINES_AT_ONCE,
+        _CHARACTERS_AT_ONCE,
+    )
+    for group in groups:
         texts = [line._replace(first=prefix + line.first) for line in group]
         rows, cut = tokenize(preprocessor, texts)
         parts.append(rows)
@@ -154,20 +161,6 @@ def _next_shard(
     _, *columns = zip(*parts, strict=True)
     rows = Rows(parts[0].first_line, *map(np.concatenate, columns))
     return _Shard(rows, last, num_cut, num_not_utf8)
-
-
-def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    """Lists of consecutive lines, of fewer if they are long."""
-    group: list[Line] = []
-    characters = 0
-    for line in lines:
-        group.append(line)
-        characters += len(line.first) + len(line.second or "")
-        if len(group) == _LINES_AT_ONCE or characters >= _CHARACTERS_AT_ONCE:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
 
 
 def _write_shard(

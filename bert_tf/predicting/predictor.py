@@ -157,7 +157,7 @@ class Predictor:
         self, data: Any, text_columns: Sequence[str] | None = None
     ) -> tuple[list[Given], list[str]]:
         """The rows of examples in memory, and which columns have the texts."""
-        columns = text_columns or self._text_columns
+        columns = text_columns or self.task.columns.get("text_columns")
         data = [data] if _is_example(data) else data
         return rows_of(data, self.kind, columns, None, "data", is_label=self._is_label)
 
@@ -207,11 +207,6 @@ class Predictor:
                 progress.update(num_predicted)
 
     # === Within ===
-
-    @property
-    def _text_columns(self) -> list[str] | None:
-        """The columns that it reads, where its directory says them."""
-        return self.task.columns.get("text_columns")
 
     def _is_label(self, text: str) -> bool:
         """True if a text is a label, as tables to train on have it."""
