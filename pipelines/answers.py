@@ -112,7 +112,7 @@ def answers_from_columns(
     ``max_answer_length`` tokens.
     """
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
-    characters = _characters_of(contexts)
+    characters = characters_of(contexts)
     at_once = max(_PAIRS_AT_ONCE // n_best**2, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, _Spans]:
@@ -180,7 +180,7 @@ def _valid_spans(
     _, (window_starts, _) = row_segments(windows)
     # Place of the row's first column among the tokens, if the window went on to its left.
     shift = tf.gather(window_starts - context_columns(windows), window)
-    texts, byte_starts, byte_ends = _cut_texts(
+    texts, byte_starts, byte_ends = span_texts(
         characters,
         questions,
         tf.gather(windows.tokens.byte_starts, shift + tf.gather_nd(best.starts, start_place)),
@@ -212,25 +212,13 @@ def _best_spans(spans: _Spans, n_best: int) -> _Spans:
     return _Spans(*(tf.gather(values, best) for values in spans))
 
 
-def span_texts(
-    contexts: tf.Tensor, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts spans of tokens out of texts: (P,) each, the texts, and where they start and end.
-
-    ``rows`` (P,) are the numbers of the spans' texts among ``contexts``, (B,) string;
-    ``byte_starts`` and ``byte_ends`` (P,) int64 where the first token starts and the last one ends.
-    The texts lose bytes that are not UTF-8, and what the tokenizer removes at their ends.
-    """
-    return _cut_texts(_characters_of(contexts), rows, byte_starts, byte_ends)
-
-
 def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
     """Numbers of characters that begin before given bytes of texts: places in Python's strings.
 
     ``contexts`` (B,) string; ``byte_places`` (B, K) int64, 0 to a text's length, or -1, which
     stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
     """
-    characters = _characters_of(contexts)
+    characters = characters_of(contexts)
     bases = tf.broadcast_to(characters.bases[:, None], tf.shape(byte_places))
     places = tf.reshape(tf.stack([bases, bases + byte_places]), [-1])
     counts = tf.reshape(
@@ -248,7 +236,7 @@ class _Characters(NamedTuple):
     bases: tf.Tensor  # (B,) int64, where each text would begin there
 
 
-def _characters_of(contexts: tf.Tensor) -> _Characters:
+def characters_of(contexts: tf.Tensor) -> _Characters:
     """Decodes (B,) texts, each different one once, without bytes that are not UTF-8."""
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
@@ -257,10 +245,15 @@ def _characters_of(contexts: tf.Tensor) -> _Characters:
     return _Characters(codes.values, starts.values, keys, tf.gather(bases, which))
 
 
-def _cut_texts(
+def span_texts(
     characters: _Characters, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """``span_texts`` of texts whose characters are known."""
+    """Cuts spans of tokens out of texts: (P,) each, the texts, and where they start and end.
+
+    ``rows`` (P,) are the numbers of the spans' texts; ``byte_starts`` and ``byte_ends`` (P,) int64
+    where the first token starts and the last one ends. The texts lose bytes that are not UTF-8, and
+    what the tokenizer removes at their ends.
+    """
     base = tf.gather(characters.bases, rows)
     # How many characters begin before a byte is the number of the first that does not.
     first = upper_bound(characters.keys, base + byte_starts - 1)

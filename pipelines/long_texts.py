@@ -159,11 +159,6 @@ def context_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int
     return Windows(tokens, rooms, strides, questions, firsts, lengths)
 
 
-def row_lengths(windows: Windows) -> tf.Tensor:
-    """Counts the tokens of each window's row, [CLS], question and [SEP] included: (W,) int32."""
-    return context_columns(windows) + windows.lengths + 1
-
-
 def context_columns(windows: Windows) -> tf.Tensor:
     """Says in which column of each window's row the context begins: (W,) int32."""
     return tf.gather(windows.tokens.question_lengths, windows.questions) + 2

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.decoding import join_words, likeliest, read_labels
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.pipelines.answers import span_texts
+from bert_tf.pipelines.answers import characters_of, span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.tagging import tag_windows
 
@@ -63,7 +63,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     # === Entities: (E,) vectors of those of all texts ===
     entities = join_words(label, row, probability, read_labels(names))
     texts, byte_starts, byte_ends = span_texts(
-        text,
+        characters_of(text),
         entities.text,
         tf.gather(byte_starts.values, tf.gather(first, entities.first)),
         tf.gather(byte_ends.values, tf.gather(last, entities.last)),

@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines import answers as answers_module
 from bert_tf.pipelines.answers import Answers, answers_from_columns, best_columns
-from bert_tf.pipelines.long_texts import row_lengths
+from bert_tf.pipelines.long_texts import context_columns
 from bert_tf.pipelines.normalization import code_points
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
@@ -18,8 +18,12 @@ from tests.pipelines.test_long_texts import (
 LIMITS = {"n_best": 6, "max_answer_length": 7}
 
 
+def _row_lengths(windows):
+    return context_columns(windows) + windows.lengths + 1
+
+
 def extract_answers(starts, ends, windows, contexts, n_best=20, max_answer_length=30):
-    best = best_columns(starts, ends, row_lengths(windows), n_best)
+    best = best_columns(starts, ends, _row_lengths(windows), n_best)
     return answers_from_columns(best, windows, contexts, max_answer_length=max_answer_length)
 
 
@@ -80,7 +84,7 @@ def test_blocks_of_windows_change_nothing(monkeypatch):
 
 def test_padding_and_half_precision_change_nothing():
     windows, *logits = _random_logits(3)
-    padding = np.arange(16)[None, :] >= row_lengths(windows).numpy()[:, None]
+    padding = np.arange(16)[None, :] >= _row_lengths(windows).numpy()[:, None]
     assert padding.any()
     noisy = [np.where(padding, np.float32(50), values) for values in logits]
     wide = [np.pad(values, [[0, 0], [0, 9]], constant_values=60) for values in noisy]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import features
 from bert_tf.pipelines.long_texts import (
     MOST_WINDOWS,
     QuestionTokens,
@@ -17,7 +16,6 @@ from bert_tf.pipelines.long_texts import (
     is_context,
     mean_of_windows,
     most_tokens,
-    row_lengths,
     row_segments,
     tokenize_questions,
 )
@@ -132,7 +130,6 @@ def test_windows_equal_googles_loop():
     for values, wanted in zip(received, zip(*expected, strict=True), strict=True):
         assert values.dtype == tf.int32
         np.testing.assert_array_equal(values, wanted)
-    np.testing.assert_array_equal(row_lengths(windows), np.sum(rows[features.INPUT_MASK], 1))
 
 
 def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
