@@ -17,7 +17,7 @@ from typing import Any
 
 from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.paths import HUB_NAME, HUB_SCHEME
-from bert_tf.untrusted import one_line, quote
+from bert_tf.untrusted import quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
 from .tensor_files import instead_of_a_pickle
@@ -77,8 +77,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
             return snapshot
         raise ValueError(
             f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
-            f"({type(error).__name__}: {one_line(str(error), 500).rstrip('.')}): try again, "
-            f"{by_hand}"
+            f"({_why(error)}): try again, {by_hand}"
         ) from error
     if fetched is None:
         raise ValueError(
@@ -126,3 +125,15 @@ def _is_whole(path: str, allow_pickle: bool) -> bool:
     is_read = allow_pickle or not name.startswith(hugging_face.PICKLED)
     pieces = (os.path.join(folder, name) for name in tokenizer_files.VOCABULARIES)
     return is_read and any(map(os.path.exists, pieces))
+
+
+def _why(error: Exception) -> str:
+    """Reason for an error of huggingface_hub in a few words; its own may be a page long."""
+    kind = type(error).__name__
+    if kind in ("RepositoryNotFoundError", "GatedRepoError"):
+        return "there is no such model, or access to it is restricted: hf auth login"
+    if kind == "RevisionNotFoundError":
+        return "it has no such revision"
+    if kind == "OfflineModeIsEnabled":
+        return "HF_HUB_OFFLINE is set"
+    return f"{kind}: {reason(error, 300)}".rstrip(".")

@@ -164,6 +164,10 @@ WordPlace = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
 
 
+# Tools that write entities in another form, by one of their keys.
+_TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
+
+
 def word_places(text: str) -> tuple[WordPlace, ...]:
     """The places of a text's words, as the tokenizer parts them."""
     places: list[WordPlace] = []
@@ -219,6 +223,7 @@ def tags_of_spans(
         if not isinstance(span, dict) or not {*_SPAN_KEYS} <= span.keys():
             raise BadRowError(
                 f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {shown(span)}"
+                f"{_writer_of(span)}"
             )
         start, end = span["start"], span["end"]
         if not all(type(place) is int for place in (start, end)) or not 0 <= start < end:
@@ -250,6 +255,13 @@ def _around(text: str, places: Sequence[WordPlace], start: int, end: int) -> str
     return text[min(first, start) : max(last, end)]
 
 
+def _writer_of(span: Any) -> str:
+    """The tool that writes an entity in another form, and what to write, or ""."""
+    tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
+    tool = "doccano or spaCy" if isinstance(span, list) else tool
+    return f', as {tool} writes it; write {{"start": 0, "end": 3, "label": "PER"}}' if tool else ""
+
+
 def by_utf16(text: str, start: int, end: int) -> WordPlace:
     """The characters of a span whose places count UTF-16 units; its own if they count none."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
@@ -270,4 +282,4 @@ def _likely_cause(text: str, start: int, end: int, places: Sequence[WordPlace], 
             f"; in UTF-16 units, which browsers count, the place is that of {shown(meant)}: count "
             "characters, an emoji as one"
         )
-    return ""
+    return "; leave out the blanks at its ends" if here != here.strip() else ""

@@ -71,6 +71,11 @@ def class_notes(
             f"{column} has {len(counts):,} classes in {total:,} examples: is it the column to "
             "learn (--label_column)?"
         )
+    if column in counts:
+        notes.append(
+            f"{path}, {places.first[column]}: the class {quote(column)} is the column's own "
+            "name: if files were joined, remove the line with the names."
+        )
     are_floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
     are_numbers = is_large and all(map(_NUMBER.fullmatch, counts)) and not are_floats
     are_yes_or_no = several in ({1}, {2}) and YES_AND_NO.issuperset(map(str.lower, counts))

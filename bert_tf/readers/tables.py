@@ -16,7 +16,7 @@ of rows that were given in Python (``records.giving``).
 import csv
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
@@ -198,7 +198,7 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
     if count != 1:
         gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
         spelling = "tab" if gap == "\t" else repr(gap)
-        hint = ""
+        hint = _several(column, header)
         if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
             hint = " (the first line seems to be a row: put one with the columns' names before it)"
         elif gap:
@@ -211,6 +211,12 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
             f"{count or 'none'}; the columns are {listed(header)}{hint}."
         )
     return header.index(column)
+
+
+def _several(column: str, known: Iterable[str]) -> str:
+    """Advice where one name joins those of several columns."""
+    then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
+    return then if "," in column and {*column.split(",")} <= {*known} else ""
 
 
 def _select(
@@ -306,6 +312,10 @@ def _values(row: Given, columns: Sequence[str | None], bad: BadRows) -> list[Any
         if row.get("answer", "accept") != "accept" and not bad.answers_all:
             raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
     missing = [column for column in columns if column is not None and column not in row]
+    is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
+    if is_task and (missing or "data" in columns):
+        raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
     if missing:
-        raise BadRowError(f"expected the key {missing[0]!r}, got {listed(row)}")
+        hint = _several(missing[0], row)
+        raise BadRowError(f"expected the key {missing[0]!r}, got {listed(row)}{hint}")
     return [None if column is None else row[column] for column in columns]

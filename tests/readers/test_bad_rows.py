@@ -131,7 +131,8 @@ ROWS = {
     "spans": [
         (_spans(_span(0, 2)), "expected spans of whole words in column 'entities', got 'An' "
          "(characters 0 to 2) of 'Ann'"),
-        (_spans(_span(4, 8)), "got 'Lee ' (characters 4 to 8) of 'Lee '"),
+        (_spans(_span(4, 8)),
+         "got 'Lee ' (characters 4 to 8) of 'Lee '; leave out the blanks at its ends"),
         (_spans(_span(3, 7)), "got ' Lee' (characters 3 to 7) of ' Lee'"),
         (_spans(_span(3, 4)), "got ' ' (characters 3 to 4) of ' '"),
         (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column"),
@@ -148,9 +149,13 @@ ROWS = {
          "text is, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'; in UTF"),
         (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "got 'Ann' (characters 2 to 5)"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
-         "[0, 3, 'PER']"),
+         '[0, 3, \'PER\'], as doccano or spaCy writes it; write {"start": 0, "end": 3, "label": "'),
+        (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}), "as doccano writes it; "),
+        (_spans({"start": 0, "end": 3, "labels": ["PER"]}), "as Label Studio writes it; write {"),
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
          "expected Prodigy's answer accept, got 'reject'"),
+        ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
+         "expected a row, got a task of Label Studio's JSON; export JSON-MIN"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got only inv"),

@@ -24,6 +24,7 @@ CASES = [
     (read_classification, ["a", "b"] * 30, []),
     (read_classification, ["a"] * 99, []),
     (read_classification, ["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so"]),
+    (read_classification, ["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own na"]),
     (read_classification, ["a", "nan", "NULL", "a"],
      [f": 'nan' (line 3), 'NULL' (line 4) {COUNT}: where they stand for no"]),
     (read_classification, ["a", "-100", "-", "b"],

@@ -121,6 +121,7 @@ def test_lines_that_are_no_object(read, line, reason):
 
 
 ROW = "the first line seems to be a row: put one with the columns' names before it)."
+SEVERAL = "where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
 GUESS = (
     "got none; the columns are {} (the file seems to use {}: finetune and predict take "
     "--delimiter=';'; or save"
@@ -138,6 +139,8 @@ GUESS = (
         ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
         ("a.csv", "so good,1\nbad,0\n", ["text"], f"got none; the columns are so good, 1 ({ROW}"),
         ("a.tsv", "At last, a film that is fun\n", ["text"], f"At last, a film that is fun ({ROW}"),
+        ("a.csv", "text,toxic,rude\na,0,1\n", ["toxic,rude"], f"toxic, rude ({SEVERAL}"),
+        ("a.jsonl", '{"toxic": 0, "rude": 1}', ["toxic,rude"], f"got toxic, rude ({SEVERAL}"),
         ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
         ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, got"),
         ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
