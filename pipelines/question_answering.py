@@ -5,6 +5,7 @@ Letters: N questions, W windows, B batch, S sequence length, K = ``n_best``.
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
+from .bounded_memory import value_rows
 from .length_buckets import (
     Examples,
     check_rows,
@@ -36,27 +38,30 @@ from .wordpiece import BertTokenizer
 
 
 def _find_tokens(
-    tokens: QuestionTokens, byte_starts: np.ndarray, byte_ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The first and last token that a range of each context's bytes overlaps, (N,) int32, or -1.
+    tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first and last token that a range of each context's bytes overlaps, (B,) int32, or -1.
 
     Google's ``_improve_answer_span`` looks for the answer's text among the pieces of the words
     around it; here the tokens' offsets say which of them the answer's bytes belong to.
     """
-    all_starts, all_ends = tokens.byte_starts.numpy(), tokens.byte_ends.numpy()
-    begins, lengths = tokens.context_starts.numpy(), tokens.context_lengths.numpy()
-    firsts, lasts = np.full([2, len(byte_starts)], -1, np.int32)
-    for question in np.flatnonzero(byte_starts >= 0):
-        context = slice(begins[question], begins[question] + lengths[question])
-        first = np.count_nonzero(all_ends[context] <= byte_starts[question])
-        last = np.count_nonzero(all_starts[context] < byte_ends[question]) - 1
-        if first <= last:
-            firsts[question], lasts[question] = first, last
-    return firsts, lasts
+    limits = tokens.context_starts + tokens.context_lengths
+    places = tf.ragged.range(tokens.context_starts, limits)
+    questions = value_rows(places.row_splits)
+
+    def count(condition: tf.Tensor) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(
+            tf.cast(condition, tf.int32), questions, tf.size(byte_starts)
+        )
+
+    first = count(tf.gather(tokens.byte_ends, places.values) <= tf.gather(byte_starts, questions))
+    last = count(tf.gather(tokens.byte_starts, places.values) < tf.gather(byte_ends, questions)) - 1
+    has_tokens = (byte_starts >= 0) & (first <= last)
+    return tf.where(has_tokens, first, -1), tf.where(has_tokens, last, -1)
 
 
 def _window_spans(
-    windows: Windows, firsts: np.ndarray, lasts: np.ndarray
+    windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The answer's columns in each window's row, (W,) int32; 0 where it is not wholly in it."""
     first = tf.gather(firsts, windows.questions)
@@ -66,6 +71,9 @@ def _window_spans(
     return tf.where(inside, first + shift, 0), tf.where(inside, last + shift, 0)
 
 
+# Answers are put together for so many windows at once: some 100 MB.
+_WINDOWS_AT_ONCE = 512
+_QUESTIONS_AT_ONCE = 4096
 _PADDED = -1e9  # a logit whose exponential is 0
 
 
@@ -107,12 +115,17 @@ class QuestionExamples:
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
         *best, losses = self._run(model, batch_size, n_best)
-        with tf.device("CPU:0"):
-            columns = BestColumns(*map(tf.constant, best))
-            answers = answers_from_columns(
-                columns, self.windows, self.contexts, max_answer_length=max_answer_length
-            )
-        return Answers(*(values.numpy() for values in answers)), losses
+        pieces = []
+        for questions, rows in self._chunks():
+            windows = _cut_out(self.windows, questions, rows)
+            columns = BestColumns(*(tf.constant(column[rows]) for column in best))
+            with tf.device("CPU:0"):
+                answers = answers_from_columns(
+                    columns, windows, self.contexts[questions], max_answer_length=max_answer_length
+                )
+            pieces.append([values.numpy() for values in answers])
+        answers = Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+        return answers, losses
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
         """The fields of ``BestColumns`` for all windows, and their losses."""
@@ -131,6 +144,17 @@ class QuestionExamples:
             for whole, column in zip(collected, best, strict=True):
                 whole[indices.numpy()] = column.numpy()
         return collected
+
+    def _chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Slices of the questions, and of their windows, some hundred windows each."""
+        num_questions = len(self.contexts)
+        firsts = np.searchsorted(self.windows.questions.numpy(), np.arange(num_questions + 1))
+        begin = 0
+        while begin < num_questions:
+            fitting = np.searchsorted(firsts, firsts[begin] + _WINDOWS_AT_ONCE, side="right") - 1
+            end = max(begin + 1, int(fitting))
+            yield slice(begin, end), slice(int(firsts[begin]), int(firsts[end]))
+            begin = end
 
 
 def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
@@ -214,7 +238,7 @@ def question_examples(
         lost = np.zeros([0], np.int64)
         if answer_starts is not None or answer_ends is not None:
             byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
-            firsts, lasts = _find_tokens(tokens, byte_starts, byte_ends)
+            firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
             spans = _window_spans(windows, firsts, lasts)
             first_columns, _ = spans
             in_a_window = windows.questions.numpy()[first_columns.numpy() > 0]
@@ -243,3 +267,30 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
             f"context's {sizes[bad]} bytes, not empty, or -1 and -1 for no answer."
         )
     return start, end
+
+
+def _find_all_tokens(
+    windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Calls ``_find_tokens`` for some thousand questions at a time."""
+    pieces = []
+    for begin in range(0, len(byte_starts), _QUESTIONS_AT_ONCE):
+        part = slice(begin, begin + _QUESTIONS_AT_ONCE)
+        tokens = _cut_out(windows, part, slice(0, 0)).tokens
+        pieces.append(_find_tokens(tokens, byte_starts[part], byte_ends[part]))
+    firsts, lasts = zip(*pieces, strict=True)
+    return tf.concat(firsts, 0), tf.concat(lasts, 0)
+
+
+def _cut_out(windows: Windows, questions: slice, rows: slice) -> Windows:
+    """The windows of some questions, these counted from 0; the tokens stay all."""
+    columns = ("question_starts", "question_lengths", "context_starts", "context_lengths")
+    tokens = windows.tokens
+    return Windows(
+        tokens._replace(**{name: getattr(tokens, name)[questions] for name in columns}),
+        windows.rooms[questions],
+        windows.strides[questions],
+        windows.questions[rows] - questions.start,
+        windows.firsts[rows],
+        windows.lengths[rows],
+    )

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pipelines import question_answering
 from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
@@ -102,7 +103,8 @@ class _Model:
         return {"start_logits": logits(3), "end_logits": logits(7)}
 
 
-def test_predicted_answers_equal_those_of_all_windows_at_once():
+def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
+    monkeypatch.setattr(question_answering, "_WINDOWS_AT_ONCE", 7)
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     logits = _Model()(pack_windows(windows, 16), training=False)
     options = {"n_best": 6, "max_answer_length": 7}
