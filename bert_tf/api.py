@@ -425,18 +425,29 @@ def pretrain(
         model_dir: where everything is kept, and the run resumes from. Without it the run is in a
             temporary directory, and what is left of it is what this returns.
         callbacks: Keras callbacks. An epoch is ``save_checkpoints_steps`` steps, counted from 0
-            from the run's start, in a resumed run too. ``on_train_batch_begin`` and
-            ``on_train_batch_end`` are called round what is reported together, up to 500 steps that
-            take about 2 seconds: the batch is the first step's place in its epoch and the last
-            one's, and the logs are means over these steps (``loss``, ``masked_lm_loss``,
-            ``masked_lm_accuracy``, ``gradient_norm``, ...), the last ``learning_rate``, and speeds
-            (``tokens_per_second``, not the first time). ``on_test_end`` gets ``loss`` and the
-            figures of ``results["evaluation"]``, after each checkpoint of up to 20 batches, at the
-            end of all; ``on_epoch_end``, called after it, ``loss``, the mean of the epoch's steps
-            in this process, and the evaluation's figures as ``val_loss`` and so on.
-            ``on_train_end`` comes when everything is written, and never in an interrupted run.
-            ``model.stop_training`` ends the training at the end of such a report or epoch, and
-            the run is finished then. Of several workers each calls its own.
+            from the run's start, in a resumed run too. Of several workers each calls its own.
+
+            - ``on_train_begin`` and ``on_train_end`` are called once in a process that finds
+              something to do, the latter when everything is written; an interrupted run calls no
+              ``on_train_end``.
+            - ``on_epoch_begin`` is called before an epoch's first step of the process.
+            - ``on_train_batch_begin`` and ``on_train_batch_end`` are called round what is reported
+              together, up to 500 steps that take about 2 seconds. The batch is the first step's
+              place in its epoch and the last one's; the logs are means over these steps (``loss``,
+              ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
+              ``next_sentence_accuracy``, ``gradient_norm``), the last ``learning_rate`` and, after
+              the first time, speeds such as ``tokens_per_second``.
+            - ``on_test_begin`` and ``on_test_end`` are called round each evaluation: after each
+              checkpoint on up to 20 batches, at the end on all. The logs are ``loss`` and the
+              figures of ``results["evaluation"]``.
+            - ``on_epoch_end`` is called after the evaluation at the epoch's end, at the run's last
+              step and where a callback ends the training. The logs are ``loss``, the mean of the
+              steps that this process made of the epoch, and that evaluation's figures as
+              ``val_loss``, ``val_masked_lm_accuracy`` and so on.
+
+            ``model.stop_training`` ends the training at the end of such a report or epoch, with a
+            checkpoint, an evaluation and the results: the run is finished then, and the same call
+            trains no further. Callbacks change nothing of what is trained.
         verbose: whether to print what the command prints.
         **given: the flags.
 
