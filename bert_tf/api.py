@@ -44,20 +44,18 @@ _FLAG = re.compile(r"--(?=[a-z])")
 # === Shared by the functions ===
 
 
-def _takes_flags(
-    *settings: type, without: Sequence[str], unset: Sequence[type] = ()
-) -> Callable[[F], F]:
+def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
     """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
 
-    Those in ``without`` are the function's own arguments, by these names or by others; those of the
-    dataclasses in ``unset`` have no defaults.
+    Those in ``without`` are the function's own arguments, by these names or by others.
     """
     fields, defaults = {}, {}
-    for declaration in (*settings, *unset):
+    for declaration in settings:
+        has_defaults = not hasattr(declaration, "follows_model")
         for field in flag_fields.flags_of(declaration):
             if field.name not in without:
                 fields[field.name] = field
-                defaults[field.name] = None if declaration in unset else field.default
+                defaults[field.name] = field.default if has_defaults else None
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -362,7 +360,7 @@ def predict(
 # === Export ===
 
 
-@_takes_flags(export_command.ExportSettings, without=("model", "output"), unset=[ExportOptions])
+@_takes_flags(export_command.ExportSettings, ExportOptions, without=("model", "output"))
 def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 

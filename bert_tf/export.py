@@ -88,7 +88,7 @@ def define_flags(values: flags.FlagValues | None = None) -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
     values = flags.FLAGS if values is None else values
     flag_fields.define_flags(ExportSettings, values)
-    flag_fields.define_flags(ExportOptions, values, unset=True)
+    flag_fields.define_flags(ExportOptions, values)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ Core TensorFlow operations on flat vectors: fine-tuning's batches and an export'
 alike. ``room`` is how many tokens of a text a row holds, [CLS] and [SEP] left out.
 
 A question's context that is too long for one row is read in several, each ``[CLS] question [SEP]
-window [SEP]``. Windows begin every ``doc_stride`` tokens, so that they overlap, and of the windows
+window [SEP]``. Windows begin every ``stride`` tokens, so that they overlap, and of the windows
 that share a token one gives it the most context: in that one its logit counts. Source: Devlin et
 al. 2019, section 4.2; google-research/bert ``run_squad.py``, ``convert_examples_to_features`` and
 ``_check_is_max_context``.
@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from .bounded_memory import value_rows
 from .packing import Range
-from .pools import check_at_least
 
 # The most windows of a text; of a longer one the rest is left out.
 MOST_WINDOWS = 16
@@ -79,7 +78,7 @@ def mean_of_windows(outputs: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 Tokenize = Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]]
 
-_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 class QuestionTokens(NamedTuple):
@@ -106,19 +105,6 @@ class Windows(NamedTuple):
     lengths: tf.Tensor  # (W,) int32, its tokens
 
 
-def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Raises a ``ValueError`` where a length is below 1, or there is no room for a context."""
-    check_at_least("doc_stride", doc_stride, 1)
-    check_at_least("max_query_length", max_query_length, 1)
-    if max_seq_length <= max_query_length + _SPECIAL_TOKENS:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}: expected at least "
-            f"{max_query_length + _SPECIAL_TOKENS + 1}, so that a question of max_query_length "
-            f"{max_query_length} tokens leaves room for a token of the context beside [CLS] and "
-            "two [SEP]."
-        )
-
-
 def tokenize_questions(
     tokenize: Tokenize, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
 ) -> QuestionTokens:
@@ -142,15 +128,15 @@ def tokenize_questions(
     )
 
 
-def context_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int) -> Windows:
+def context_windows(tokens: QuestionTokens, max_seq_length: int, stride: int) -> Windows:
     """Lays windows over contexts, in rows of at most ``max_seq_length`` tokens.
 
-    A window begins ``doc_stride`` tokens after the one before, or where that one ends if it has
+    A window begins ``stride`` tokens after the one before, or where that one ends if it has
     fewer. Google's script makes no window for a context without tokens; here it has one, without
     tokens, so that every question has a null score.
     """
-    rooms = max_seq_length - _SPECIAL_TOKENS - tokens.question_lengths
-    strides = tf.minimum(rooms, doc_stride)
+    rooms = max_seq_length - SPECIAL_TOKENS - tokens.question_lengths
+    strides = tf.minimum(rooms, stride)
     numbers = tf.ragged.range(1 + _last_window(tokens.context_lengths, rooms, strides))
     questions = tf.cast(value_rows(numbers.row_splits), tf.int32)
     firsts = numbers.values * tf.gather(strides, questions)

@@ -24,9 +24,9 @@ from .length_buckets import (
     vector,
 )
 from .long_texts import (
+    SPECIAL_TOKENS,
     QuestionTokens,
     Windows,
-    check_window_lengths,
     context_columns,
     context_windows,
     row_segments,
@@ -226,7 +226,15 @@ def question_examples(
     >>> labels["start_logits"].numpy(), labels["end_logits"].numpy()
     (array([4], dtype=int32), array([4], dtype=int32))
     """
-    check_window_lengths(max_seq_length, doc_stride, max_query_length)
+    check_at_least("doc_stride", doc_stride, 1)
+    check_at_least("max_query_length", max_query_length, 1)
+    if max_seq_length <= max_query_length + SPECIAL_TOKENS:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}: expected at least "
+            f"{max_query_length + SPECIAL_TOKENS + 1}, so that a question of max_query_length "
+            f"{max_query_length} tokens leaves room for a token of the context beside [CLS] and "
+            "two [SEP]."
+        )
     questions = string_column(questions, "questions")
     contexts = string_column(contexts, "contexts")
     check_rows("contexts", len(contexts), len(questions))

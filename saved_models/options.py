@@ -1,41 +1,19 @@
 """Options of serving a model, each declared once; nothing here loads TensorFlow.
 
-A field made by ``flag_fields`` is also a flag of ``python -m bert_tf.export``, and a keyword of
-``bert_tf.api.export``; the others are what a fine-tuned model's directory says. Which options mean
-something to models of some classes alone stands in ``signatures.HEADS``.
+A field is also a flag of ``python -m bert_tf.export``, and a keyword of ``bert_tf.api.export``, but
+for those that a fine-tuned model's directory keeps. Which options mean something to models of some
+classes alone stands in ``signatures.HEADS``.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar
 
 from bert_tf.choices import LONG_TEXTS, PRECISIONS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import Rule, check, refuses
+from bert_tf.cli.flag_rules import check, refuses
 
 _LARGEST_BATCH = 64
-
-
-def _at_least(least: int) -> Rule:
-    return refuses(
-        lambda value, _: value is not None and value < least,
-        f"{{flag}} is {{value}}: expected {least} or more.",
-    )
-
-
-def _among(choices: Sequence[str]) -> Rule:
-    return refuses(
-        lambda value, _: value not in choices,
-        f"{{flag}} is {{value!r}}: expected one of {', '.join(choices)}.",
-    )
-
-
-def _of_task(default: Any, help: str, rule: Rule) -> Any:
-    """A field that is no flag."""
-    return dataclasses.field(default=default, metadata={"help": help, "rules": (rule,)})
-
-
 _ASCENDING = refuses(
     lambda sizes, _: any(a >= b for a, b in itertools.pairwise((0, *sizes))),
     "{flag} is {value}: expected whole numbers of 1 or more, ascending.",
@@ -48,7 +26,7 @@ _FITS_REQUESTS = refuses(
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(flag_fields.QuestionOptions):
     """Options of serving a model, which are the flags of ``python -m bert_tf.export``, and more.
 
     Raises:
@@ -60,6 +38,8 @@ class ExportOptions:
     ValueError: n_best_size is 0: expected 1 or more.
     """
 
+    follows_model: ClassVar[bool] = True
+
     max_seq_length: int | None = flag_fields.integer(
         None,
         "The most tokens of a row, [CLS] and [SEP] included; by default the training's of a "
@@ -70,21 +50,14 @@ class ExportOptions:
         "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
         "model was fine-tuned.",
     )
-    long_text: str = _of_task(
+    long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
+        LONG_TEXTS,
         "Classes and numbers: what is read of single texts of more tokens than a row, one of "
         "LONG_TEXTS.",
-        _among(LONG_TEXTS),
+        is_kept=True,
     )
     normalize: bool = flag_fields.switch(False, "Embeddings: scale them to length 1.")
-    doc_stride: int = _of_task(
-        128,
-        "Questions: how many tokens after a window of the context the next begins.",
-        _at_least(1),
-    )
-    max_query_length: int = _of_task(64, "The most tokens of a question.", _at_least(1))
-    n_best_size: int = _of_task(20, "The answers to a question.", _at_least(1))
-    max_answer_length: int = _of_task(30, "The most tokens of an answer.", _at_least(1))
     transformers_signature: bool = flag_fields.switch(
         False,
         "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
@@ -92,18 +65,18 @@ class ExportOptions:
         "go on, also those of int64_serving; the signature named strings then takes strings.",
     )
     precision: str = flag_fields.choice(
-        "float32", PRECISIONS, "The arithmetic; float32 by default.", rules=[_among(PRECISIONS)]
+        "float32", PRECISIONS, "The arithmetic; float32 by default."
     )
     max_rows: int | None = flag_fields.integer(
         None,
         "Refuse requests of more rows; by default no limit, but a server that batches refuses "
         "more than 64.",
-        rules=[_at_least(1)],
+        least=1,
     )
     max_bytes: int | None = flag_fields.integer(
         None,
         "Refuse requests with more bytes of text in a row; by default no limit.",
-        rules=[_at_least(256)],  # the ordinary samples are shorter
+        least=256,  # the ordinary samples are shorter
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(
         (),

@@ -15,6 +15,7 @@ from bert_tf.pipelines.answers import (
     null_odds,
 )
 from bert_tf.pipelines.long_texts import (
+    SPECIAL_TOKENS,
     Windows,
     context_windows,
     row_segments,
@@ -26,7 +27,6 @@ from .rows import Rows, beginnings, check_equally_many, on_rows
 from .samples import Signature, Signatures
 from .served import Outputs, Served
 
-_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 _CONTEXT = (
     "The city library of Oslo opened in 1931. Its architect, Ada Brandt, had come from Lisbon two "
     "years before, and the reading room that she drew has 240 seats."
@@ -121,7 +121,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 
 def question_length(served: Served) -> int:
     """The most tokens of a question: ``max_query_length``, or half a row if that is too many."""
-    room = served.max_seq_length - _SPECIAL_TOKENS
+    room = served.max_seq_length - SPECIAL_TOKENS
     most = served.options.max_query_length
     return most if most < room else room // 2
 

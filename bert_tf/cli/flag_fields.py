@@ -19,7 +19,7 @@ from absl import flags
 
 from bert_tf.untrusted import quote
 
-from .flag_rules import Rule, check, refuses
+from .flag_rules import Rule, among, at_least, check, refuses
 
 # In --help, what stands above a flag, and above those that follow.
 HEADINGS = {"debug": "Errors and limits"}
@@ -94,11 +94,15 @@ def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
     return _field(flags.DEFINE_list, "a list of texts", _are_texts, default, help, **more)
 
 
-def choice(default: str | None, choices: Sequence[str], help: str, **more: Any) -> Any:
+def choice(
+    default: str | None, choices: Sequence[str], help: str, *, rules: Rules = (), **more: Any
+) -> Any:
     """A field of one of some texts."""
     define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
-    expected = f"one of {', '.join(choices)}"
-    return _field(define, expected, lambda value: value in choices, default, help, **more)
+    expected, rules = f"one of {', '.join(choices)}", [*rules, among(choices)]
+    return _field(
+        define, expected, lambda value: value in choices, default, help, rules=rules, **more
+    )
 
 
 def integer(
@@ -107,17 +111,20 @@ def integer(
     *,
     least: int | None = None,
     most: int | None = None,
+    rules: Rules = (),
     **more: Any,
 ) -> Any:
     """A field of a whole number."""
     define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
     low, high = least or 0, most or _LARGEST
+    if least is not None:
+        rules = [*rules, at_least(least)]
 
     def is_good(value: Any) -> bool:
         return type(value) is int and low <= value <= high
 
     expected = f"a whole number from {low} to {high:,}"
-    return _field(define, expected, is_good, default, help, **more)
+    return _field(define, expected, is_good, default, help, rules=rules, **more)
 
 
 def number(
@@ -162,6 +169,29 @@ def encoding(of: str, **more: Any) -> Any:
     return string("utf-8", f"The encoding of {of}.", **more)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """Options of questions about contexts, for training, predictions and exports."""
+
+    doc_stride: int = integer(
+        128,
+        "squad: how many tokens lie between the starts of two windows of a context.",
+        least=1,
+        is_kept=True,
+        heading="Questions",
+    )
+    max_query_length: int = integer(
+        64, "squad: the most tokens of a question.", least=1, is_kept=True
+    )
+    # The memory grows with the square of a question's answers.
+    n_best_size: int = integer(
+        20, "squad: how many answers to keep for each question.", least=1, most=1000, is_kept=True
+    )
+    max_answer_length: int = integer(
+        30, "squad: the most tokens of an answer.", least=1, is_kept=True
+    )
+
+
 def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
     """What a file's value of a field should be, where it is not that; else ""."""
     expected, is_good = field.metadata["check"]
@@ -172,23 +202,28 @@ def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
 
 
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
-    """The fields that are flags: a dataclass may have others."""
-    return [field for field in dataclasses.fields(settings) if field.metadata.get("define")]
+    """The fields that are flags: a dataclass may have others.
+
+    A flag that is not given is as the model's directory says, and not its default, of a dataclass
+    that ``follows_model``; there what ``task.json`` keeps is no flag.
+    """
+    fields = [field for field in dataclasses.fields(settings) if field.metadata.get("define")]
+    if hasattr(settings, "follows_model"):
+        return [field for field in fields if not field.metadata["is_kept"]]
+    return fields
 
 
 def define_flags(
     settings: type,
     values: flags.FlagValues,
     aliases: Mapping[str, str] = _NONE,
-    *,
-    unset: bool = False,
 ) -> None:
-    """Defines a flag for each field that is one and has none yet; ``unset``: without defaults."""
+    """Defines a flag for each field that is one and has none yet."""
     for field in flags_of(settings):
         if field.name in values:
             continue
         define, help = field.metadata["define"], field.metadata["help"]
-        default = None if unset else field.default
+        default = None if hasattr(settings, "follows_model") else field.default
         define(name=field.name, default=default, help=help, flag_values=values)
         if other_name := field.metadata["other_name"]:
             flags.DEFINE_alias(other_name, field.name, flag_values=values)
@@ -256,7 +291,7 @@ def checked(settings: type[T], values: flags.FlagValues) -> T:
 
 
 def given(settings: type, values: flags.FlagValues) -> dict[str, Any]:
-    """Values of the flags, of those defined ``unset``, that a user named."""
+    """Values of the flags that a user named, of a dataclass that ``follows_model``."""
     fields = {field.name: values[field.name].value for field in flags_of(settings)}
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -42,6 +42,22 @@ def within(holds: Callable[[Any], bool], expected: str) -> Rule:
     )
 
 
+def at_least(least: float) -> Rule:
+    """A number is not below the least, for objects that are made without flags."""
+    return refuses(
+        lambda value, _: value is not None and value < least,
+        f"{{flag}} is {{value}}: expected {least} or more.",
+    )
+
+
+def among(choices: Collection[str]) -> Rule:
+    """A text is one of some, for objects that are made without flags."""
+    return refuses(
+        lambda value, _: value is not None and value not in choices,
+        f"{{flag}} is {{value!r}}: expected one of {', '.join(choices)}.",
+    )
+
+
 def needs(other: str, says: str = "") -> Rule:
     """The flag is given only where another one has a value."""
     return refuses(

@@ -37,38 +37,17 @@ _COUNTS = ("total", "thresh")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
+class _Options(flag_fields.QuestionOptions):
     answer_start_column: str | None = flag_fields.string(
         None,
         "squad: the column with the place in the context where the answer begins, in characters "
         "from 0.",
         only="tables",
-        heading="Questions",
     )
     title_column: str | None = flag_fields.string(
         None,
         "squad: the column with the article's title; whole articles are held out.",
         only="tables",
-    )
-    doc_stride: int = flag_fields.integer(
-        128,
-        "squad: how many tokens lie between the starts of two windows of a context.",
-        least=1,
-        is_kept=True,
-    )
-    max_query_length: int = flag_fields.integer(
-        64, "squad: the most tokens of a question.", least=1, is_kept=True
-    )
-    # The memory grows with the square of a question's answers.
-    n_best_size: int = flag_fields.integer(
-        20,
-        "squad: how many answers to keep for each question.",
-        least=1,
-        most=1000,
-        is_kept=True,
-    )
-    max_answer_length: int = flag_fields.integer(
-        30, "squad: the most tokens of an answer.", least=1, is_kept=True
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
@@ -225,6 +204,12 @@ class QuestionTask(Task):
         """Lines on the training set, also on long texts if one in fifty has too many words."""
         items = self.training_items()
         lines = super().training_lines(examples)
+        if examples.num_lost:
+            lines.append(
+                f"The answers to {examples.num_lost:,} of the training questions have no token, "
+                "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
+                "are trained as if there were none."
+            )
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
         for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():

@@ -346,12 +346,6 @@ class Task(abc.ABC):
         if examples.num_too_long:
             count, length = examples.num_too_long, examples.max_seq_length
             lines.append(self.too_long_sentence().format(count=count, length=length))
-        if examples.num_lost:
-            lines.append(
-                f"The answers to {examples.num_lost:,} of the training questions have no token, "
-                "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
-                "are trained as if there were none."
-            )
         if equal := self.nothing_to_learn():
             lines.append(
                 f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
