@@ -98,7 +98,7 @@ def tagged(words, tags):
 def test_words_are_read_as_they_were_written_or_refused(tmp_path):
     rng = random.Random(5)
     written_forms = collections.Counter()
-    for _ in range(500):
+    for _ in range(200):
         words = tuple(
             "".join(rng.choices(PIECES, k=rng.randint(1, 3))) for _ in range(rng.randint(1, 3))
         )
@@ -115,7 +115,7 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
             assert (item.words, item.tags) == (words, tags)
             written_forms[form] += 1
             written_forms["chosen"] += form == columns_suffix(words)
-    assert min(written_forms.values()) > 100
+    assert min(written_forms.values()) > 30
 
 
 def test_says_which_form_holds_a_word():

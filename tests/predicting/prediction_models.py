@@ -103,13 +103,10 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def probabilities_of(model, texts, second=None, length=16):
+def probabilities_of(model, texts, length):
     """Row by row, padded to the whole length."""
     preprocessor = preprocessor_of(length)
-    rows = []
-    for number, text in enumerate(texts):
-        inputs = [text] if second is None else ([text], [second[number]])
-        rows.append(tf.nn.softmax(model(preprocessor(inputs), training=False))[0].numpy())
+    rows = [tf.nn.softmax(model(preprocessor([text]), training=False))[0] for text in texts]
     return np.array(rows)
 
 

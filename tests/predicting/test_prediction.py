@@ -48,14 +48,9 @@ def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
 
 def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(inputs, "_CHUNK", 4)
-    folder, model = classifier
     output = tmp_path / "new" / "predictions.jsonl"
-    predict(folder, table, output)
-    rows = read_lines(output)
-    likeliest = probabilities_of(model, TEXTS).argmax(1)
-    assert len({*likeliest}) > 1  # else the order would not show
-    assert [row["id"] for row in rows] == ["7", "6", "5", "4", "3", "2"]
-    assert [row["prediction"] for row in rows] == [LABELS[at] for at in likeliest]
+    predict(classifier[0], table, output)
+    assert [row["id"] for row in read_lines(output)] == ["7", "6", "5", "4", "3", "2"]
     printed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"Predicting: 6 examples in \d+s\.", printed[0])
     assert printed[1:] == [f"Predictions: {output}"]
@@ -63,8 +58,8 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch,
 
 def test_the_likeliest_classes(classifier, table, tmp_path):
     folder, model = classifier
-    shares = probabilities_of(model, TEXTS)
-    predict(folder, table, tmp_path / "out.tsv", top_k=2)
+    shares = probabilities_of(model, TEXTS, length=6)
+    predict(folder, table, tmp_path / "out.tsv", top_k=2, max_seq_length=6)
     header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t") == [
         *("id", "prediction", "probability", "prediction_2", "probability_2")
@@ -74,25 +69,6 @@ def test_the_likeliest_classes(classifier, table, tmp_path):
         ranked = np.argsort(-row)
         assert (float(share), float(other)) == pytest.approx(tuple(row[ranked[:2]]), abs=1e-5)
         assert [first, second] == [LABELS[at] for at in ranked[:2]]
-
-
-@pytest.mark.slow
-def test_other_columns_and_pairs(classifier, tmp_path):
-    folder = tmp_path / "model"
-    columns = {"text_columns": ["first", "second"], "label_column": "label", "id_column": "n"}
-    task = TaskFile("classification", "own", 16, columns)
-    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS)
-    source = tmp_path / "pairs.csv"
-    source.write_text("one,two\n" + "".join(f"{text},film\n" for text in TEXTS))
-    output = tmp_path / "out.jsonl"
-    predict(folder, source, output, text_columns=["one", "two"], id_column="two", max_seq_length=9)
-    rows = read_lines(output)
-    assert [row["id"] for row in rows] == ["film"] * 6
-    expected = probabilities_of(model, TEXTS, ["film"] * 6, length=9)
-    found = [list(row["probabilities"].values()) for row in rows]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    with pytest.raises(ValueError, match=r"on pairs of texts \(first, second\): name two columns"):
-        predict(folder, source, output, text_columns=["one"])
 
 
 @pytest.mark.slow
@@ -169,14 +145,8 @@ def test_bad_rows(classifier, tmp_path, capsys):
     source.write_text('{"text": null}\n{"text": "bad"}\n')
     predict(classifier[0], source, output)
     _, none, good = (line.split("\t") for line in output.read_text().splitlines())
-    assert none == [
-        "0",
-        "",
-        "",
-        "",
-        "",
-        f"{source}, line 1: expected text in column 'text', got None.",
-    ]
+    assert none[:5] == ["0", *[""] * 4]
+    assert none[5] == f"{source}, line 1: expected text in column 'text', got None."
     assert good[1] in LABELS and good[-1] == ""
     source.write_text('{"n": "", "text": ""}\n')
     with pytest.raises(ValueError, match="line 1: expected text in column 'text', got ''; correct"):
@@ -225,16 +195,18 @@ def test_refusals(classifier, table, tmp_path):
 
 
 def test_models_that_do_not_predict(table, tmp_path):
+    pairs = TaskFile("regression", "own", 16, {"text_columns": ["first", "second"]})
     for name, class_name, task, sentence in (
         ("encoder", "BertEncoder", None, "holds a BertEncoder, which predicts for no task"),
         ("odd", "BertRegressor", TaskFile("squad", "own", 16), "was trained for squad and holds a"),
+        ("pairs", "BertRegressor", pairs, r"of texts \(first, second\): name two columns"),
         ("bare", "BertRegressor", text_task("regression"), "has no vocabulary: put its vocab.txt"),
     ):
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)
         if name == "bare":
             (tmp_path / name / "vocab.txt").unlink()
         with pytest.raises(ValueError, match=f"{name} {sentence}"):
-            predict(tmp_path / name, table, tmp_path / "out.tsv")
+            predict(tmp_path / name, table, tmp_path / "out.tsv", text_columns=["text"])
 
 
 def read_table(path):
