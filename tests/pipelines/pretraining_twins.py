@@ -1,8 +1,8 @@
 """The pipeline's vector operations once more, as plain loops over Python lists.
 
-Each twin takes the same random draws as the operation and must give the same result. With
-``draw_on_the_way`` the pairs' loop draws as it goes, as Google's script does: what it then gives
-must have the same distribution.
+Each twin takes the same random draws as the operation and must give the same result. Google's
+script draws as it goes; a draw of the pairs' is used once at most, so drawing all in advance
+changes no distribution.
 """
 
 import random
@@ -91,23 +91,6 @@ def draw_in_advance(lengths, max_tokens, short_seq_prob, generator):
     coins = [generator.random() < 0.5 for _ in range(sentences)]
     targets = draw_targets(lengths, max_tokens, short_seq_prob, generator)
     return targets, bits[0], coins, bits[1], bits[2]
-
-
-class FreshDraws:
-    """A list that has a new draw at every reading."""
-
-    def __init__(self, draw):
-        self.draw = draw
-
-    def __getitem__(self, index):
-        return self.draw()
-
-
-def draw_on_the_way(lengths, max_tokens, short_seq_prob, generator):
-    """Draws for ``pairs`` that are made when they are used."""
-    bits = FreshDraws(lambda: generator.getrandbits(32))
-    coins = FreshDraws(lambda: generator.random() < 0.5)
-    return draw_targets(lengths, max_tokens, short_seq_prob, generator), bits, coins, bits, bits
 
 
 def truncate(a, b, max_tokens, generator: random.Random):

@@ -133,33 +133,6 @@ def test_the_only_document_gives_its_own_random_segments():
     np.testing.assert_array_equal(np.stack(pairs, 1), [(0, 3, 3, 6, 1), (3, 6, 0, 3, 1)])
 
 
-def test_distribution_equals_that_of_the_plain_loop():
-    """Another generator, the same statistics, up to four and a half standard errors."""
-    generator = random.Random(11)
-    lengths = [[generator.randint(2, 20) for _ in range(60)] for _ in range(40)]
-    tokens, n = _tokens(lengths), 40
-
-    def statistics(rows):
-        a_start, a_end, b_start, b_end, label = np.asarray(rows, np.float64).T
-        a, b = a_end - a_start, b_end - b_start
-        spread = a.std(), b[label == 1].std()
-        return len(rows), label.mean(), a.mean(), b.mean(), *spread, b_start.mean()
-
-    def pair(i):
-        targets = draw_targets(40, 50, 0.3, fold(2, i))
-        return _PAIR(tokens, draw_pairs(2400, targets, fold(1, i)))
-
-    ours = np.array([statistics(np.stack(pair(i), 1)) for i in range(n)])
-    theirs = np.array(
-        [
-            statistics(twins.pairs(lengths, twins.draw_on_the_way(lengths, 50, 0.3, generator)))
-            for _ in range(n)
-        ]
-    )
-    error = np.sqrt((ours.var(0) + theirs.var(0)) / n)
-    np.testing.assert_array_less(np.abs(ours.mean(0) - theirs.mean(0)), 4.5 * error)
-
-
 def test_draws():
     draws = draw_pairs(20_000, draw_targets(3, 10, 0.0, fold(1)), fold(2))
     assert draws.targets.numpy().tolist() == [10, 10, 10]

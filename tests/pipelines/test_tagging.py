@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.tagging import _tag_rows, tagging_examples
+from bert_tf.pipelines.tagging import _context, _tag_rows, tagging_examples
 
 from .small_vocabulary import TOKENIZER
 
@@ -108,76 +108,58 @@ def test_refuses_bad_arguments(arguments, message):
         tagging_examples(TOKENIZER, **{"words": [["a", "b"], ["c"]], **arguments})
 
 
-def _twin(tokens_per_word, words_per_sentence, room, documents):
+def _twin(tokens_per_word, words_per_sentence, room):
     """The rows by plain loops: (sentence, start, length, words tagged)."""
-    rows, word, token = [], 0, 0
-    ends = []  # of the sentences, in tokens
-    for count in words_per_sentence:
-        firsts, begin = [], token
-        for size in tokens_per_word[word : word + count]:
-            firsts.append(token)
-            token += size
-        ends.append((begin, token, firsts, word))
-        word += count
-    for sentence, (begin, end, firsts, first_word) in enumerate(ends):
-        stride = max(1, room // 2)
+    rows, word, begin = [], 0, 0
+    for sentence, count in enumerate(words_per_sentence):
+        sizes = tokens_per_word[word : word + count]
+        end = begin + sum(sizes)
         starts = [begin]
         while starts[-1] + room < end:
-            starts.append(min(starts[-1] + stride, end - room))
+            starts.append(min(starts[-1] + max(1, room // 2), end - room))
         windows = {start: [] for start in starts}
-        for number, first in enumerate(firsts):
+        first = begin
+        for size in sizes:
             scores = {
                 start: min(first - start, min(start + room, end) - 1 - first)
                 for start in starts
                 if start <= first < start + room
             }
             # The first of equals.
-            windows[max(scores, key=scores.get)].append(first_word + number)
-        for start, tagged in windows.items():
-            place = start, min(room, end - start)
-            if documents is not None and len(starts) == 1:
-                place = _around(sentence, ends, documents, room)
-            if tagged:
-                rows.append((sentence, *place, tagged))
+            windows[max(scores, key=scores.get)].append(word)
+            word, first = word + 1, first + size
+        rows += [
+            (sentence, start, min(room, end - start), tagged)
+            for start, tagged in windows.items()
+            if tagged
+        ]
+        begin = end
     return rows
 
 
-def _around(sentence, ends, documents, room):
-    """Takes a token behind, then one before, and so on, as long as there are any and room."""
-    first = last = sentence
-    while first > 0 and documents[first - 1] == documents[sentence]:
-        first -= 1
-    while last + 1 < len(documents) and documents[last + 1] == documents[sentence]:
-        last += 1
-    start, end = ends[sentence][:2]
-    behind = True
-    while end - start < room and (start > ends[first][0] or end < ends[last][1]):
-        if behind and end < ends[last][1]:
-            end += 1
-        elif not behind and start > ends[first][0]:
-            start -= 1
-        behind = not behind
-    return start, end - start
-
-
-@pytest.mark.parametrize("with_documents", [False, True])
 @pytest.mark.parametrize("room", [3, 7, 12, 60])
-def test_rows_are_the_twins(room, with_documents):
+def test_rows_are_the_twins(room):
     rng = np.random.default_rng(room)
-    for _ in range(5):
+    for _ in range(10):
         words_per_sentence = rng.integers(0, 13, 12)
         words_per_sentence[0] = 20
         tokens_per_word = rng.choice([1, 1, 2, 3, 9], words_per_sentence.sum())
-        documents = np.sort(rng.integers(0, 4, 12)) % 3 if with_documents else None
         firsts = np.cumsum(tokens_per_word) - tokens_per_word
         bounds = np.append(firsts, tokens_per_word.sum())[np.cumsum([0, *words_per_sentence])]
         *places, row_of_word = (
-            field.numpy().tolist() for field in _tag_rows(firsts, bounds, room, documents)
+            field.numpy().tolist() for field in _tag_rows(firsts, bounds, room, None)
         )
         found = [
             (*place, [word for word, row in enumerate(row_of_word) if row == number])
             for number, place in enumerate(zip(*places, strict=True))
         ]
-        counts = tokens_per_word.tolist(), words_per_sentence.tolist()
-        assert found == [(*place, words) for *place, words in _twin(*counts, room, documents)]
-        assert [word for row in found for word in row[3]] == list(range(len(tokens_per_word)))
+        assert found == _twin(tokens_per_word.tolist(), words_per_sentence.tolist(), room)
+
+
+def test_the_room_that_a_sentence_leaves_is_halved():
+    """What one half of its document does not fill falls to the other half."""
+    # Sentences of 1, 1, 5, 1 and 6 tokens are of one document, two of 2 tokens of another.
+    bounds, documents = np.array([0, 1, 2, 7, 8, 14, 16, 18]), np.array([0] * 5 + [1] * 2)
+    before, behind = _context(bounds, documents, room=6)
+    assert before.tolist() == [0, 1, 0, 2, 0, 0, 2]
+    assert behind.tolist() == [5, 4, 1, 3, 0, 2, 0]
