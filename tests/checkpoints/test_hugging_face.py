@@ -15,11 +15,9 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.checkpoints.tensor_files import open_hdf5
 from bert_tf.modeling import (
     BertClassifier,
-    BertEncoder,
     BertMultipleChoice,
     BertPretrainer,
     BertRegressor,
-    BertSpanPredictor,
     BertTokenClassifier,
 )
 from tests.checkpoints.hugging_face_files import (
@@ -30,7 +28,6 @@ from tests.checkpoints.hugging_face_files import (
     classifier,
     random_tensors,
     read_weights,
-    span,
     with_prefix,
     write_directory,
 )
@@ -109,21 +106,14 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
 @pytest.mark.parametrize(
     "shapes, values, model_class, arguments",
     [
-        (ENCODER, {}, BertEncoder, {"pooler": False}),
-        (WITH_POOLER, {}, BertEncoder, {"pooler": True}),
-        (PRETRAINING, {}, BertPretrainer, {"mlm": True, "nsp": True, "pooler": True}),
-        (ENCODER | MASKED_LM, {}, BertPretrainer, {"mlm": True, "nsp": False, "pooler": False}),
         (WITH_POOLER | MASKED_LM, {}, BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
         # The pooler is missing, and the loader says so.
         (ENCODER | NEXT_SENTENCE, {}, BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
-        (ENCODER | span(), {}, BertSpanPredictor, {"pooler": False}),
         (WITH_POOLER | classifier(3), SEQUENCES | {"classifier_dropout": 0.25}, BertClassifier,
          {"num_classes": 3, "dropout": 0.25}),
         (WITH_POOLER | classifier(1), SEQUENCES, BertRegressor, {}),
         (WITH_POOLER | classifier(1), SEQUENCES | {"problem_type": "multi_label_classification"},
          BertClassifier, {"num_classes": 1}),
-        (WITH_POOLER | classifier(3), TOKENS, BertTokenClassifier,
-         {"num_classes": 3, "pooler": True}),
         (ENCODER | classifier(1), TOKENS | {"classifier_dropout": None}, BertTokenClassifier,
          {"num_classes": 1, "pooler": False}),
         (WITH_POOLER | classifier(1), CHOICES, BertMultipleChoice, {}),

@@ -17,19 +17,6 @@ CHECKPOINTS = DATA / "model_garden"
 CONFIG = SAMPLES["garden"].config
 
 
-@pytest.mark.parametrize("name", ["encoder", "pretrainer", "old_pretrainer"])
-def test_every_tensor_is_used_or_named(name):
-    path = CHECKPOINTS / name
-    checkpoint = model_garden.open_checkpoint(str(path))
-    assumed = [note for note in checkpoint.notes if "sizes are the tensors'" in note]
-    assert len(assumed) == (name != "encoder")  # which has a config
-    prefix = tf.train.latest_checkpoint(path) or path / "bert_model.ckpt"
-    stored = {key for key, _ in tf.train.list_variables(str(prefix))}
-    used = [key for tensor in checkpoint.tensors.values() for key in tensor.names]
-    assert len(used) == len({*used})
-    assert {*used, *checkpoint.unused} == stored - {model_garden.GRAPH_KEY}
-
-
 def keys(names):
     return tuple(f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names)
 
@@ -50,6 +37,7 @@ def test_names_do_not_depend_on_keys():
     others = [f"encoder/_pooler_layer/{leaf}" for leaf in ("kernel", "bias")]
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
     assert checkpoint.unused == tuple(sorted(keys([*slots, *others])))
+    assert "sizes are the tensors'" in checkpoint.notes[0]  # as there is no config
     old = model_garden.open_checkpoint(str(CHECKPOINTS / "old_pretrainer")).unused
     assert sum("/.OPTIMIZER_SLOT/optimizer/" in key for key in old) == 2 * 46
 

@@ -424,12 +424,6 @@ def test_tensorflow_and_this_library_read_what_was_written(prefix):
         assert np.array_equal(reader.get_tensor(name), array), name
 
 
-def test_found_by_prefix_and_by_directory(prefix, tmp_path):
-    assert find_prefix(prefix) == find_prefix(str(tmp_path)) == prefix
-    (tmp_path / "empty").mkdir()
-    assert find_prefix(str(tmp_path / "empty")) is find_prefix(str(tmp_path / "nothing")) is None
-
-
 @pytest.fixture
 def several(tmp_path):
     for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):
@@ -480,13 +474,3 @@ def test_a_damaged_bundle(prefix, file, change, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         Bundle(prefix).tensor("a/kernel").read()
     assert "\n" not in str(caught.value)
-
-
-def test_a_shape_without_its_bytes_takes_no_memory(tmp_path):
-    """An index of another checkpoint: the same names, a hundred times the size."""
-    small, large = str(tmp_path / "small"), str(tmp_path / "large")
-    for prefix, rows in ((small, 1), (large, 100)):
-        write_bundle(prefix, [("x", stored("x", np.zeros((rows, 8), np.float32)))])
-    os.replace(f"{large}.index", f"{small}.index")
-    with pytest.raises(ValueError, match="it has 3,200 bytes, and the data files 32"):
-        Bundle(small).read("x")
