@@ -114,6 +114,8 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
         (WITH_POOLER | classifier(1), SEQUENCES, BertRegressor, {}),
         (WITH_POOLER | classifier(1), SEQUENCES | {"problem_type": "multi_label_classification"},
          BertClassifier, {"num_classes": 1}),
+        (WITH_POOLER | classifier(3), TOKENS, BertTokenClassifier,
+         {"num_classes": 3, "pooler": True}),
         (ENCODER | classifier(1), TOKENS | {"classifier_dropout": None}, BertTokenClassifier,
          {"num_classes": 1, "pooler": False}),
         (WITH_POOLER | classifier(1), CHOICES, BertMultipleChoice, {}),

@@ -424,6 +424,11 @@ def test_tensorflow_and_this_library_read_what_was_written(prefix):
         assert np.array_equal(reader.get_tensor(name), array), name
 
 
+def test_found_by_prefix_and_by_directory(prefix, tmp_path):
+    assert find_prefix(prefix) == find_prefix(str(tmp_path)) == prefix
+    assert find_prefix(str(tmp_path / "nothing")) is None
+
+
 @pytest.fixture
 def several(tmp_path):
     for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):

@@ -58,15 +58,6 @@ def test_cased_and_no_rows(preprocessor):
     assert [value.shape for value in batch.values()] == [(0, 10)] * 3
 
 
-def test_config_round_trip(preprocessor):
-    config = preprocessor.get_config()
-    assert config["vocab"] == VOCAB and type(config["vocab"]) is list
-    assert (config["do_lower_case"], config["max_seq_length"]) == (True, 10)
-    again = BertPreprocessor.from_config(config)
-    assert again.get_config() == config
-    assert_features(again((A, B)), PAIR)
-
-
 @pytest.fixture(scope="module")
 def keras_model(preprocessor):
     a, b = (keras.Input((), dtype="string") for _ in range(2))

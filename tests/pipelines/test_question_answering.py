@@ -158,7 +158,7 @@ def test_bad_limits():
 
 
 @pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
-def test_published_questions_equal_googles_loop_and_none_loses_its_answer(data_dir, step):
+def test_no_published_question_loses_its_answer(data_dir, step):
     tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
     with zipfile.ZipFile(data_dir / "squad" / "dev-v1.1.json.zip") as archive:
         articles = json.loads(archive.read("dev-v1.1.json"))["data"]
@@ -179,23 +179,8 @@ def test_published_questions_equal_googles_loop_and_none_loses_its_answer(data_d
     ]
     data = question_examples(tokenizer, questions, contexts, answer_starts=starts, answer_ends=ends)
     assert not len(data.lost_answers)
-    tokens = tf.nest.map_structure(lambda values: values.numpy(), data.windows.tokens)
-    expected = []
-    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        first, length = tokens.context_starts[number], tokens.context_lengths[number]
-        begins = tokens.byte_starts[first : first + length].tolist()
-        limits = tokens.byte_ends[first : first + length].tolist()
-        context = list(zip(range(length), begins, limits, strict=True))
-        answer = twin.overlapping_tokens(context, start, end)
-        size = tokens.question_lengths[number]
-        for window in twin.windows(size, length, 384, 128):
-            expected.append((number, *window, *twin.columns(size, window, *answer)))
-    columns = np.full([len(expected), 2], -1)
-    for rows, labels in data.examples.evaluation_batches(256):
-        index = rows["example_index"].numpy()
-        columns[index] = np.stack([labels["start_logits"], labels["end_logits"]], 1)
-    windows = np.stack([data.windows.questions, data.windows.firsts, data.windows.lengths], 1)
-    np.testing.assert_array_equal(np.concatenate([windows, columns], 1), expected)
     has_answer = np.zeros(len(answers), bool)
-    np.logical_or.at(has_answer, windows[:, 0], columns[:, 0] > 0)
+    for rows, labels in data.examples.evaluation_batches(256):
+        windows = rows["example_index"].numpy()[labels["start_logits"].numpy() > 0]
+        has_answer[data.windows.questions.numpy()[windows]] = True
     assert has_answer.all()

@@ -17,12 +17,6 @@ def test_draws_are_the_same_in_every_version():
     np.testing.assert_array_equal(uniform([9], fold(7, 1)), public)
 
 
-def test_fold_takes_tensors_in_a_graph_and_goes_on_from_a_seed():
-    folded = tf.function(lambda epoch: fold(3, epoch, 2))(tf.constant(9, tf.int64))
-    np.testing.assert_array_equal(folded, fold(3, 9, 2))
-    np.testing.assert_array_equal(folded, fold(fold(3, 9), 2))
-
-
 def test_below_is_uniform_and_never_reaches_the_bound():
     extremes = tf.constant([0, 2**32 - 1], tf.int64)
     for bound, last in [(1, 0), (0, 0), (3, 2), (2**31 - 1, 2**31 - 2)]:

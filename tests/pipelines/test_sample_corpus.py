@@ -1,7 +1,6 @@
 """The sample corpus: what is kept of a docstring, and what becomes of a tree of sources."""
 
 import os
-import subprocess
 import sys
 import types
 
@@ -9,6 +8,7 @@ import pytest
 
 from bert_tf.pipelines import sample_corpus
 from bert_tf.pipelines.sample_corpus import read_prose
+from tests.anew import run_python
 
 FULL = "This module says what it is for. It has two parts. The first is long. The second is short."
 
@@ -159,8 +159,8 @@ def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
         "sample_corpus._collect = lambda mapped: list(mapped(killed, ['a', 'b']))\n"
         "sample_corpus._send()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
-    assert done.returncode == 1 and b"BrokenProcessPool" in done.stderr
+    done = run_python(program, timeout=60)
+    assert done.returncode == 1 and "BrokenProcessPool" in done.stderr
 
 
 def prose(text: str) -> list[list[str]]:

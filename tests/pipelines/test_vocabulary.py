@@ -1,8 +1,5 @@
 """Vocabularies: files read and refused, learning against counts made by hand, notes on texts."""
 
-import subprocess
-import sys
-
 import pytest
 
 from bert_tf.pipelines import vocabulary
@@ -11,6 +8,7 @@ from bert_tf.pipelines.sources import from_documents
 from bert_tf.pipelines.text_notes import marks_note, unknown_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from tests.anew import run_python
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -175,15 +173,10 @@ print(len(vocab), digest)
 
 
 @pytest.mark.slow
-def test_same_in_another_process():
+def test_every_process_learns_the_same():
     # Every count occurs many times here: whatever breaks ties by a hash's order would show.
-    other = subprocess.run(
-        [sys.executable, "-c", LEARN], capture_output=True, text=True, check=True
-    )
-    scope: dict = {}
-    exec(LEARN, scope)
-    assert other.stdout.split() == [str(len(scope["vocab"])), scope["digest"]]
-    assert len(scope["vocab"]) == 150
+    one, other = (run_python(LEARN).stdout for _ in range(2))
+    assert one == other and one.startswith("150 ")
 
 
 # === Notes ===

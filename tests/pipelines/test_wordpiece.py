@@ -198,15 +198,6 @@ def test_no_text(tokenizer, texts):
     assert tokenizer.tokenize(texts).shape == (len(texts), None)
 
 
-def test_in_a_dataset_as_eagerly(tokenizer):
-    """Where it is made inside the graph, too; columns have one that was made before."""
-    texts = ["hello world", "ΑΣ", "", "unaffable", "x" * 201, "Σ hello"]
-    expected = tokenizer.tokenize(texts).to_list()
-    tokenize = tf.autograph.experimental.do_not_convert(lambda t: BertTokenizer(VOCAB).tokenize(t))
-    found = tf.data.Dataset.from_tensor_slices(texts).batch(4).map(tokenize, num_parallel_calls=2)
-    assert [row for batch in found for row in batch.to_list()] == expected
-
-
 @pytest.mark.parametrize(
     ("method", "value", "message"),
     [

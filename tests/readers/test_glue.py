@@ -82,12 +82,6 @@ def test_published_layouts(tmp_path, task, split, lines, expected):
     assert again == examples
 
 
-def test_every_task_and_split_is_tested():
-    tested = {file[0] for file in FILES} | {"AX"}
-    assert tested == set(GLUE_TASKS)
-    assert {file[1] for file in FILES if file[0] == "MNLI"} == set(GLUE_TASKS["MNLI"].splits)
-
-
 @pytest.mark.parametrize("name", ["AX/AX.tsv", "diagnostic/diagnostic.tsv", "AX.tsv"])
 def test_diagnostic_set(tmp_path, name):
     write(tmp_path / name, ["index|sentence1|sentence2", "0|A.|B."])
@@ -156,19 +150,12 @@ def test_says_what_there_is(tmp_path, task, split, lines, message):
 
 
 REAL = [
-    ("SST-2", "train", 67349, ("1", "contains no wit , only labored gags ", None, "0")),
     ("SST-2", "dev", 872, ("1", "unflinchingly bleak and desperate ", None, "0")),
-    ("SST-2", "test", 1821, ("0", "uneasy mishmash of styles and genres .", None, None)),
-    ("MRPC", "train", 3668, None),
     ("MRPC", "dev", 408, None),
-    ("MRPC", "test", 1725, None),
-    ("CoLA", "train", 8551, ("1", "One more pseudo generalization and I'm giving up.", None, "1")),
     ("CoLA", "dev", 1043, ("2", "The mechanical doll wriggled itself loose.", None, "1")),
     ("CoLA", "test", 1063, ("1", "The car honked its way down the road.", None, None)),
     ("STS-B", "train", 5749,
      ("1", "A man is playing a large flute.", "A man is playing a flute.", 3.8)),
-    ("STS-B", "dev", 1500, None),
-    ("STS-B", "test", 1379, None),
 ]  # fmt: skip
 
 
@@ -224,14 +211,6 @@ def test_submissions(tmp_path, task, split, name, predictions, written):
     first, second = written or predictions
     with open(path, "rb") as file:
         assert file.read() == f"index\tprediction\n0\t{first}\n1\t{second}\n".encode()
-
-
-def test_names_are_the_sites():
-    names = {name for task in GLUE_TASKS.values() for name in task.submissions.values()}
-    assert names == {
-        "AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv",
-        "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv",
-    }  # fmt: skip
 
 
 # === By TensorFlow Datasets, from sets prepared by the test (nothing is downloaded) ===
@@ -293,8 +272,3 @@ def test_scores_are_the_files(tfds, prepare):
         "STS-B", "train", data_dir=prepare("stsb", features, {"train": [row]})
     )
     assert examples.items == [TextExample("0", "A.", "B.", 3.8)]
-
-
-def test_says_which_splits_there_are():
-    with pytest.raises(ValueError, match="AX has no split 'dev': expected one of test"):
-        read_glue_tfds("AX", "dev")

@@ -21,17 +21,10 @@ def labels_of(examples):
     return [item.label for item in examples.items]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", 'n,review,stars,reply\n7,"Works, ""fine"".", 10,Thanks\n8,Broke.,9,\n'),
-        ("a.tsv", 'n\treview\tstars\treply\n7\tWorks, "fine".\t10\tThanks\n8\tBroke.\t9\t\n'),
-        ("a.jsonl", '{"n": 7, "review": "Works, \\"fine\\".", "stars": "10 ", "reply": "Thanks"}\n'
-         '{"n": "8", "review": "Broke.", "stars": 9, "reply": "", "more": []}\n'),
-    ],
-)  # fmt: skip
-def test_classification(write, name, content):
-    path = write(name, content)
+def test_classification(write):
+    path = write(
+        "a.csv", ["n,review,stars,reply", '7,"Works, ""fine"".", 10,Thanks', "8,Broke.,9,"]
+    )
     one = read_classification(path, text_columns=["review"], label_column="stars")
     assert one.items == [
         TextExample("0", 'Works, "fine".', None, "10"),
@@ -55,15 +48,6 @@ def test_classification(write, name, content):
     assert unlabelled.labels == ()
 
 
-def test_names_of_classes(write):
-    path = write(
-        "a.jsonl", "".join(f'{{"t": "x", "y": {y}}}\n' for y in ('"b"', "true", "3", '"a"'))
-    )
-    examples = read_classification(path, text_columns=["t"], label_column="y")
-    assert examples.labels == ("3", "a", "b", "true")
-    assert labels_of(examples) == ["b", "true", "3", "a"]
-
-
 def test_rows_without_any_text(write):
     path = write("a.tsv", "a\tb\nx\t\n\ty\n\t\n")
     pairs = read_classification(
@@ -74,13 +58,6 @@ def test_rows_without_any_text(write):
     path = write("a.jsonl", '{"a": null, "b": "y"}\n')
     with pytest.raises(ValueError, match="line 1: expected text in column 'a', got None"):
         read_classification(path, text_columns=["a", "b"], label_column=None)
-
-
-def test_says_how_to_name_columns(write):
-    path = write("a.tsv", "text\tlabel\nx\t1\n")
-    message = "expected one column 'sentence', got none; the columns are text, label"
-    with pytest.raises(ValueError, match=message):
-        read_classification(path, text_columns=["sentence"], label_column="label")
 
 
 def test_multilabel(write):

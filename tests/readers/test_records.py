@@ -82,13 +82,6 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
     )
 
 
-def test_a_device_is_no_document():
-    with pytest.raises(ValueError, match=r"^/dev/zero is a pipe or a device: expected a file\.$"):
-        read_json_document("/dev/zero")
-    with pytest.raises(ValueError, match=r"^/dev/zero is a pipe or a device: expected a file\.$"):
-        list(read_lines("/dev/zero"))
-
-
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
@@ -105,15 +98,23 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     assert len(list(read_lines(str(path)))) == 4
 
 
-def test_a_missing_file_and_a_folder(tmp_path):
-    missing = tmp_path / "dev.json"
-    with pytest.raises(ValueError, match=f"^There is no file at {missing}: expected a text file"):
-        read_json_document(str(missing))
-    with pytest.raises(ValueError, match=f"^{tmp_path} is a folder: expected a text file; name"):
-        read_json_document(str(tmp_path))
-    (tmp_path / "a.zip").touch()
-    with pytest.raises(ValueError, match="a.zip is an archive: unpack it, and name the file in it"):
-        list(read_lines(str(tmp_path / "a.zip")))
+@pytest.mark.parametrize("read", [read_json_document, lambda path: list(read_lines(path))])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("/dev/zero", r"^/dev/zero is a pipe or a device: expected a file\.$"),
+        ("", "^{} is a folder: expected a text file; name"),
+        ("a.zip", "a.zip is an archive: unpack it, and name the file in it"),
+        ("none.csv", "^There is no file at {}: expected a text file"),
+        ("reviwes.csv", r"file \(did you mean .*/reviews.csv\?\)\.$"),
+    ],
+)
+def test_what_is_no_file_of_text(tmp_path, read, name, sentence):
+    for there in ("a.zip", "reviews.csv"):
+        (tmp_path / there).touch()
+    path = str(tmp_path / name)
+    with pytest.raises(ValueError, match=sentence.format(path)):
+        read(path)
 
 
 def test_json_lines_are_named(tmp_path):
@@ -177,14 +178,7 @@ def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
         lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
 
 
-def test_says_what_is_no_file(tmp_path):
-    with pytest.raises(ValueError, match="There is no file at /no/such.txt: expected a text file"):
-        list(read_lines("/no/such.txt"))
-    with pytest.raises(ValueError, match=rf"^{tmp_path} is a folder: expected a text file; name"):
-        list(read_lines(str(tmp_path)))
-    (tmp_path / "reviews.csv").touch()
-    with pytest.raises(ValueError, match=rf"file \(did you mean {tmp_path}/reviews.csv\?\)\.$"):
-        list(read_lines(f"{tmp_path}/reviwes.csv"))
+def test_a_gzip_file_that_was_cut_short_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not a whole gzip file"):
         lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
 

@@ -175,26 +175,10 @@ def test_one_answer_in_columns(write):
     assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
 
 
-# === What an evaluation compares ===
-
-
-def gold(name, *answers, **more):
-    return {"id": name, "answers": [{"text": text} for text in answers], **more}
-
-
-def document(*questions, **more):
-    return {"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}], **more}
-
-
-def refuses(read, path, sentence):
-    with pytest.raises(ValueError) as caught:
-        read(path)
-    assert str(caught.value) == sentence.replace("FILE", path)
-
+# === What is not SQuAD's ===
 
 LIST = "is not in SQuAD's form: expected an object with a list"
 STRING = "is not in SQuAD's form: expected an object with a string"
-PLACE = "FILE, article 0, paragraph 0, a question"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +193,12 @@ PLACE = "FILE, article 0, paragraph 0, a question"
          f"FILE, article 1 {LIST} 'paragraphs', got the keys 'title'."),
         ({"data": [{"paragraphs": [{"context": "c"}]}]},
          f"FILE, article 0, paragraph 0 {LIST} 'qas', got the keys 'context'."),
-        (document("q7"), f"{PLACE} {STRING} 'id', got a str."),
+        ({"data": [{"paragraphs": [{"context": "c", "qas": ["q7"]}]}]},
+         f"FILE, article 0, paragraph 0, a question {STRING} 'id', got a str."),
     ],
 )  # fmt: skip
 def test_what_is_not_squad(write_json, content, sentence):
-    refuses(read_squad, write_json(content), sentence)
+    path = write_json(content)
+    with pytest.raises(ValueError) as caught:
+        read_squad(path)
+    assert str(caught.value) == sentence.replace("FILE", path)
