@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from bert_tf.untrusted import listed, quote
@@ -107,9 +108,12 @@ class ExampleSet(Generic[T]):
 class BadRowError(ValueError):
     """Says what is wrong with a row, "expected ..., got ...", without its place."""
 
-    def __init__(self, reason: str, line: int | None = None) -> None:
+    def __init__(
+        self, reason: str, line: int | None = None, known: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         super().__init__(reason)
         self.line = line  # the one at fault, where a row has several
+        self.known = known  # the fields of the row that are known all the same, by column
 
 
 class NoTextError(BadRowError):
@@ -148,8 +152,8 @@ class BadRows:
         self._skip = skip
         self.answers_all = answers_all
         self._good: Sized = ()
-        self._id = ""
-        self._words: tuple[str, ...] = ()
+        self._id: Any = ""
+        self._words: Sequence[str] = ()
 
     @staticmethod
     def of(path: str, skip: "bool | BadRows") -> "BadRows":
@@ -158,13 +162,12 @@ class BadRows:
 
     def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
         """Notes what is known of the next row, good or bad: its number, id and words."""
-        known = number if row_id is None else row_id
-        self._id = str(known).strip() if isinstance(known, str | int) else ""
-        self._words = tuple(words)
+        self._id = number if row_id is None else row_id
+        self._words = words
 
     def report(self, place: Place, reason: object) -> None:
         """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
-        has_answer = self.answers_all and isinstance(reason, NoTextError) and self._id
+        has_answer = self.answers_all and isinstance(reason, NoTextError) and self._known_id()
         if not (self._skip or has_answer):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
             instead = "" if self._skip is None else flag
@@ -175,7 +178,11 @@ class BadRows:
     def skip(self, place: Place, reason: object) -> None:
         """Lists a bad row, whether or not bad rows are to be skipped."""
         self.skipped.append(f"{self.path}, {place_name(place)}: {reason}.")
-        self.rows.append(BadRow(len(self._good), self._id, self._words, self.skipped[-1]))
+        words, sentence = tuple(self._words), self.skipped[-1]
+        self.rows.append(BadRow(len(self._good), self._known_id(), words, sentence))
+
+    def _known_id(self) -> str:
+        return str(self._id).strip() if isinstance(self._id, str | int) else ""
 
     def collect(
         self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]

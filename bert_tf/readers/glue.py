@@ -30,13 +30,20 @@ from .examples import (
     number,
     shown,
 )
-from .tables import Row, TableFile, read_columns, read_fields
+from .tables import Row, TableFile, read_columns
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
 _TFDS_EXAMPLES_PER_READ = 1024
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _INFERENCE = ("contradiction", "entailment", "neutral")
+# The columns of files that do not name them; "mark" is the linguists' own.
+_COLA = ("source", "label", "mark", "sentence")
+# The original STS-B's, of which some rows have two notes on the licence.
+_STS_BENCHMARK = (
+    *("genre", "file", "year", "number", "score", "sentence1", "sentence2"),
+    *("licence1", "licence2"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,23 +234,20 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
 def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Place, Row]]:
     """Yields rows of id, first text, second text and label, with None for what a file lacks."""
     labelled = is_labelled(split)
+    table = TableFile(path, suffix=".tsv")
     if path.removesuffix(".gz").endswith(".csv"):
-        # The original STS-B's: genre, file, year, number, score, two sentences, and for some two
-        # notes on the licence.
-        return read_fields(path, [None, 5, 6, 4], {7, 9}, bad)
-    if task.name == "CoLA" and labelled:
-        # Source, label, the linguists' own mark, sentence.
-        return read_fields(path, [None, 3, None, 1], {4}, bad)
+        table = dataclasses.replace(table, names=_STS_BENCHMARK, optional=2)
+    elif task.name == "CoLA" and labelled:
+        table = dataclasses.replace(table, names=_COLA)
+    has_ids = not table.names and (task.ids_in_train or not labelled)
     columns = [
-        task.id_column if task.ids_in_train or not labelled else None,
+        task.id_column if has_ids else None,
         task.text_columns[0],
         task.text_columns[1] if len(task.text_columns) > 1 else None,
-        task.label_column if labelled else None,
+        task.label_column if labelled or table.names else None,
     ]
     skip_short_rows = task.name == "QQP" and labelled
-    return read_columns(
-        TableFile(path, suffix=".tsv"), columns, bad, skip_short_rows=skip_short_rows
-    )
+    return read_columns(table, columns, bad, skip_short_rows=skip_short_rows)
 
 
 def _label(task: GlueTask, value: str) -> str | float:

@@ -16,7 +16,7 @@ of rows that were given in Python (``records.giving``).
 import csv
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
@@ -56,12 +56,16 @@ class TableFile:
 
     ``encoding`` and ``delimiter`` are those of .csv and .tsv (the encoding of .jsonl, too);
     ``None`` is the form's own delimiter. ``suffix`` is the form, in place of the path's end.
+    ``names`` are the columns' where no line of a .tsv has them; a row may lack the last
+    ``optional`` ones.
     """
 
     path: str
     encoding: str = "utf-8"
     delimiter: str | None = None
     suffix: str | None = None
+    names: tuple[str, ...] = ()
+    optional: int = 0
 
     def __str__(self) -> str:
         return self.path
@@ -111,21 +115,17 @@ def read_columns(
     ``bad`` gets the other rows. A place is a line's number, counted from 1, or "row 0". With
     ``skip_short_rows`` rows of too few fields are listed, and never an error.
     """
-    table = TableFile.of(source)
-    path, suffix = table.path, table.suffix or _suffix(table.path)
-    if suffix not in _DELIMITERS:
-        yield from _read_objects(table, suffix, columns, bad)
-        return
-    line, header, rows = _texts(table, suffix)
-    if header is None:
-        names = ", ".join(filter(None, columns))
-        raise ValueError(f"{path} is empty: expected a first line that names its columns, {names}.")
-    if isinstance(header, BadRowError):
-        raise ValueError(f"{path}, line {line}: {header}; correct the line with the columns.")
-    positions = [
-        None if column is None else _position(path, line, header, column) for column in columns
-    ]
-    yield from _select(rows, {len(header)}, positions, bad, skip_short_rows, header)
+    wanted = {name for name in columns if name is not None}
+    for number, (place, row) in enumerate(_records(TableFile.of(source), columns)):
+        known = row.known if isinstance(row, BadRowError) else row
+        bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
+        try:
+            values = _values(row, columns, wanted, bad)
+        except BadRowError as error:
+            is_skipped = skip_short_rows and isinstance(error, _ShortRowError)
+            (bad.skip if is_skipped else bad.report)(place, error)
+        else:
+            yield place, Row(number, values)
 
 
 def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
@@ -136,47 +136,41 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
     ...     list(read_rows("<rows>"))
     [{'a': 1}, {}]
     """
-    table = TableFile.of(source)
+    for _, row in _records(TableFile.of(source)):
+        yield {} if isinstance(row, BadRowError) else row
+
+
+def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[Record]:
+    """The rows of a table; if the first line names its columns, ``columns`` must be among them."""
     suffix = table.suffix or _suffix(table.path)
-    if suffix not in _DELIMITERS:
-        for _, row in _records(table, suffix):
-            yield {} if isinstance(row, BadRowError) else row
-        return
-    _, header, rows = _texts(table, suffix)
-    names = header if isinstance(header, list) else []
-    for _, fields in rows:
-        if fields == [""] and len(names) > 1:
-            continue
-        if isinstance(fields, BadRowError) or len(fields) != len(names):
-            yield {}
-        else:
-            yield dict(zip(names, fields, strict=True))
-
-
-def _texts(
-    table: TableFile, suffix: str
-) -> tuple[int, list[str] | BadRowError | None, Iterator[Fields]]:
-    """The line and the names of the columns, and the rows behind it."""
-    make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
-    rows = make_rows(table.path, table.encoding, table.delimiter or _DELIMITERS[suffix])
-    # Excel may write a line before it, "sep=" and the separator.
-    line, header = next((row for row in rows if row[1] != ["sep=", ""]), (1, None))
-    return line, [*map(str.strip, header)] if isinstance(header, list) else header, rows
-
-
-def _records(table: TableFile, suffix: str) -> Iterator[Record]:
+    if suffix in _DELIMITERS:
+        return _read_fields(table, suffix, columns)
     return READERS.get(suffix, read_given)(table.path, table.encoding)
 
 
-def read_fields(
-    path: str, positions: Sequence[int | None], widths: Collection[int], bad: BadRows
-) -> Iterator[tuple[int, Row]]:
-    """Yields some fields of a tab-separated table whose first line is a row.
+def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: BadRows) -> list[Any]:
+    """The values of a row's columns, ``wanted`` where they are not None."""
+    if isinstance(row, BadRowError):
+        raise row
+    if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
+        row = {"spans": [], **row}
+        if row.get("answer", "accept") != "accept" and not bad.answers_all:
+            raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
+    has_all = row.keys() >= wanted
+    is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
+    if is_task and ("data" in wanted or not has_all):
+        raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
+    if not has_all:
+        missing = next(name for name in columns if name in wanted - row.keys())
+        hint = _several(missing, row)
+        raise BadRowError(f"expected the key {missing!r}, got {listed(row)}{hint}")
+    return [None if name is None else row[name] for name in columns]
 
-    ``positions`` are counted from 0, and a row has one of ``widths`` fields.
-    """
-    rows = _tsv_rows(path, "utf-8", _DELIMITERS[".tsv"])
-    yield from _select(rows, widths, positions, bad, skip_short_rows=False)
+
+def _several(column: str, known: Iterable[str]) -> str:
+    """Advice where one name joins those of several columns."""
+    then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
+    return then if "," in column and {*column.split(",")} <= {*known} else ""
 
 
 def _suffix(path: str) -> str:
@@ -193,71 +187,73 @@ def _suffix(path: str) -> str:
     )
 
 
-def _position(path: str, line: int, header: list[str], column: str) -> int:
-    count = header.count(column)
-    if count != 1:
-        gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
-        spelling = "tab" if gap == "\t" else repr(gap)
-        hint = _several(column, header)
-        if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
-            hint = " (the first line seems to be a row: put one with the columns' names before it)"
-        elif gap:
-            hint = (
-                f" (the file seems to use {_GAPS[gap]}: finetune and predict take "
-                f"--delimiter={spelling}; or save it as .csv with commas or as .tsv with tabs)"
-            )
-        raise ValueError(
-            f"{path}, line {line}: expected one column {column!r}, got "
-            f"{count or 'none'}; the columns are {listed(header)}{hint}."
-        )
-    return header.index(column)
+# === Fields of .tsv and .csv ===
 
 
-def _several(column: str, known: Iterable[str]) -> str:
-    """Advice where one name joins those of several columns."""
-    then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
-    return then if "," in column and {*column.split(",")} <= {*known} else ""
+class _ShortRowError(BadRowError):
+    """Says that a row has too few fields."""
 
 
-def _select(
-    rows: Iterator[Fields],
-    widths: Collection[int],
-    positions: Sequence[int | None],
-    bad: BadRows,
-    skip_short_rows: bool,
-    header: Sequence[str] = (),
-) -> Iterator[tuple[int, Row]]:
-    number = -1
-    id_at = header.index(bad.id_column) if bad.id_column in header else None
+def _read_fields(table: TableFile, suffix: str, columns: Sequence[str | None]) -> Iterator[Record]:
+    read_fields = _csv_rows if suffix == ".csv" else _tsv_rows
+    rows = read_fields(table.path, table.encoding, table.delimiter or _DELIMITERS[suffix])
+    names = table.names or _read_names(table.path, rows, columns)
+    widths = sorted({len(names) - table.optional, len(names)})
     for line, fields in rows:
-        if fields == [""] and 1 not in widths:
-            continue
-        number += 1
-        bad.begin(number, None if id_at is None else _field(fields, id_at, widths))
         if isinstance(fields, BadRowError):
-            bad.report(line, fields)
-        elif len(header) > 1 and _are_names(fields, header):
-            bad.report(
-                line, "expected a row, got the names of the columns again (were files joined?)"
+            yield line, fields
+        elif fields != [""] or len(names) == 1:
+            yield line, _fault(fields, names, widths) or dict(zip(names, fields, strict=False))
+
+
+def _read_names(path: str, rows: Iterator[Fields], columns: Sequence[str | None]) -> Sequence[str]:
+    """The names of the columns, in a table's first line, with ``columns`` among them."""
+    wanted = [column for column in columns if column is not None]
+    # Excel may write a line before it, "sep=" and the separator.
+    line, header = next((row for row in rows if row[1] != ["sep=", ""]), (1, None))
+    if header is None:
+        names = ", ".join(["its columns", *wanted])
+        raise ValueError(f"{path} is empty: expected a first line that names {names}.")
+    if isinstance(header, BadRowError):
+        raise ValueError(f"{path}, line {line}: {header}; correct the line with the columns.")
+    header = [*map(str.strip, header)]
+    for column in wanted:
+        if (count := header.count(column)) != 1:
+            raise ValueError(
+                f"{path}, line {line}: expected one column {column!r}, got {count or 'none'}; the "
+                f"columns are {listed(header)}{_cause(column, header)}."
             )
-        elif len(fields) in widths:
-            values = [None if at is None else fields[at] for at in positions]
-            yield line, Row(number, values)
-        else:
-            expected = " or ".join(str(width) for width in sorted(widths))
-            tell = bad.skip if skip_short_rows and len(fields) < min(widths) else bad.report
-            tell(line, f"expected {expected} columns, got {len(fields)}")
+    return header
 
 
-def _field(fields: list[str] | BadRowError, at: int, widths: Collection[int]) -> str:
-    """A field of a row; only the first is known of a row with the wrong number of fields."""
-    if isinstance(fields, BadRowError) or (at and len(fields) not in widths):
-        return ""
-    return fields[at]
+def _cause(column: str, header: Sequence[str]) -> str:
+    """Likely cause of a missing column, with its remedy, or ""."""
+    gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
+    if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
+        return " (the first line seems to be a row: put one with the columns' names before it)"
+    if gap is None:
+        return _several(column, header)
+    spelling = "tab" if gap == "\t" else repr(gap)
+    return (
+        f" (the file seems to use {_GAPS[gap]}: finetune and predict take --delimiter={spelling}; "
+        "or save it as .csv with commas or as .tsv with tabs)"
+    )
 
 
-def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
-    return fields[-1].strip() == header[-1] and [*map(str.strip, fields)] == list(header)
+def _fault(
+    fields: Sequence[str], names: Sequence[str], widths: Sequence[int]
+) -> BadRowError | None:
+    """The fault of fields that are no row of these columns."""
+    if len(fields) not in widths:
+        error = _ShortRowError if len(fields) < widths[0] else BadRowError
+        expected = " or ".join(map(str, widths))
+        # Which fields are missing is not known, but the first is there.
+        known = {names[0]: fields[0]}
+        return error(f"expected {expected} columns, got {len(fields)}", known=known)
+    if len(names) > 1 and fields[-1].strip() == names[-1] and [*map(str.strip, fields)] == [*names]:
+        again = "expected a row, got the names of the columns again (were files joined?)"
+        return BadRowError(again, known=dict(zip(names, fields, strict=False)))
+    return None
 
 
 def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
@@ -287,35 +283,3 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
 def _tsv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
     for line, text in read_lines(path, encoding):
         yield line, text.split(delimiter)
-
-
-def _read_objects(
-    table: TableFile, suffix: str, columns: Sequence[str | None], bad: BadRows
-) -> Iterator[tuple[Place, Row]]:
-    for number, (place, row) in enumerate(_records(table, suffix)):
-        known = row if isinstance(row, Mapping) else {}
-        bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
-        try:
-            values = _values(row, columns, bad)
-        except BadRowError as error:
-            bad.report(place, error)
-        else:
-            yield place, Row(number, values)
-
-
-def _values(row: Given, columns: Sequence[str | None], bad: BadRows) -> list[Any]:
-    """The values of a row's columns."""
-    if isinstance(row, BadRowError):
-        raise row
-    if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
-        row = {"spans": [], **row}
-        if row.get("answer", "accept") != "accept" and not bad.answers_all:
-            raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
-    missing = [column for column in columns if column is not None and column not in row]
-    is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
-    if is_task and (missing or "data" in columns):
-        raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
-    if missing:
-        hint = _several(missing[0], row)
-        raise BadRowError(f"expected the key {missing[0]!r}, got {listed(row)}{hint}")
-    return [None if column is None else row[column] for column in columns]

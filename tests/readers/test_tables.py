@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_tf.readers.examples import BadRows
-from bert_tf.readers.tables import TableFile, read_columns, read_fields
+from bert_tf.readers.tables import TableFile, read_columns
 
 
 @pytest.fixture
@@ -163,7 +163,8 @@ def test_tables_without_a_line_of_names(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a\tb\tc\nd\te\nf\n")
     bad = BadRows("a.csv", skip=True)
-    rows = [row for _, row in read_fields(str(path), [1, None, 0], {2, 3}, bad)]
+    table = TableFile(str(path), suffix=".tsv", names=("x", "y", "z"), optional=1)
+    rows = [row for _, row in read_columns(table, ["y", None, "x"], bad)]
     assert rows == [(0, ["b", None, "a"]), (1, ["e", None, "d"])]
     assert bad.skipped == ["a.csv, line 3: expected 2 or 3 columns, got 1."]
 
