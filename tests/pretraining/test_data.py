@@ -1,7 +1,6 @@
 """What a run's processes read of its input when they start."""
 
 import os
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ from bert_tf.training.run_directory import RunDirectory
 from tests.pipelines.test_tfrecords import _batch
 from tests.tfds_data import write_texts
 
-from .commands import arguments, assert_bit_equal, parse, pretrain, refusal_of, weights
+from .commands import arguments, parse
 
 
 @pytest.fixture
@@ -46,28 +45,6 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
     alone = open_data(PretrainingSettings(input=settings.input), run).fingerprints
     assert data.fingerprints.keys() == {"--input", "--tfds", "held_out"}
     assert data.fingerprints["--input"] == alone["--input"] != data.fingerprints["--tfds"]
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_files_and_a_dataset_resume_bit_for_bit(two_corpora, inputs, tmp_path):
-    flags = {**two_corpora, "export": "false"}
-    whole = pretrain(inputs, tmp_path / "whole", **flags)
-    assert "Corpus: 2 files, google, tfds, 50 documents, 0.0 MB, 2 blocks." in whole.stdout, (
-        whole.stderr
-    )
-    run = tmp_path / "run"
-    shutil.copytree(tmp_path / "whole", run)
-    (run / "results.json").unlink()
-    for step in (8, 12):
-        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
-    one = refusal_of(inputs, tmp_path, **{**two_corpora, "tfds": None})
-    assert "holds a run with other settings: --tfds=None (was toy)" in one
-    one = refusal_of(inputs, tmp_path, **{**two_corpora, "input": None})
-    assert "holds a run with other settings: --input=[] (was [" in one
-    resumed = pretrain(inputs, run, **flags)
-    assert "Continuing from the checkpoint at step 4." in resumed.stdout, resumed.stderr
-    assert_bit_equal(weights(run, 12), weights(tmp_path / "whole", 12))
 
 
 def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Pre-training that starts from a checkpoint: of another run, or of another library."""
 
-import json
 import shutil
 
 import pytest
@@ -58,14 +57,3 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
         ({"max_seq_length": 100}, "model's 64 positions (max_position_embeddings): lower --max_s"),
     ):
         assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})
-
-
-@pytest.mark.slow
-def test_what_it_leaves_is_loaded_as_it_was_trained(finished):
-    model = bert_tf.load(finished[0])
-    assert type(model) is bert_tf.BertPretrainer
-    assert model.preprocessor.tokenizer.vocab == (finished[0] / "vocab.txt").read_text().split()
-    assert json.loads((finished[0] / "flags.json").read_text())["do_lower_case"] is True
-    saved = weights(finished[0], 12)
-    kept = {name: value for name, value in saved.items() if name.startswith("model/")}
-    assert_bit_equal({f"model/{v.path}": v.numpy() for v in model.weights}, kept)

@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import optimizers
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -13,48 +15,46 @@ from bert_tf.training.schedules import WarmupLinearDecay
 VOCABULARY, HIDDEN, SEQUENCE, PREDICTIONS = 11, 8, 6, 3
 
 
-def small_model(dropout: float = 0.0, *, nsp: bool = True, seed: int = 0) -> keras.Model:
+def small_model(dropout: float = 0.0, *, nsp: bool = True) -> keras.Model:
     """Embeddings, dropout, a dense layer, LayerNorm and two heads: a BERT without attention."""
-    inputs = {
-        key: keras.Input(
-            (PREDICTIONS if key == features.MASKED_LM_POSITIONS else SEQUENCE,),
-            dtype="int32",
-            name=key,
+    layers, normal = keras.layers, keras.initializers.RandomNormal(stddev=0.5, seed=0)
+    sizes = dict.fromkeys(features.ENCODER_FEATURES, SEQUENCE)
+    sizes[features.MASKED_LM_POSITIONS] = PREDICTIONS
+    inputs = {key: keras.Input((size,), dtype="int32", name=key) for key, size in sizes.items()}
+    words, types = (
+        layers.Embedding(rows, HIDDEN, embeddings_initializer=normal, name=name)(inputs[key])
+        for rows, name, key in (
+            (VOCABULARY, "word", features.INPUT_WORD_IDS),
+            (2, "type", features.INPUT_TYPE_IDS),
         )
-        for key in (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
-    }
-
-    def initializer(offset):
-        return keras.initializers.RandomNormal(stddev=0.5, seed=seed + offset)
-
-    hidden = keras.layers.Embedding(
-        VOCABULARY, HIDDEN, embeddings_initializer=initializer(0), name="word"
-    )(inputs[features.INPUT_WORD_IDS])
-    hidden += keras.layers.Embedding(2, HIDDEN, embeddings_initializer=initializer(1), name="type")(
-        inputs[features.INPUT_TYPE_IDS]
     )
-    hidden = keras.layers.Dropout(dropout, name="dropout")(hidden)
-    hidden = keras.layers.Dense(
-        HIDDEN, activation="gelu", kernel_initializer=initializer(2), name="dense"
-    )(hidden)
-    hidden = keras.layers.LayerNormalization(name="norm")(hidden)
+    hidden = layers.Dropout(dropout, name="dropout")(words + types)
+    hidden = layers.Dense(HIDDEN, "gelu", kernel_initializer=normal, name="dense")(hidden)
+    hidden = layers.LayerNormalization(name="norm")(hidden)
     mask = keras.ops.cast(keras.ops.expand_dims(inputs[features.INPUT_MASK], -1), "float32")
     pooled = keras.ops.sum(hidden * mask, axis=1)
     # A masked token sees the sentence through the pooled state, as attention would let it.
     positions = keras.ops.expand_dims(inputs[features.MASKED_LM_POSITIONS], -1)
     predicted = keras.ops.take_along_axis(hidden, positions, axis=1)
     predicted = predicted + keras.ops.expand_dims(pooled, 1)
-    predicted = keras.layers.Dropout(dropout, name="head_dropout")(predicted)
-    outputs = {
-        features.MASKED_LM_LOGITS: keras.layers.Dense(
-            VOCABULARY, kernel_initializer=initializer(3), name="masked_lm"
-        )(predicted)
-    }
+    predicted = layers.Dropout(dropout, name="head_dropout")(predicted)
+    head = layers.Dense(VOCABULARY, kernel_initializer=normal, name="masked_lm")
+    outputs = {features.MASKED_LM_LOGITS: head(predicted)}
     if nsp:
-        outputs[features.NEXT_SENTENCE_LOGITS] = keras.layers.Dense(
-            2, kernel_initializer=initializer(4), name="next_sentence"
-        )(pooled)
+        head = layers.Dense(2, kernel_initializer=normal, name="next_sentence")
+        outputs[features.NEXT_SENTENCE_LOGITS] = head(pooled)
     return keras.Model(inputs, outputs, name="small")
+
+
+def bert(vocabulary: int = VOCABULARY, dropout: float = 0.0) -> keras.Model:
+    """One layer of BERT, the same weights every time."""
+    keras.utils.set_random_seed(3)
+    config = BertConfig(
+        vocab_size=vocabulary, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=16, hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout, initializer_range=0.5,
+    )  # fmt: skip
+    return BertPretrainer(config)
 
 
 def random_batch(seed: int, rows: int = 8) -> dict[str, np.ndarray]:

@@ -4,8 +4,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 import threading
 
 import keras
@@ -15,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.training import saved_states
 from bert_tf.training.saved_states import BackgroundSaving
+from tests.anew import run_python
 
 
 class Killed(BaseException):
@@ -285,9 +284,7 @@ def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     """A limit on the size of files fails a write half-way, as a full disk does."""
-    done = subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, str(tmp_path)], capture_output=True, text=True
-    )
+    done = run_python(_FULL_DISK, tmp_path)
     (message,) = [line for line in done.stdout.splitlines() if line.startswith("MESSAGE")]
     assert message.startswith(
         f"MESSAGE The checkpoint of step 2 could not be saved in {tmp_path} ("

@@ -1,14 +1,13 @@
 """What a training says of its speed."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.training.loop import StepResults
+from tests.anew import run_python
 
 from .conftest import batches_dataset, make_loop, small_model
 
@@ -71,5 +70,5 @@ def test_on_one_core_a_step_is_no_time_without_a_batch():
         "sys.exit(pytest.main(['-q', '-n0', sys.argv[1]]))"
     )
     test = f"{__file__}::{test_the_loop_counts_the_time_without_a_batch.__name__}"
-    run = subprocess.run([sys.executable, "-c", code, test], capture_output=True, text=True)
+    run = run_python(code, test)
     assert run.returncode == 0, run.stdout

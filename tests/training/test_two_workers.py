@@ -19,7 +19,8 @@ from bert_tf.pretraining.objective import EvaluationResult
 from bert_tf.training import distribution
 from bert_tf.training.distribution import find_cluster
 
-from .test_two_replicas import CLIP_NORM, bert, make_loop
+from .conftest import bert
+from .test_two_replicas import CLIP_NORM, make_loop
 
 STEPS = 20
 ROWS = 8  # of a worker
