@@ -10,7 +10,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.modeling.base import SentenceEmbedding
 
-from .small_runs import settings, write_columns, write_inputs
+from .small_runs import settings, write_inputs
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,13 +29,6 @@ def delete_state():
 def inputs(tmp_path_factory):
     """A folder of inputs; see ``write_inputs``."""
     return write_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="session")
-def columns(tmp_path_factory):
-    """The files of ``write_columns`` to train and to evaluate on."""
-    folder = tmp_path_factory.mktemp("columns")
-    return write_columns(folder / "train", 60, 1), write_columns(folder / "dev", 9, 2)
 
 
 @pytest.fixture(scope="session")

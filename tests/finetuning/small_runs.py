@@ -83,21 +83,6 @@ def write_table(path, rows):
     return path
 
 
-def write_columns(path, count, seed):
-    """Sentences in which good and fine are persons, and film and plot places of two words."""
-    rng = random.Random(seed)
-    lines = []
-    for _ in range(count):
-        for word in rng.choices(WORDS, k=rng.randint(2, 7)):
-            tag = {"good": "B-PER", "fine": "B-PER", "film": "B-LOC"}.get(word, "O")
-            lines.append(f"{word} {tag}")
-            if word == "film":
-                lines.append("plot I-LOC")
-        lines.append("")
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 def write_inputs(folder):
     """The folder with ``tiny``, a checkpoint, ``train.tsv``, ``dev.tsv`` and ``test.tsv``."""
     write_checkpoint(folder / "tiny")

@@ -2,17 +2,13 @@
 
 import os
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.finetuning import run as run_module
-from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning.run import export_options
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import TaskFile
-
-from .small_runs import settings
 
 
 def text_task(*columns, **options):
@@ -39,13 +35,6 @@ def test_a_model_is_served_as_it_was_trained(task, expected):
     assert export_options(task) == expected
 
 
-def test_options_of_an_export_are_checked_from_python_too():
-    with pytest.raises(ValueError, match="long_text is 'tail': expected one of head, head_tail, w"):
-        ExportOptions(long_text="tail")
-    with pytest.raises(ValueError, match="doc_stride is 0: expected 1 or more"):
-        ExportOptions(doc_stride=0)
-
-
 def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monkeypatch):
     left = tmp_path / "export" / "1"
     (left / "variables").mkdir(parents=True)
@@ -70,22 +59,3 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
         "BertClassifier", ("neg", "pos"), str(left),
     )  # fmt: skip
     assert keywords == {"options": ExportOptions(max_seq_length=16), "name": "sst2"}
-
-
-@pytest.mark.slow
-def test_the_exports_answers_are_the_predictions(inputs, tmp_path):
-    """Strings in: the probabilities that the run wrote of its dev set, of the kept weights."""
-    run(settings(inputs, tmp_path / "run", restarts=2, num_train_epochs=1, export=True))
-    lines = (tmp_path / "run" / "dev" / "dev.tsv").read_text().splitlines()
-    header, *rows = [line.split("\t") for line in lines]
-    texts = [line.split("\t")[0] for line in (inputs / "dev.tsv").read_text().splitlines()[1:]]
-    loaded = tf.saved_model.load(str(tmp_path / "run" / "export" / "1"))
-    answers = loaded.signatures["serving_default"](text=tf.constant(texts))
-    assert [label.decode() for label in answers["label"].numpy()] == [
-        row[header.index("prediction")] for row in rows
-    ]
-    names = [column for column in header if column.endswith(("_neg", "_pos"))]
-    expected = [[float(row[header.index(name)]) for name in names] for row in rows]
-    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
-    # The sweep exports what it kept, and its runs nothing.
-    assert sorted(path.parent.name for path in (tmp_path / "run").rglob("saved_model.pb")) == ["1"]

@@ -11,9 +11,11 @@ import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.stages import RunInputs
 from bert_tf.training import saved_states
 
 from .small_runs import results_of, settings
+from .small_tasks import make_task, random_sentences
 
 
 def test_the_papers_grid(inputs, tmp_path):
@@ -31,6 +33,24 @@ def test_the_papers_grid(inputs, tmp_path):
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
     assert first.model_dir == f"{tmp_path}/runs/{name}"
     assert (first.sweep, first.restarts) == (None, 1)
+
+
+def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
+    given = {"feature_based": "last,weighted_sum_all", "lstm_units": 4}
+    columns = {"text_columns": None, "label_column": None}
+    runs = sweep.plan_runs(settings(inputs, tmp_path, task="ner", **columns, **given))
+    variants = ["last", "weighted_sum_all"]
+    assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
+    task = make_task("tagging", "ner", random_sentences(4), **given)
+    all_inputs = RunInputs(task, None, None, None, 16, 4, {})
+    own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
+    assert [one.model_arguments["variant"] for one in own] == variants
+    ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
+    table = {"headline": "f1", "configurations": sweep.summarise(ended, "dev")}
+    assert [row[:2] for row in sweep.table_rows(table)] == [
+        ("layers", "batch"),
+        *((name, "16") for name in variants),
+    ]
 
 
 def test_the_next_run_has_the_names_and_the_precision_of_the_first():

@@ -154,14 +154,15 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     results = results_of(tmp_path / "run")
     assert (results["steps"], results["best"]["step"]) == (13, 1)
     assert counts == {20: 3, 9: 1}  # the model runs once for each evaluation, and on test
-    rows = [line.split("\t") for line in (tmp_path / "run/dev/dev.tsv").read_text().splitlines()]
     model = bert_tf.load(str(tmp_path / "run"), max_seq_length=16)
-    texts = [line.split("\t")[0] for line in (inputs / "dev.tsv").read_text().splitlines()[1:]]
-    logits = model(model.preprocessor(texts), training=False) / model.thresholds[TEMPERATURE]
-    column = rows[0].index(f"probability_{model.labels[1]}")
-    np.testing.assert_allclose(
-        [float(row[column]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
-    )
+    for file in ("dev.tsv", "test.tsv"):
+        texts = [line.split("\t")[0] for line in (inputs / file).read_text().splitlines()[1:]]
+        logits = model(model.preprocessor(texts), training=False) / model.thresholds[TEMPERATURE]
+        path = tmp_path / "run" / file.removesuffix(".tsv") / file
+        header, *rows = (line.split("\t") for line in path.read_text().splitlines())
+        column = header.index(f"probability_{model.labels[1]}")
+        shares = [float(row[column]) for row in rows]
+        np.testing.assert_allclose(shares, tf.nn.softmax(logits)[:, 1], atol=1e-4)
 
 
 def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):

@@ -77,6 +77,8 @@ def test_the_cards_sentence():
     ("options", "sentence"),
     [
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
+        ({"long_text": "tail"}, "long_text is 'tail': expected one of head, head_tail, windows"),
+        ({"doc_stride": 0}, "doc_stride is 0: expected 1 or more"),
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
         ({"precision": "half"}, "precision is 'half': expected one of float32, bfloat16"),
         *(

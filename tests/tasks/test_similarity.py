@@ -76,24 +76,10 @@ def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
     numbers[4, :2] = numbers[0, 1::-1]  # a pair in the other order
     numbers[3, 1] = numbers[2, 1]  # what the anchor's other row has is not right for row 1 alone
     expected = in_batch_twin(numbers, vectors, 4.0, both_ways)
-    found = InBatchNegatives(4.0, both_ways)(numbers, vectors)
-    assert float(found) == pytest.approx(expected, rel=1e-5)
+    loss = InBatchNegatives(4.0, both_ways)(numbers, vectors)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
     without_care = InBatchNegatives(4.0, both_ways)(np.arange(7 * texts).reshape(7, -1), vectors)
     assert abs(float(without_care) - expected) > 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.parity
-def test_in_batch_negatives_without_duplicates_are_torchs_cross_entropy():
-    torch = pytest.importorskip("torch")
-    vectors = RNG.normal(size=(6, 3, 8)).astype(np.float32)
-    anchors, own, wrong = torch.nn.functional.normalize(torch.tensor(vectors), dim=-1).unbind(1)
-    target, cross_entropy = torch.arange(6), torch.nn.functional.cross_entropy
-    one_way = cross_entropy(20 * anchors @ torch.cat([own, wrong]).T, target)
-    both = (one_way + cross_entropy(20 * own @ anchors.T, target)) / 2
-    for both_ways, expected in ((False, one_way), (True, both)):
-        found = InBatchNegatives(both_ways=both_ways)(np.arange(18).reshape(6, 3), vectors)
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_losses_of_scores_equal_a_plain_loop():
@@ -135,9 +121,9 @@ def pairs(count, texts=2, scored=False):
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(3)
-    found = BertEncoder(CONFIG, pooler=False)
-    found.sentence_embedding = SentenceEmbedding("mean", normalize=False, max_seq_length=32)
-    return found
+    encoder = BertEncoder(CONFIG, pooler=False)
+    encoder.sentence_embedding = SentenceEmbedding("mean", normalize=False, max_seq_length=32)
+    return encoder
 
 
 @functools.cache
@@ -167,13 +153,12 @@ def test_scored_pairs_are_judged_by_their_cosines(model):
     cosines = [
         vector_of(model, item.texts[0]) @ vector_of(model, item.texts[1]) for item in examples.items
     ]
-    how = inference(model)
-    found = task.evaluate(how, "dev")
+    evaluation = task.evaluate(inference(model), "dev")
     expected = np.corrcoef(ranks(cosines), ranks([item.label for item in examples.items]))[0, 1]
-    assert found.scores["spearman"] == pytest.approx(expected)
-    assert found.scores.keys() == {"spearman", "pearson"} and not found.constant
-    assert len(found.mistakes) > 3
-    records = list(task.predict(how, "test", {}))
+    assert evaluation.scores["spearman"] == pytest.approx(expected)
+    assert evaluation.scores.keys() == {"spearman", "pearson"} and not evaluation.constant
+    assert len(evaluation.mistakes) > 3
+    records = list(task.predict(inference(model), "test", {}))
     np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
 
 
@@ -185,24 +170,23 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     items[9] = SimilarityExample("itself", (items[9].texts[0],) * 2 + ("c0",), None)
     task = SimilarityTask("made up", examples_of(items), {"dev": examples_of(items)}, {})
     assert task.headline == "ndcg@10"
-    how = inference(model)
-    found = task.evaluate(how, "dev")
+    evaluation = task.evaluate(inference(model), "dev")
     documents = {text: vector_of(model, text) for item in items for text in item.texts[1:]}
     gains, firsts = [], []
     for query in dict.fromkeys(item.texts[0] for item in items):
         own = {item.texts[1] for item in items if item.texts[0] == query}
-        asked = vector_of(model, query)
+        vector = vector_of(model, query)
         others = [text for text in documents if text != query or query in own]
-        ranked = sorted(others, key=lambda text: -(documents[text] @ asked))
+        ranked = sorted(others, key=lambda text: -(documents[text] @ vector))
         best = sum(1 / np.log2(rank + 2) for rank in range(len(own)))
-        found_at = [rank for rank, text in enumerate(ranked) if text in own]
-        gains.append(sum(1 / np.log2(rank + 2) for rank in found_at if rank < 10) / best)
-        firsts.append(found_at[0] == 0)
-    assert found.scores["ndcg@10"] == pytest.approx(np.mean(gains))
-    assert found.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
-    assert len(found.mistakes) == firsts.count(False)
-    assert all(mistake.predicted != mistake.texts[""] for mistake in found.mistakes)
-    (record, *_) = task.predict(how, "dev", {})
+        hits = [rank for rank, text in enumerate(ranked) if text in own]
+        gains.append(sum(1 / np.log2(rank + 2) for rank in hits if rank < 10) / best)
+        firsts.append(hits[0] == 0)
+    assert evaluation.scores["ndcg@10"] == pytest.approx(np.mean(gains))
+    assert evaluation.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
+    assert len(evaluation.mistakes) == firsts.count(False)
+    assert all(mistake.predicted != mistake.texts[""] for mistake in evaluation.mistakes)
+    (record, *_) = task.predict(inference(model), "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
     assert record["third"] == pytest.approx(third, abs=1e-5)
 
@@ -215,8 +199,8 @@ def test_texts_are_read_behind_their_prefixes(model):
     task = SimilarityTask(
         "m", examples_of(items), {"dev": examples_of(items)}, {}, embedding=embedding
     )
-    found = list(task.predict(inference(model), "dev", {}))
-    for item, record in zip(items, found, strict=True):
+    records = task.predict(inference(model), "dev", {})
+    for item, record in zip(items, records, strict=True):
         one, other = (
             vector_of(model, prefix + text)
             for prefix, text in zip(("a1 b1 ", "c3 "), item.texts, strict=True)
@@ -262,7 +246,7 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
         (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
     ],
 )
-def test_what_is_refused(scored, options, sentence):
+def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_task("similarity", "made up", pairs(4, scored=scored), **options)
 
@@ -284,8 +268,8 @@ def test_data_without_anything_to_learn_are_told(rows, scores, sentence):
         for row, score in zip(rows, scores or [None] * len(rows), strict=True)
     ]
     task = SimilarityTask("m", examples_of(items), {}, {})
-    _, *said = task.training_lines(task.training_examples(TOKENIZER, 32))
-    assert len(said) == (sentence is not None) and all(s.startswith(sentence) for s in said)
+    _, *notes = task.training_lines(task.training_examples(TOKENIZER, 32))
+    assert len(notes) == (sentence is not None) and all(n.startswith(sentence) for n in notes)
 
 
 def test_a_score_that_no_float32_is_is_refused():

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.evaluation.scores import compare_entities
 from bert_tf.modeling import BertTokenClassifier
+from bert_tf.readers.entities import find_all
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.tasks.tagging import TaggingTask
@@ -28,7 +30,6 @@ from tests.finetuning.small_tasks import (
     read_columns,
     without,
 )
-from tests.readers.entity_scores import entity_scores
 
 
 def by_plain_loop(model, words):
@@ -81,34 +82,25 @@ def test_equals_a_plain_loop(model, tmp_path):
 
     how = inference(model)
     found = task.evaluate(how, "dev")
-    scores = entity_scores(true, tags)
     assert len({tag for row in tags for tag in row}) > 2
+    losses = [
+        -sum(row[index, TAGS.index(tag)] for index, tag in enumerate(item.tags))
+        for row, item in zip(rows, examples.items, strict=True)
+    ]
+    comparison = compare_entities(true, tags, [*zip(find_all(true), find_all(tags), strict=True)])
     expected = {
-        "f1": scores.overall.f1,
-        "precision": scores.overall.precision,
-        "recall": scores.overall.recall,
-        **{f"f1_{kind}": score.f1 for kind, score in scores.by_type.items()},
+        **comparison.scores,
         "accuracy": np.mean([one == other for one, other in pairs]),
-        "loss": -np.mean(
-            [
-                row[index, TAGS.index(tag)]
-                for row, item in zip(rows, examples.items, strict=True)
-                for index, tag in enumerate(item.tags)
-            ]
-        ),
+        "loss": sum(losses) / len(pairs),
     }
     assert found.scores == pytest.approx(expected, rel=1e-4)
-    assert found.comparison.classes == scores.by_type
+    assert found.comparison.classes == comparison.classes
     assert list(found.scores)[:3] == ["f1", "precision", "recall"]
     assert found.constant is False
     confusion = np.zeros((5, 5), int)
     for one, other in pairs:
         confusion[TAGS.index(one), TAGS.index(other)] += 1
     np.testing.assert_array_equal(found.confusion, confusion)
-    losses = [
-        -sum(row[index, TAGS.index(tag)] for index, tag in enumerate(item.tags))
-        for row, item in zip(rows, examples.items, strict=True)
-    ]
     assert len(found.mistakes) == 9, "random tags of random words are never all right"
     order = np.argsort(losses)[::-1]
     assert [mistake.id for mistake in found.mistakes] == [f"id{index}" for index in order]
@@ -154,9 +146,9 @@ def test_entities_are_counted_by_type(tmp_path):
 @pytest.mark.parametrize("document_context", [False, True])
 def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_path):
     examples = random_sentences(12, longest=24)
-    task = make_task(
-        "tagging", "ner", examples, {}, {"test": examples}, document_context=document_context
-    )
+    sets = {"test": without(examples, tags=None), "empty": examples_of([])}
+    options = {"labels": TAGS, "document_context": document_context}
+    task = make_task("tagging", "ner", examples, {}, sets, **options)
     model, tag = by_word()
     (path,) = task.write_predictions(
         inference(model, max_seq_length=12, batch_size=5), "test", str(tmp_path), {}
@@ -168,6 +160,8 @@ def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_pa
     lengths = task.training_examples(TOKENIZER, 12).lengths
     assert np.all(lengths == 12) == document_context
     assert len(lengths) > 12
+    (path,) = task.write_predictions(inference(model), "empty", str(tmp_path), {})
+    assert pathlib.Path(path).read_bytes() == b""
 
 
 def test_mistakes_show_entities():
@@ -189,6 +183,7 @@ def test_mistakes_show_entities():
     ):
         (mistake,) = of("a0 a1", tags, predicted).mistakes
         assert (mistake.expected, mistake.predicted) == shown
+    assert of("a0 a1", "O B-LOC", "O O").constant is True
     # An entity may begin with I-: the tag is wrong, the entity is right.
     found = of("a0 a1", "O B-LOC", "O I-LOC")
     assert (found.mistakes, found.scores["f1"], found.scores["accuracy"]) == ([], 1.0, 0.5)
@@ -219,30 +214,6 @@ def test_tags_that_say_where_an_entity_ends_and_a_misspelt_one(tmp_path):
     assert found.scores["accuracy"] == 0.5
     _, table = task.write_predictions(how, "dev", str(tmp_path), {})
     assert pathlib.Path(table).read_text().split("\n")[1] == "all\t1\t1\t1\t2\t2\t2"
-
-
-def test_names_a_collapse():
-    examples = random_sentences(9)
-    task = TaggingTask("ner", None, {"dev": examples}, {})
-    always_o = StandIn(lambda inputs: tf.one_hot(inputs["input_mask"] * 0, 5))
-    found = task.evaluate(inference(always_o), "dev")
-    assert found.constant is True
-    assert found.scores["f1"] == 0.0
-
-
-def test_predicts_without_any_tags(tmp_path):
-    examples = without(random_sentences(5), tags=None)
-    model, tag = by_word()
-    task = TaggingTask("ner", None, {}, {"test": examples, "empty": examples_of([])}, labels=TAGS)
-    assert task.labels == TAGS
-    paths = [
-        *task.write_predictions(inference(model), "test", str(tmp_path), {}),
-        *task.write_predictions(inference(model), "empty", str(tmp_path), {}),
-    ]
-    assert [[row[1] for row in rows] for rows in read_columns(paths[0])] == [
-        [tag(word) for word in item.words] for item in examples.items
-    ]
-    assert pathlib.Path(paths[1]).read_bytes() == b""
 
 
 def test_words_with_blanks_are_written_as_json_lines(tmp_path):

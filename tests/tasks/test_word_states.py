@@ -9,7 +9,15 @@ from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.tasks import word_states
 from bert_tf.tasks.word_states import WordStates
-from tests.finetuning.small_tasks import CONFIG, IDS, TOKENIZER
+from tests.finetuning.small_tasks import (
+    CONFIG,
+    IDS,
+    TOKENIZER,
+    inference,
+    loss_of,
+    make_task,
+    random_sentences,
+)
 
 TWO_BLOCKS = dataclasses.replace(CONFIG, num_hidden_layers=2)
 
@@ -83,6 +91,27 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     states = store.of(other, train).whole_batch()[0][0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path):
+    examples = random_sentences(12)
+    task = make_task(
+        "tagging", "ner", examples, {"again": examples}, folder=str(tmp_path),
+        document_context=True, feature_based="weighted_sum_all", lstm_units=2,
+    )  # fmt: skip
+    keras.utils.set_random_seed(0)
+    model = BertFeatureTagger(CONFIG, **task.model_arguments)
+    kept = task.evaluate(inference(model, max_seq_length=16), "again")
+    rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
+    task.prepared = lambda model, rows: rows
+    tokens = task.evaluate(inference(model, max_seq_length=16), "again")
+    assert kept.scores == pytest.approx(tokens.scores)
+    losses = [[mistake.loss for mistake in one.mistakes] for one in (kept, tokens)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    (batch, labels), _ = rows.whole_batch()
+    assert (labels.numpy() < 0).any()  # padding
+    loss = loss_of(task, model, batch, labels, training=False)
+    assert loss == pytest.approx(kept.scores["loss"], rel=1e-4)
 
 
 def test_in_bfloat16(tmp_path):
