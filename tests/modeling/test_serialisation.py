@@ -101,7 +101,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"]
 
 
 def test_preprocessor_and_labels_are_no_part_of_the_model(tmp_path):
-    model = randomise(BertClassifier(TINY, num_classes=2))
+    model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
     assert (model.preprocessor, model.labels, model.multi_label) == (None, (), False)
     before = model.get_config(), [v.path for v in model.variables], list(model.layers)
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)

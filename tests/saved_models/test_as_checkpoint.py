@@ -1,32 +1,11 @@
-"""An export as a start: read as a checkpoint, and trained further where this library is not."""
+"""An export as a start: it is trained further where this library is not."""
 
-import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-import bert_tf
-
-from .conftest import VOCAB
-from .head_exports import HEADS, exported, make_head
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(HEADS))
-def test_an_export_is_the_model_that_was_exported(name, tmp_path_factory):
-    expected = make_head(name)
-    # The directory of versions stands for the newest.
-    loaded = bert_tf.load(os.path.dirname(exported(name, tmp_path_factory)))
-    assert type(loaded) is type(expected)
-    assert [weight.path for weight in loaded.weights] == [w.path for w in expected.weights]
-    for found, weight in zip(loaded.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(found, weight, err_msg=weight.path)
-    for what in ("labels", "multi_label", "thresholds", "config"):
-        assert getattr(loaded, what) == getattr(expected, what)
-    assert loaded.preprocessor.tokenizer.vocab == VOCAB
-
+from .head_exports import exported
 
 _TRAINS = """
 import sys

@@ -27,7 +27,9 @@ TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 3
 def trained():
     """A model as training leaves it: mixed precision, variables of a strategy."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        return BertEncoder(SMALL, dtype="mixed_bfloat16")
+        model = BertEncoder(SMALL, dtype="mixed_bfloat16")
+    model.thresholds = {"temperature": 2.0}
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,7 @@ def test_an_export_is_a_checkpoint(exported, trained):
     # The directory of versions stands for the newest.
     model = bert_tf.load(os.path.dirname(exported.path))
     assert type(model) is BertEncoder and model.preprocessor.tokenizer.vocab == VOCAB
+    assert model.thresholds == trained.thresholds
     for found, weight in zip(model.weights, trained.weights, strict=True):
         assert found.path == weight.path
         np.testing.assert_array_equal(found, weight, err_msg=weight.path)

@@ -94,20 +94,6 @@ def test_a_name_that_is_no_part_of_an_address():
         check_model_name(good)
 
 
-@pytest.mark.parity
-def test_tensorflow_serving_reads_its_config():
-    config = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
-    from google.protobuf import text_format
-
-    read = text_format.Parse(
-        serving_files.MODEL_CONFIG.format(name="mine"), config.ModelServerConfig()
-    )
-    (model,) = read.model_config_list.config
-    assert (model.name, model.base_path, model.model_platform) == (
-        "mine", "/models/mine", "tensorflow",
-    )  # fmt: skip
-
-
 # === Messages ===
 
 ONE_FLOAT = {"x": np.array([1.5], np.float32)}

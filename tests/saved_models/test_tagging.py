@@ -17,7 +17,7 @@ from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks.tagging import TaggingTask
 
-from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, softmax, texts_of
+from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, texts_of
 
 IOB = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 PLAIN = ("noun", "verb", "O", "stop")
@@ -54,75 +54,35 @@ def by_word(model, tags, max_seq_length=16):
     return serve(model, max_seq_length, call=call)
 
 
-def logits_by_windows(model, ids, room):
-    """By a token's place, its logits in the window where it has most tokens on both sides."""
-    starts = [0]
-    while starts[-1] + room < len(ids):
-        starts.append(min(starts[-1] + room // 2, len(ids) - room))
-    windows = [ids[start : start + room] for start in starts]
-    logits = [model(features_of([2, *window, 3])).numpy()[0][1:] for window in windows]
-
-    def at(place):
-        context = [
-            (min(place - start, start + len(window) - 1 - place), -number)
-            for number, (start, window) in enumerate(zip(starts, windows, strict=True))
-        ]
-        best = -max(context)[1]
-        return logits[best][place - starts[best]]
-
-    return at
-
-
-def entities_by_loop(tokenizer, text, labels, logits_of, room=10**6):
-    """The entities of one text, (type, bytes, start, end, score) each, word by word."""
-    ids, starts, ends = (values[0].numpy() for values in tokenizer.tokenize_with_offsets([text]))
-    words = []
-    for place, (piece, start, end) in enumerate(zip(ids, starts, ends, strict=True)):
-        if tokenizer.vocab[piece].startswith("##"):
-            words[-1][1] = end
-        else:
-            words.append([start, end, place])
-    words = [word for word in words if word[2] < room]
-    probabilities = [softmax(logits_of(ids, word[2])) for word in words]
-    tags = [labels[row.argmax()] for row in probabilities]
-    found = []
-    for kind, first, behind in iob.find_all([tags])[0]:
-        start, end = words[first][0], words[behind - 1][1]
-        score = np.mean([row.max() for row in probabilities[first:behind]])
-        found.append((kind, text.encode()[start:end], start, end, score))
-    return found
-
-
 PADDING = {"types": b"", "entities": b"", "byte_starts": -1, "byte_ends": -1, "scores": 0}
 
 
-def check_padding(outputs):
-    for row, count in enumerate(outputs["counts"]):
+def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer, tmp_path):
+    rng = np.random.default_rng(9)
+    words = ["the", "cat", "unables", "dog", "!", "sat", "mat"]
+    long = " ".join(rng.choice(words, 200))
+    texts = [long, *(f"\u200b{one}\u200b" for one in words), "the \ufeffcat\x0bdog\u200b on"]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "spans": []}) + "\n" for text in texts))
+    columns = {"words_column": "text", "tags_column": "spans", "character_spans": True}
+    items = read_tagging(str(path), labels=IOB, **columns).items
+    task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
+    inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
+    records = task.predict(inference, "test", {})
+    outputs = ask(find_entities, serve(tagger, 24), text=texts)
+    counts = outputs["counts"]
+    assert counts[0] > 20 and sum(counts[1:]) > 1 and not outputs["truncated"].any()
+    for row, (text, count, record) in enumerate(zip(texts, counts, records, strict=True)):
+        starts, ends = (outputs[f"byte_{key}"][row, :count] for key in ("starts", "ends"))
+        expected = record["entities"]
+        for start, end, one in zip(starts, ends, expected, strict=True):
+            before, within = text.encode()[:start].decode(), text.encode()[start:end].decode()
+            assert (len(before), within) == (one["start"], text[one["start"] : one["end"]])
+        assert texts_of(outputs["types"][row, :count]) == [one["label"] for one in expected]
+        scores = [one["score"] for one in expected]
+        np.testing.assert_allclose(outputs["scores"][row, :count], scores, atol=1e-5)
         for key, padding in PADDING.items():
             assert (outputs[key][row, count:] == padding).all()
-    assert outputs["entities"].shape[1] == outputs["counts"].max(initial=1)
-
-
-def test_entities_equal_the_plain_loop(tagger, tokenizer):
-    rng = np.random.default_rng(3)
-    words = ["The", "cat", "dogs", "unables", "x", ".", "sat!", "MAT", "un", "  on"]
-    texts = [" ".join(rng.choice(words, rng.integers(0, 14))) for _ in range(7)] + ["", "."]
-    outputs = ask(find_entities, serve(tagger, 12), text=texts)
-    check_padding(outputs)
-    kinds, longest = set(), 0
-    for row, text in enumerate(texts):
-        logits = logits_by_windows(tagger, tokenizer.tokenize([text])[0].numpy().tolist(), 10)
-        expected = entities_by_loop(tokenizer, text, IOB, lambda _, place, at=logits: at(place))
-        kept = slice(int(outputs["counts"][row]))
-        received = [outputs[key][row, kept].tolist() for key in PADDING]
-        received = [(kind.decode(), *rest) for kind, *rest in zip(*received, strict=True)]
-        assert [entity[:4] for entity in received] == [entity[:4] for entity in expected]
-        scores = ([entity[4] for entity in entities] for entities in (received, expected))
-        np.testing.assert_allclose(*scores, atol=1e-6)
-        kinds |= {entity[0] for entity in expected}
-        longest = max([longest, *(entity[1].count(b" ") for entity in expected)])
-    assert kinds == {"PER", "LOC"} and longest >= 2
-    assert not outputs["truncated"].any()  # the longest have two windows
 
 
 @pytest.mark.parametrize("labels", [BIOES, BILOU])
@@ -192,35 +152,6 @@ def test_bytes_of_the_request(tagger):
     assert outputs["counts"].tolist() == [1, 1, 2]
     assert outputs["byte_starts"].tolist() == [[6, -1], [2, -1], [0, 11]]
     assert outputs["byte_ends"].tolist() == [[20, -1], [12, -1], [6, 14]]
-
-
-def test_long_texts_are_read_as_predict_reads_them(tagger, tokenizer, tmp_path):
-    rng = np.random.default_rng(9)
-    words = ["the", "cat", "unables", "dog", "!", "sat", "mat"]
-    long = " ".join(rng.choice(words, 200))
-    texts = [long, *(f"\u200b{one}\u200b" for one in words), "the \ufeffcat\x0bdog\u200b on"]
-    path = tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"text": text, "spans": []}) + "\n" for text in texts))
-    columns = {"words_column": "text", "tags_column": "spans", "character_spans": True}
-    items = read_tagging(str(path), labels=IOB, **columns).items
-    task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
-    inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
-    records = list(task.predict(inference, "test", {}))
-    outputs = ask(find_entities, serve(tagger, 24), text=texts)
-    assert outputs["counts"][0] > 20 and sum(outputs["counts"][1:]) > 1
-    for row, record in enumerate(records):
-        text, count = texts[row], outputs["counts"][row]
-        found = [
-            (kind.decode(), *(len(text.encode()[:place].decode()) for place in (start, end)))
-            for kind, start, end in zip(
-                *(outputs[key][row, :count] for key in ("types", "byte_starts", "byte_ends")),
-                strict=True,
-            )
-        ]
-        expected = record["entities"]
-        assert found == [(one["label"], one["start"], one["end"]) for one in expected]
-        scores = [one["score"] for one in expected]
-        np.testing.assert_allclose(outputs["scores"][row, :count], scores, atol=1e-5)
 
 
 def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):

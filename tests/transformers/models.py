@@ -86,7 +86,6 @@ FOLDERS = {
         _labels("O B-PER I-PER B-ORG I-ORG B-LOC I-LOC"),
     ),
     "bert-questions": Folder(8, "BertForQuestionAnswering", _dense("qa_outputs", 2), {}),
-    "bert-choices": Folder(9, "BertForMultipleChoice", _dense("classifier", 1), {}),
 }
 
 

@@ -30,17 +30,14 @@ RECORDED = HERE / "recorded"
 #: A script's first argument, below the folder that ``models.make`` fills.
 FOLDERS = {
     "01_sentence_classification": "bert-reviews",
-    "02_loss_of_the_model": "bert-news",
     "05_regression": "bert-similarity",
     "06_entities": "bert-entities",
     "07_question_answering": "bert-questions",
     "08_masked_words": "bert-uncased",
     "12_gradient_tape": "bert-tags",
-    "13_multiple_choice": "bert-choices",
     "15_pipelines": ".",
     "18_prepare_tf_dataset": "bert-news",
     "19_tokenizer_in_the_graph": "bert-reviews",
-    "20_pretraining_heads": "bert-uncased",
 }
 
 
