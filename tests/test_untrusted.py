@@ -5,24 +5,15 @@ import math
 
 import pytest
 
-from bert_tf.untrusted import (
-    Screen,
-    is_number,
-    listed,
-    one_line,
-    parse_json,
-    parse_json_object,
-    quote,
-    reason,
-)
+from bert_tf import untrusted
 
 
 def test_json_is_read_as_pythons_own_json_does():
-    assert parse_json('{"a": [1, 2.5, null, "ä"]}', "a") == {"a": [1, 2.5, None, "ä"]}
+    assert untrusted.parse_json('{"a": [1, 2.5, null, "ä"]}', "a") == {"a": [1, 2.5, None, "ä"]}
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32-le"):
-        assert parse_json('["ä"]'.encode(encoding), "a") == ["ä"]
-    assert parse_json('\ufeff["ä"]', "a") == ["ä"]
-    assert parse_json("[Infinity]", "a") == [math.inf]
+        assert untrusted.parse_json('["ä"]'.encode(encoding), "a") == ["ä"]
+    assert untrusted.parse_json('\ufeff["ä"]', "a") == ["ä"]
+    assert untrusted.parse_json("[Infinity]", "a") == [math.inf]
 
 
 @pytest.mark.parametrize(
@@ -40,13 +31,13 @@ def test_json_is_read_as_pythons_own_json_does():
 )  # fmt: skip
 def test_what_is_no_json_object_is_refused(text, sentence):
     with pytest.raises(ValueError) as caught:
-        parse_json_object(text, "a.json, line 3", unique_keys=True)
+        untrusted.parse_json_object(text, "a.json, line 3", unique_keys=True)
     assert str(caught.value).startswith(sentence)
 
 
 def test_numbers_are_finite():
-    assert all(map(is_number, (0, -1.5, 10**300)))
-    assert not any(map(is_number, (True, None, "1", [1], math.nan, -math.inf, 10**400)))
+    assert all(map(untrusted.is_number, (0, -1.5, 10**300)))
+    assert not any(map(untrusted.is_number, (True, None, "1", [1], math.nan, -math.inf, 10**400)))
 
 
 # C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
@@ -54,7 +45,9 @@ OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u
 OBEYED += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800"]
 
 
-@pytest.mark.parametrize("show", [quote, one_line, lambda text: listed([text])])
+@pytest.mark.parametrize(
+    "show", [untrusted.quote, untrusted.one_line, lambda text: untrusted.listed([text])]
+)
 def test_nothing_is_shown_that_a_terminal_obeys(show):
     for character in OBEYED:
         assert character not in show(f"a{character}b"), ascii(character)
@@ -64,22 +57,22 @@ def test_nothing_is_shown_that_a_terminal_obeys(show):
 
 def test_words_are_shown_as_they_are():
     for text in ("Ünë 北京 \\ it's", "می\u200cخواهم", "👩\u200d👩", "co\u00adop", "a\u00a0b"):
-        assert one_line(text) == text
+        assert untrusted.one_line(text) == text
 
 
 def test_nothing_long_is_shown():
-    assert one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
-    assert len(quote("x" * 10**6)) == 120
+    assert untrusted.one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
+    assert len(untrusted.quote("x" * 10**6)) == 120
     deep = "x" * 10**6
     for _ in range(8):
         deep = [{deep if isinstance(deep, str) else "key": deep}] * 50
-    assert len(quote(deep)) <= 240
-    assert len(listed(["x" * 10**6] * 10**4)) < 700
+    assert len(untrusted.quote(deep)) <= 240
+    assert len(untrusted.listed(["x" * 10**6] * 10**4)) < 700
 
 
 def test_a_screen_is_written_no_more_than_text():
     screen = io.StringIO()
-    print("a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=Screen(screen), flush=True)
+    print("a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=untrusted.Screen(screen), flush=True)
     assert screen.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
     assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
 
@@ -97,11 +90,11 @@ def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
     ):
         with pytest.raises(tf.errors.NotFoundError) as caught:
             failing()
-        said = reason(caught.value)
+        said = untrusted.reason(caught.value)
         assert path in said and not {"{", "[", "\n"} & set(said), said
         # Advice behind it stays.
-        assert reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
+        assert untrusted.reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
 
 
 def test_an_errors_kind_is_what_is_said_where_it_says_nothing():
-    assert reason(MemoryError()) == "MemoryError"
+    assert untrusted.reason(MemoryError()) == "MemoryError"

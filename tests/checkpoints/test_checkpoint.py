@@ -7,30 +7,24 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, describe, parse_description
 from bert_tf.modeling import BertClassifier
-from tests.checkpoints.small_checkpoints import (
-    CASED,
-    CONFIG,
-    MODELS,
-    OURS_ALONE,
-    UNCASED,
-    make_checkpoint,
-    stored,
-)
+from tests.checkpoints import small_checkpoints as small
 
-EVERY = {**MODELS, **OURS_ALONE}
+EVERY = {**small.MODELS, **small.OURS_ALONE}
 
 
 def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
-    checkpoint = make_checkpoint(MODELS["classifier"], tokenization=CASED, labels=("a", "b", "c"))
-    config = dataclasses.replace(CONFIG, hidden_act="relu")
+    checkpoint = small.make_checkpoint(
+        small.MODELS["classifier"], tokenization=small.CASED, labels=("a", "b", "c")
+    )
+    config = dataclasses.replace(small.CONFIG, hidden_act="relu")
     spec = ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.5})
-    last = stored("x", np.float32([1, 2, 3]))
+    last = small.stored("x", np.float32([1, 2, 3]))
     others = [
         dataclasses.replace(checkpoint, **changes)
         for changes in (
             *({"config": config}, {"model": spec}, {"labels": ("a", "c", "b")}),
             *(
-                {"tokenization": UNCASED},
+                {"tokenization": small.UNCASED},
                 {"tensors": checkpoint.tensors | {"classifier/bias": last}},
             ),
         )
@@ -42,7 +36,7 @@ def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
 
 def test_literal():
     spec = ModelSpec(BertClassifier, {"num_classes": 2})
-    assert describe(Checkpoint("", "", CONFIG, spec, labels=("n", "y"))) == {
+    assert describe(Checkpoint("", "", small.CONFIG, spec, labels=("n", "y"))) == {
         "format_version": 1,
         "class_name": "BertClassifier",
         "arguments": {"num_classes": 2},

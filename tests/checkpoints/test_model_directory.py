@@ -6,22 +6,14 @@ from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.training import saved_states
-from tests.checkpoints.small_checkpoints import (
-    CONFIG,
-    MODELS,
-    UNCASED,
-    assert_bit_equal,
-    fused,
-    read_all,
-    variables_of,
-)
+from tests.checkpoints import small_checkpoints as small
 
 
 def test_what_a_training_saved(tmp_path):
-    model = build_model(CONFIG, MODELS["classifier"])
+    model = build_model(small.CONFIG, small.MODELS["classifier"])
     described = Checkpoint(
-        *(str(tmp_path), "bert_tf", CONFIG, MODELS["classifier"]),
-        tokenization=UNCASED,
+        *(str(tmp_path), "bert_tf", small.CONFIG, small.MODELS["classifier"]),
+        tokenization=small.UNCASED,
         labels=("a", "b", "c"),
     )
     model_directory.write_description(described, str(tmp_path))
@@ -32,9 +24,9 @@ def test_what_a_training_saved(tmp_path):
     checkpoint = model_directory.open_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [2, 0, 0]
     assert checkpoint.unused == ("model/bert_classifier/old",)  # an optimizer's slots are no news
-    assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), UNCASED)
-    assert checkpoint.config == CONFIG and checkpoint.model == MODELS["classifier"]
-    assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
+    assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), small.UNCASED)
+    assert checkpoint.config == small.CONFIG and checkpoint.model == small.MODELS["classifier"]
+    small.assert_bit_equal(small.fused(small.read_all(checkpoint)), small.variables_of(model))
     # A damaged checkpoint is passed over, and reported.
     data = tmp_path / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])

@@ -6,63 +6,50 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bert_tf import modeling
 from bert_tf.checkpoints import weights
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.weights import assign, build_model, take_weights
-from bert_tf.modeling import (
-    BertEncoder,
-    BertFeatureTagger,
-    BertPretrainer,
-    BertSpanPredictor,
-    BertTokenClassifier,
-)
-from tests.checkpoints.small_checkpoints import (
-    CONFIG,
-    MODELS,
-    assert_bit_equal,
-    fused,
-    make_checkpoint,
-    read_all,
-    stored,
-    variables_of,
-)
+from tests.checkpoints import small_checkpoints as small
 
 LEFT_TO_DEFAULTS = [
-    ModelSpec(BertEncoder, {}),
-    ModelSpec(BertPretrainer, {}),
-    ModelSpec(BertPretrainer, {"nsp": False}),
-    ModelSpec(BertPretrainer, {"nsp": False, "pooler": True}),
-    ModelSpec(BertTokenClassifier, {"num_classes": 2}),
-    ModelSpec(BertTokenClassifier, {"num_classes": 2, "pooler": True}),
-    ModelSpec(BertSpanPredictor, {}),
-    ModelSpec(BertFeatureTagger, {"num_classes": 2, "variant": "last", "lstm_units": 3}),
+    ModelSpec(modeling.BertEncoder, {}),
+    ModelSpec(modeling.BertPretrainer, {}),
+    ModelSpec(modeling.BertPretrainer, {"nsp": False}),
+    ModelSpec(modeling.BertPretrainer, {"nsp": False, "pooler": True}),
+    ModelSpec(modeling.BertTokenClassifier, {"num_classes": 2}),
+    ModelSpec(modeling.BertTokenClassifier, {"num_classes": 2, "pooler": True}),
+    ModelSpec(modeling.BertSpanPredictor, {}),
+    ModelSpec(modeling.BertFeatureTagger, {"num_classes": 2, "variant": "last", "lstm_units": 3}),
 ]
 
 
 @pytest.mark.parametrize("spec", LEFT_TO_DEFAULTS, ids=str)
 def test_defaults_are_the_constructors(spec):
-    model = build_model(dataclasses.replace(CONFIG, num_hidden_layers=1), spec)
-    tensors = make_checkpoint(spec, model.config).tensors
+    model = build_model(dataclasses.replace(small.CONFIG, num_hidden_layers=1), spec)
+    tensors = small.make_checkpoint(spec, model.config).tensors
     arrays = {name: tensor.read() for name, tensor in tensors.items()}
-    shapes = {name: array.shape for name, array in fused(arrays).items()}
-    assert shapes == {name: array.shape for name, array in variables_of(model).items()}
+    shapes = {name: array.shape for name, array in small.fused(arrays).items()}
+    assert shapes == {name: array.shape for name, array in small.variables_of(model).items()}
     assert spec.has_pooler == any(name.startswith("pooler/") for name in shapes)
 
 
 def test_other_dtypes_are_cast():
-    checkpoint = make_checkpoint(MODELS["encoder"], dtype=ml_dtypes.bfloat16)
-    model = build_model(CONFIG, MODELS["encoder"], dtype="mixed_bfloat16")
+    checkpoint = small.make_checkpoint(small.MODELS["encoder"], dtype=ml_dtypes.bfloat16)
+    model = build_model(small.CONFIG, small.MODELS["encoder"], dtype="mixed_bfloat16")
     assign(model, checkpoint.tensors)
-    expected = {name: array.astype("float32") for name, array in read_all(checkpoint).items()}
-    assert_bit_equal(variables_of(model), fused(expected))
+    expected = {name: array.astype("float32") for name, array in small.read_all(checkpoint).items()}
+    small.assert_bit_equal(small.variables_of(model), small.fused(expected))
 
 
 @pytest.mark.parametrize("shape", [(8, 23), (8, 8), (25,), ()])
 def test_a_fused_weight_of_another_width(shape):
-    found = {"layer_0/attention/query_key_value/kernel": stored("there", np.zeros(shape, "f"))}
+    found = {
+        "layer_0/attention/query_key_value/kernel": small.stored("there", np.zeros(shape, "f"))
+    }
     sentence = r"^file: there is \(.*\): expected 24 columns, those of query, .* hidden_size of 8"
     with pytest.raises(ValueError, match=sentence):
-        take_weights(CONFIG, MODELS["encoder"], found, "file")
+        take_weights(small.CONFIG, small.MODELS["encoder"], found, "file")
 
 
 @pytest.mark.parametrize("chunk", [16, 1 << 20])

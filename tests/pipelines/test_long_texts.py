@@ -6,19 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.long_texts import (
-    MOST_WINDOWS,
-    QuestionTokens,
-    context_windows,
-    cut_windows,
-    has_most_context,
-    head_and_tail,
-    is_context,
-    mean_of_windows,
-    most_tokens,
-    row_segments,
-    tokenize_questions,
-)
+from bert_tf.pipelines import long_texts
 from bert_tf.pipelines.packing import pack
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -30,7 +18,7 @@ CLS, SEP, PAD = 2, 3, 0
 def windows_of(tokens, room):
     """One after the other until the text ends, or there are as many as may be."""
     stride, found, start = room * 3 // 4, [], 0
-    while len(found) < MOST_WINDOWS:
+    while len(found) < long_texts.MOST_WINDOWS:
         if start + room >= len(tokens):
             found.append(tokens[max(len(tokens) - room, 0) :])
             break
@@ -42,18 +30,18 @@ def windows_of(tokens, room):
 @pytest.mark.parametrize("room", [3, 6, 126, 510])
 def test_ends_and_windows_equal_plain_loops(room):
     rng = np.random.default_rng(room)
-    last = most_tokens(room)
+    last = long_texts.most_tokens(room)
     lengths = [0, 1, room - 1, room, room + 1, last - 1, last, last + 1, last + 3 * room]
     lengths += rng.integers(0, 5 * room, 20).tolist()
     texts = [rng.integers(0, 1000, length).tolist() for length in lengths]
     ids = tf.ragged.constant(texts, tf.int32, row_splits_dtype=tf.int64)
     head = max(room * 128 // 510, 1)
-    assert head_and_tail(ids, room).to_list() == [
+    assert long_texts.head_and_tail(ids, room).to_list() == [
         text if len(text) <= room else text[:head] + text[len(text) - room + head :]
         for text in texts
     ]
     for dtype in (tf.int32, tf.int64):
-        begins, sizes = cut_windows(tf.constant(lengths, dtype), room)
+        begins, sizes = long_texts.cut_windows(tf.constant(lengths, dtype), room)
         for text, starts, counts in zip(texts, begins.to_list(), sizes.to_list(), strict=True):
             found = [text[a : a + n] for a, n in zip(starts, counts, strict=True)]
             assert found == windows_of(text, room)
@@ -63,7 +51,7 @@ def test_ends_and_windows_equal_plain_loops(room):
 def test_a_mean_has_the_gradient_of_each_window():
     outputs = tf.Variable([[1.0, 2.0], [3.0, 4.0], [7.0, 9.0]])
     with tf.GradientTape() as tape:
-        means = mean_of_windows(outputs, tf.constant([2, 1]))
+        means = long_texts.mean_of_windows(outputs, tf.constant([2, 1]))
         loss = tf.reduce_sum(means * [[1.0, 1.0], [5.0, 1.0]])
     assert means.numpy().tolist() == [[2.0, 3.0], [7.0, 9.0]]
     assert tape.gradient(loss, outputs).numpy().tolist() == [[0.5, 0.5], [0.5, 0.5], [5.0, 1.0]]
@@ -78,12 +66,14 @@ def make_windows(
     tokenizer, questions, contexts, max_seq_length=384, doc_stride=128, max_query_length=64
 ):
     columns = [tf.convert_to_tensor(texts) for texts in (questions, contexts)]
-    tokens = tokenize_questions(tokenizer.tokenize_with_offsets, *columns, max_query_length)
-    return context_windows(tokens, max_seq_length, doc_stride)
+    tokens = long_texts.tokenize_questions(
+        tokenizer.tokenize_with_offsets, *columns, max_query_length
+    )
+    return long_texts.context_windows(tokens, max_seq_length, doc_stride)
 
 
 def pack_windows(windows, max_seq_length):
-    return pack(windows.tokens.ids, row_segments(windows), max_seq_length, TOKENIZER)
+    return pack(windows.tokens.ids, long_texts.row_segments(windows), max_seq_length, TOKENIZER)
 
 
 def random_texts(seed, count, most_words=40):
@@ -106,7 +96,7 @@ def test_windows_equal_googles_loop():
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     rows = pack_windows(windows, 16)
     columns = tf.broadcast_to(tf.range(16), [tf.size(windows.questions), 16])
-    most_context = has_most_context(windows, columns)
+    most_context = long_texts.has_most_context(windows, columns)
     expected = []
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
         question = twin.tokenize(TOKENIZER, question)[:6]
@@ -136,7 +126,7 @@ def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
     """Windows over contexts of which nothing but the lengths is known."""
     lengths = tf.constant(context_lengths, tf.int32)
     nothing = tf.zeros_like(lengths)
-    tokens = QuestionTokens(
+    tokens = long_texts.QuestionTokens(
         ids=tf.zeros([0], tf.int32),
         byte_starts=tf.zeros([0], tf.int64),
         byte_ends=tf.zeros([0], tf.int64),
@@ -145,7 +135,7 @@ def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
         context_starts=nothing,
         context_lengths=lengths,
     )
-    return context_windows(tokens, max_seq_length, doc_stride)
+    return long_texts.context_windows(tokens, max_seq_length, doc_stride)
 
 
 # Where the hundredths of two windows' lengths differ by 1, as at 101 tokens' stride, rounding
@@ -169,7 +159,10 @@ def test_most_context_at_every_length(question_length, max_seq_length, doc_strid
     context_lengths = sorted({*range(0, room + 3 * stride, 7), *range(room + 1, room + stride, 3)})
     windows = _windows_of(context_lengths, question_length, max_seq_length, doc_stride)
     columns = tf.broadcast_to(tf.range(max_seq_length), [len(windows.firsts), max_seq_length])
-    best, inside = has_most_context(windows, columns).numpy(), is_context(windows, columns).numpy()
+    best, inside = (
+        long_texts.has_most_context(windows, columns).numpy(),
+        long_texts.is_context(windows, columns).numpy(),
+    )
     row = 0
     for length in context_lengths:
         spans = twin.windows(question_length, length, max_seq_length, doc_stride)
@@ -192,7 +185,7 @@ def test_a_context_is_tokenised_once():
         return TOKENIZER.tokenize_with_offsets(strings)
 
     contexts = tf.constant([b"a b", b"c", b"a b"])
-    tokens = tokenize_questions(tokenize, tf.constant([b"d", b"e", b"d"]), contexts, 6)
+    tokens = long_texts.tokenize_questions(tokenize, tf.constant([b"d", b"e", b"d"]), contexts, 6)
     assert seen == [b"a b", b"c", b"d", b"e", b"d"]
     assert tokens.context_starts.numpy().tolist() == [0, 2, 0]
     assert tokens.question_starts.numpy().tolist() == [3, 4, 5]

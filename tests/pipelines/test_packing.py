@@ -6,13 +6,7 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pipelines.packing import (
-    cut_pairs,
-    longest_first,
-    pack,
-    pack_from_table,
-    token_table,
-)
+from bert_tf.pipelines import packing
 from bert_tf.pipelines.pairing import Segments
 from bert_tf.pipelines.randomness import fold
 from tests.pipelines import pretraining_twins as twins
@@ -22,7 +16,7 @@ SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0)
 
 
 def _pack(a, b):
-    return pack(IDS, [a, b], 12, SPECIAL)
+    return packing.pack(IDS, [a, b], 12, SPECIAL)
 
 
 A = tf.constant([0, 3], tf.int64), tf.constant([4, 2], tf.int64)
@@ -49,25 +43,27 @@ def test_pairs_eagerly_in_a_dataset_and_from_a_table():
     dataset = tf.data.Dataset.from_tensors((A, B)).map(_pack)
     assert dataset.element_spec["input_type_ids"].shape.as_list() == [2, 12]
     _assert_equal(next(iter(dataset)), PAIRS)
-    _assert_equal(pack_from_table(token_table(IDS, SPECIAL), [A, B], tf.constant(12)), PAIRS)
+    _assert_equal(
+        packing.pack_from_table(packing.token_table(IDS, SPECIAL), [A, B], tf.constant(12)), PAIRS
+    )
 
 
 def test_one_segment_that_fills_the_row_another_padding_and_no_rows():
     ids = [[2, 10, 11, 12, 13, 14, 3]]
     expected = {"input_word_ids": ids, "input_mask": [[1] * 7], "input_type_ids": [[0] * 7]}
-    _assert_equal(pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
+    _assert_equal(packing.pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
     special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9)
-    row = pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
+    row = packing.pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
     assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
     nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
-    assert pack(IDS, [nothing, nothing], 12, SPECIAL)["input_mask"].shape == (0, 12)
+    assert packing.pack(IDS, [nothing, nothing], 12, SPECIAL)["input_mask"].shape == (0, 12)
 
 
 def test_longest_first_equals_googles_loop():
     generator = random.Random(0)
     for most in (2, 3, 7, 8):
         lengths = list(itertools.product(range(12), repeat=2))
-        kept = longest_first(*map(tf.constant, zip(*lengths, strict=True)), most)
+        kept = packing.longest_first(*map(tf.constant, zip(*lengths, strict=True)), most)
         for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
             twin = twins.truncate(range(a), range(b), most, generator)
             assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
@@ -76,7 +72,7 @@ def test_longest_first_equals_googles_loop():
 def test_cuts_are_distributed_as_googles_loop_cuts():
     n, generator = 4000, random.Random(1)
     bounds = [tf.fill([n], tf.constant(at, tf.int64)) for at in (100, 109, 200, 208)]
-    cut = cut_pairs(Segments(*bounds, labels=tf.zeros([n], tf.int32)), 12, fold(3))
+    cut = packing.cut_pairs(Segments(*bounds, labels=tf.zeros([n], tf.int32)), 12, fold(3))
     ours = collections.Counter(map(tuple, np.stack(cut[:4], 1).tolist()))
     theirs = collections.Counter()
     for _ in range(n):

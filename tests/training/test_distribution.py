@@ -13,19 +13,12 @@ import tensorflow as tf
 
 from bert_tf.cli import command
 from bert_tf.training import distribution
-from bert_tf.training.distribution import (
-    Cluster,
-    LostWorkerError,
-    Workers,
-    check_one_worker,
-    find_cluster,
-)
 
 NO_TPU = (
     r"^No TPU was found at '{}' \({}.*\): check the name, and that tensorflow-tpu is installed on "
     r"a TPU VM, or leave the TPU out to run on the CPU or GPU\.$"
 )
-CLUSTER = Cluster(("a:1", "b:1"), 0)
+CLUSTER = distribution.Cluster(("a:1", "b:1"), 0)
 
 
 @pytest.fixture
@@ -165,9 +158,9 @@ CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
 )
 def test_tf_config(monkeypatch, jobs, task, expected):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
-    assert find_cluster() == expected
+    assert distribution.find_cluster() == expected
     # Flags come before it.
-    assert find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
+    assert distribution.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +179,7 @@ def test_a_wrong_task_of_tf_config(monkeypatch, workers, task, sentence):
         config["task"] = {"type": "worker", "index": task}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match=sentence):
-        find_cluster()
+        distribution.find_cluster()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +193,7 @@ def test_a_wrong_task_of_tf_config(monkeypatch, workers, task, sentence):
 def test_a_wrong_tf_config(monkeypatch, config, sentence):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match=sentence):
-        find_cluster()
+        distribution.find_cluster()
 
 
 @pytest.mark.parametrize(
@@ -213,26 +206,26 @@ def test_a_wrong_tf_config(monkeypatch, config, sentence):
 )
 def test_wrong_flags(hosts, task, sentence):
     with pytest.raises(ValueError, match=sentence):
-        find_cluster(hosts, task)
+        distribution.find_cluster(hosts, task)
 
 
 def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}')
     with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 3 tasks"):
-        check_one_worker()
+        distribution.check_one_worker()
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')
-    check_one_worker()
+    distribution.check_one_worker()
 
 
 def test_one_process_agrees_with_itself():
-    alone = Workers()
+    alone = distribution.Workers()
     assert alone.gather([1.0, 2.0]).tolist() == [[1.0, 2.0]]
     alone.check_same(3, "step")
     alone.wait()
 
 
 def test_workers_that_differ():
-    mine = Workers(None, CLUSTER)
+    mine = distribution.Workers(None, CLUSTER)
     mine.gather = lambda values: np.array([values, [4]], float)
     mine.check_same(4, "newest checkpoint")
     with pytest.raises(ValueError, match=r"workers differ in the newest checkpoint .\[3.0, 4.0\]"):
@@ -240,9 +233,9 @@ def test_workers_that_differ():
 
 
 def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
-    of_two = Workers(cluster=CLUSTER)
+    of_two = distribution.Workers(cluster=CLUSTER)
     with pytest.raises(
-        LostWorkerError, match="^Another of the 2 workers ended or cannot be"
+        distribution.LostWorkerError, match="^Another of the 2 workers ended or cannot be"
     ) as error:
         with of_two.connected():
             raise tf.errors.UnavailableError(None, None, "gone")
