@@ -1,8 +1,8 @@
 """The table of checkpoint formats: the files by which each is known, and its reader and writer.
 
-A new format is a row here and a module in ``checkpoints/``: its ``is_checkpoint(path)`` looks
-closer, ``open_checkpoint(path)`` reads, ``write(checkpoint, path)`` writes. Nothing here loads
-TensorFlow, so that wrong paths are refused at once.
+A new format is a row here and a module in ``checkpoints/``: its ``open_checkpoint(path)`` reads,
+``write(checkpoint, path)`` writes. Nothing here loads TensorFlow, so that wrong paths are refused
+at once.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 CONFIG, SIZES = "config.json", "bert_config.json"
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
 INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor that TensorFlow 2's have
 
 
 class Format(NamedTuple):
@@ -21,12 +22,13 @@ class Format(NamedTuple):
     entries: tuple[str, ...] = ()  # patterns, all of which files in a directory match
     ending: str = ""  # of the name of a checkpoint that is a single file
     begins: bytes = b""  # the first bytes of one
+    tensor: str = ""  # a name in the TensorFlow checkpoint that it is
     options: tuple[str, ...] = ()  # those of ``load.open_checkpoint`` that the reader takes
     writer: str = ""  # the module that ``convert`` writes the format by, if any
     library: str = ""  # the library that reads a directory from a model hub, if any
 
 
-# The first that recognises a path reads it: KerasHub and sentence-transformers have a CONFIG, too.
+# The first that a path matches reads it: sentence-transformers and KerasHub have a CONFIG, too.
 FORMATS = (
     Format(
         "bert_tf",
@@ -37,12 +39,6 @@ FORMATS = (
         library="bert_tf",
     ),
     Format("keras", "keras_files", "NAME.keras", ending=".keras"),
-    Format(
-        "keras_hub",
-        "keras_hub",
-        f"{CONFIG} and model.weights.h5 (KerasHub)",
-        entries=(CONFIG, r"model\.weights\..+"),
-    ),
     Format(
         "sentence_transformers",
         "sentence_transformers",
@@ -61,18 +57,29 @@ FORMATS = (
         library="transformers",
     ),
     Format(
-        "model_garden", "model_garden", f"ckpt-N{INDEX} (Model Garden)", entries=(rf".+\{INDEX}",)
+        "keras_hub",
+        "keras_hub",
+        f"{CONFIG} and model.weights.h5 (KerasHub)",
+        entries=(CONFIG, r"model\.weights\..+"),
+    ),
+    Format(
+        "model_garden",
+        "model_garden",
+        f"ckpt-N{INDEX} (Model Garden)",
+        entries=(rf".+\{INDEX}",),
+        tensor=OBJECT_GRAPH,
     ),
     Format(
         "google_tf1",
         "google",
         f"{SIZES} and bert_model.ckpt.* (Google)",
         entries=(rf".+\{INDEX}",),
+        tensor="bert/embeddings/word_embeddings",
         writer="google",
     ),
     Format(
         "saved_model",
-        "exports",
+        "model_directory",
         "saved_model.pb (an export)",
         entries=(r"saved_model\.pb|[0-9]+",),
     ),

@@ -142,21 +142,25 @@ def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that looks like no checkpoint."""
     directory = of_model(path).rstrip("/") or path[:1]
     local = local_path(directory)
-    if local is None or os.path.exists(local + INDEX):
+    if local is None:
+        return
+    names = os.listdir(local) if os.path.isdir(local) else None
+    if any(matches(form, local, names) for form in FORMATS):
         return
     if not os.path.exists(local):
         raise ValueError(checkpoint(path))  # tiny/ is not tiny
-    names = os.listdir(local) if os.path.isdir(local) else None
-    if not any(_looks_like(form, local, names) for form in FORMATS):
-        raise ValueError(unknown_checkpoint(directory, names))
+    raise ValueError(unknown_checkpoint(directory, names))
 
 
-def _looks_like(form: Format, path: str, names: Collection[str] | None) -> bool:
+def matches(form: Format, path: str, names: Collection[str] | None) -> bool:
+    """True if a path has a format's files; ``names`` are those in it, of a directory."""
+    if form.tensor and is_file(path + INDEX):
+        return True
     if names is None:
-        is_ended = bool(form.ending) and path.endswith(form.ending)
+        is_ended = bool(form.ending) and path.endswith(form.ending) and is_file(path)
         return is_ended or (bool(form.begins) and begins_with(path, form.begins))
-    matches = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
-    return bool(matches) and all(matches)
+    are_there = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
+    return bool(are_there) and all(are_there)
 
 
 def _guess(path: str) -> str:

@@ -48,15 +48,10 @@ class StoredTensor:
     Each ``read`` reads it again, or raises ``ValueError`` where the file cannot be read.
     """
 
-    names: tuple[str, ...]  # of the source; several where it is put together from several
+    name: str  # of the source
     shape: tuple[int, ...]  # as it will be read
     dtype: str  # as stored, NumPy's or ml_dtypes' name
     read: Callable[[], np.ndarray]
-
-    @property
-    def name(self) -> str:
-        """Name of the tensor in the source, if it has one name."""
-        return self.names[0]
 
     def changed(
         self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]

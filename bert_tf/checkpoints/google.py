@@ -5,6 +5,8 @@ Kernels are there as they are here, (inputs, outputs); the ``output_weights`` of
 ``run_classifier.py``, ``run_squad.py``.
 """
 
+import dataclasses
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -26,9 +28,9 @@ from .checkpoint import (
     parse_description,
     pretrained_model,
 )
-from .tensor_files import RELEASED, Bundle, find_prefix, is_bundle_with, write_bundle
+from .tensor_files import RELEASED, Bundle, find_prefix, write_bundle
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import Names, Spelling, expected_shapes, is_in_encoder
+from .weights import Names, expected_shapes, is_in_encoder
 
 # The key of bert_config.json under which this library keeps what Google's format has no word for.
 # Google's BertConfig takes any key.
@@ -66,18 +68,17 @@ _HEAD_NAMES = Names(
     {"kernel": "output_weights", "bias": "output_bias"},
     transposed=True,
 )
-_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
-def spell(name: str) -> Spelling:
-    """Google's name and layout of a weight."""
+def _names_of(name: str) -> Names:
+    """The table that has a weight."""
     in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
-    return (_ENCODER_NAMES if in_graph else _HEAD_NAMES).spell(name)
+    return _ENCODER_NAMES if in_graph else _HEAD_NAMES
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
-    return is_bundle_with(path, _WORD_EMBEDDINGS)
+def spell(name: str) -> str:
+    """Google's name of a weight."""
+    return _names_of(name).spell(name)
 
 
 # === Reading ===
@@ -98,11 +99,11 @@ def open_checkpoint(path: str) -> Checkpoint:
         fields, lower = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
     else:
         fields, lower = {"model": _model_spec(bundle.shapes)}, None
-    tensors = {}
-    for name in expected_shapes(config, fields["model"]):
-        spelling = spell(name)
-        if spelling.name in bundle.shapes:
-            tensors[name] = spelling.lay_out(bundle.tensor(spelling.name))
+    tensors = {
+        name: _names_of(name).lay_out(name, bundle.tensor(spell(name)))
+        for name in expected_shapes(config, fields["model"])
+        if spell(name) in bundle.shapes
+    }
     tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
     return Checkpoint(
         path=path,
@@ -118,12 +119,12 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """Which of Google's scripts saved the checkpoint."""
-    if spell("span/kernel").name in shapes:
+    if spell("span/kernel") in shapes:
         return ModelSpec(BertSpanPredictor, {"pooler": True})
-    if spell("classifier/kernel").name in shapes:
-        classes = shapes[spell("classifier/kernel").name][0]
+    if spell("classifier/kernel") in shapes:
+        classes = shapes[spell("classifier/kernel")][0]
         return ModelSpec(BertClassifier, {"num_classes": classes})
-    pooler = spell("pooler/dense/kernel").name in shapes
+    pooler = spell("pooler/dense/kernel") in shapes
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
     next_sentence = any(name.startswith("cls/seq_relationship/") for name in shapes)
     return pretrained_model(masked_lm, next_sentence, pooler)
@@ -153,14 +154,12 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
-    # TensorFlow 1 restores a float32 from a float32 alone.
-    stored = (
-        (spell(name).name, spell(name).lay_out(tensor).changed(tensor.shape, _as_float32))
+    laid_out = (
+        dataclasses.replace(_names_of(name).lay_out(name, tensor), name=spell(name))
         for name, tensor in checkpoint.tensors.items()
     )
+    # TensorFlow 1 restores a float32 from a float32 alone.
+    as_float32 = operator.methodcaller("astype", np.float32, copy=False)
+    stored = (tensor.changed(tensor.shape, as_float32) for tensor in laid_out)
     write_bundle(os.path.join(path, RELEASED), stored)
     return ()
-
-
-def _as_float32(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32, copy=False)

@@ -99,7 +99,7 @@ def _fetch(hub: Any, name: str, revision: str, allow_pickle: bool) -> str | None
         snapshot: str = hub.snapshot_download(
             name, revision=revision, allow_patterns=_patterns((*_TEXTS, *form))
         )
-        if not sentence_transformers.is_checkpoint(snapshot):
+        if not os.path.exists(os.path.join(snapshot, sentence_transformers.MODULES)):
             # The cache learns that the hub has no such file.
             with contextlib.suppress(hub.errors.EntryNotFoundError):
                 commit = os.path.basename(snapshot)

@@ -26,7 +26,7 @@ from bert_tf.paths import begins_with, is_file
 from bert_tf.untrusted import listed, quote
 
 from . import tensor_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left
 from .hugging_face_config import (
     DISTIL,
     SEVERAL_CLASSES,
@@ -113,11 +113,6 @@ _TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
 _TF_LEAVES = {"kernel": "weight", "embeddings": "weight"}
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a directory of Hugging Face's, or HDF5 of Keras 2."""
-    return is_directory(path) or (begins_with(path, HDF5) and not is_keras_3(path))
-
-
 def is_directory(path: str) -> bool:
     """True if a path is a directory of Hugging Face's."""
     return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
@@ -130,16 +125,19 @@ def weights_file(path: str) -> str | None:
 
 def is_keras_3(path: str) -> bool:
     """True if a file is HDF5 with the variables of a layer by their numbers, without names."""
-    if not begins_with(path, HDF5):
-        return False
-    names = tensor_files.open_hdf5(path)
-    if any(map(_NUMBERED.fullmatch, names)):
+    return begins_with(path, HDF5) and any(map(_KERAS_3.fullmatch, _open_hdf5(path)))
+
+
+def _open_hdf5(path: str) -> dict[str, StoredTensor]:
+    """The datasets of a file of Keras 3, or of Keras 2 where their names say what they are."""
+    datasets = tensor_files.open_hdf5(path)
+    if any(map(_NUMBERED.fullmatch, datasets)):
         raise ValueError(
             f"{path} has the variables of transformers' TensorFlow classes by their numbers, as "
             "Keras 2 writes a name that ends with .weights.h5: expected their names; where it was "
             'written, load_weights it and save_weights("bert.h5").'
         )
-    return any(map(_KERAS_3.fullmatch, names))
+    return datasets
 
 
 def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
@@ -170,7 +168,7 @@ def open_checkpoint(
 
 
 def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
-    variables = _variables_of(tensor_files.open_hdf5(path))
+    variables = _variables_of(_open_hdf5(path))
     names = [name for name, _ in variables]
     if not _places(names):
         raise ValueError(
@@ -218,15 +216,11 @@ def _of_tensors(
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, source)
     _check_reads_no_first_token(path, config, spec)
-    tensors = {}
-    for name in expected_shapes(config, spec):
-        spelling = _NAMES.spell(name)
-        if spelling.name in stored:
-            tensors[name] = spelling.lay_out(stored.pop(spelling.name))
+    tensors = _NAMES.read(expected_shapes(config, spec), stored)
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
-    unused = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
+    names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
     tokenization, tokenizer_notes = read_tokenization(folder)
     return Checkpoint(
         path=path,
@@ -234,7 +228,7 @@ def _of_tensors(
         config=config,
         model=spec,
         tensors=tensors,
-        unused=tuple(sorted(unused)),
+        unused=names_left(names, tensors),
         tokenization=tokenization,
         labels=read_labels(values, spec, source),
         multi_label=values.get("problem_type") == SEVERAL_CLASSES,
@@ -283,9 +277,7 @@ def _take_decoder(
 ) -> None:
     """Takes the decoder's copies of the embeddings and of the bias, if copies they are."""
     for decoder, name in _DECODER.items():
-        if decoder not in stored:
-            continue
-        if not _add_copy(tensors, name, stored.pop(decoder)):
+        if decoder in stored and not _add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(
                 f"{path}: {decoder} differs from {tensors[name].name}: in BERT as published the "
                 "masked-LM head multiplies by the word embeddings, so it cannot be built."
@@ -293,13 +285,11 @@ def _take_decoder(
 
 
 def _add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
-    """Adds a tensor, or its names to those of the same one; false where another has the name."""
+    """Adds a tensor that is not there yet; false where another one has the name."""
     first = tensors.setdefault(name, tensor)
-    if first is not tensor:
-        if first.shape != tensor.shape or not np.array_equal(first.read(), tensor.read()):
-            return False
-        tensors[name] = dataclasses.replace(first, names=(*first.names, *tensor.names))
-    return True
+    return first is tensor or (
+        first.shape == tensor.shape and np.array_equal(first.read(), tensor.read())
+    )
 
 
 # === Variables of transformers' TFBert classes, in tf_model.h5 or a user's own HDF5 ===
@@ -405,7 +395,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         write_tokenization(path, checkpoint.tokenization, most, types)
     without_pooler = class_name.removeprefix(DISTIL) in _WITHOUT_POOLER
     entries = (
-        dataclasses.replace(_NAMES.spell(name).lay_out(tensor), names=(_name_in(class_name, name),))
+        dataclasses.replace(_NAMES.lay_out(name, tensor), name=_name_in(class_name, name))
         for name, tensor in checkpoint.tensors.items()
         if not (name.startswith("pooler/") and without_pooler)
     )
@@ -424,7 +414,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
 
 def _name_in(class_name: str, name: str) -> str:
     """A weight's name in the files of a class."""
-    there = _NAMES.spell(name).name
+    there = _NAMES.spell(name)
     has_prefix = is_in_encoder(name) and not class_name.endswith("BertModel")
     if not class_name.startswith(DISTIL):
         return f"{_PREFIX}{there}" if has_prefix else there

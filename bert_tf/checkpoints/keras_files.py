@@ -39,11 +39,6 @@ _UNREADABLE = (
 )
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a ``.keras`` file."""
-    return path.endswith(".keras") and os.path.isfile(path)
-
-
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a ``.keras`` file of one of this library's models."""
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:

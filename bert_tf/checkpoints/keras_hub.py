@@ -7,6 +7,7 @@ in ``BertBackbone``, the GELU by the error function and 1e-5 in its masked-LM he
 """
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
-from .tensor_files import open_hdf5
+from .tensor_files import open_hdf5, read_weight_map
 from .weights import leaves, merge_heads
 
 _TASK = "task.json"
@@ -32,7 +33,6 @@ _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"
 _TASK_WEIGHTS = "task.weights.h5"
 
-_LIBRARIES = ("keras_hub", "keras_nlp")  # its name, and its name until 2024
 _SIZES = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -80,21 +80,6 @@ _MASKED_LM_MODULES = {
 _CLASSIFIER_MODULES = {"dense": "classifier"}
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a directory with a preset of KerasHub, of BERT or of another model."""
-    file = os.path.join(path, CONFIG)
-    if not tf.io.gfile.exists(file):
-        return False
-    try:
-        values = read_json_object(file)
-    except ValueError:
-        return False
-    module, registered = str(values.get("module")), str(values.get("registered_name"))
-    return "class_name" in values and (
-        module.split(".")[0] in _LIBRARIES or registered.split(">")[0] in _LIBRARIES
-    )
-
-
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a directory that ``save_to_preset`` made, of a backbone or of a task.
 
@@ -115,9 +100,9 @@ def open_checkpoint(path: str) -> Checkpoint:
             continue
         if name in tensors:
             raise ValueError(
-                f"{path}: {tensors[name].names[0]} and {stored_name} are both {name}: expected one."
+                f"{path}: {tensors[name].name} and {stored_name} are both {name}: expected one."
             )
-        tensor = dataclasses.replace(entry, names=(stored_name,))
+        tensor = dataclasses.replace(entry, name=stored_name)
         tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
     tokenization, tokenizer_notes = _read_tokenization(path)
     return Checkpoint(
@@ -179,7 +164,8 @@ def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
     values = read_json_object(source)
     if values.get("class_name") != class_name:
         raise ValueError(
-            f"{source}: class_name is {quote(values.get('class_name'))}, expected {class_name!r}."
+            f"{source}: class_name is {quote(values.get('class_name'))}, expected {class_name!r}, "
+            "as in a preset of KerasHub."
         )
     config = values.get("config")
     if not isinstance(config, Mapping):
@@ -196,7 +182,7 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
     if tf.io.gfile.exists(os.path.join(path, _WEIGHTS)):
         files = [_WEIGHTS]
     elif tf.io.gfile.exists(index):
-        files = _shards(index)
+        files = sorted(set(itertools.chain(*read_weight_map(index).values())))
     else:
         raise ValueError(f"{path} has no {_WEIGHTS}, and no {_SHARDED} that names its parts.")
     if tf.io.gfile.exists(os.path.join(path, _TASK_WEIGHTS)):
@@ -204,23 +190,6 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
     for file in files:
         for name, entry in open_hdf5(os.path.join(path, file)).items():
             yield f"{file}/{name}", entry
-
-
-def _shards(index: str) -> list[str]:
-    """The files that an index names; only such names as Keras gives, none of another directory."""
-    weight_map = read_json_object(index).get("weight_map")
-    if not isinstance(weight_map, Mapping):
-        raise ValueError(f"{index}: expected weight_map to be an object, got {quote(weight_map)}.")
-    shards = set()
-    for value in weight_map.values():
-        for shard in value if isinstance(value, list) else [value]:
-            if not isinstance(shard, str) or not re.fullmatch(r"model_\d+\.weights\.h5", shard):
-                raise ValueError(
-                    f"{index} names the file {quote(shard)}: expected names like "
-                    "model_00000.weights.h5."
-                )
-            shards.add(shard)
-    return sorted(shards)
 
 
 def _name(stored: str, modules: Mapping[str, str]) -> str | None:

@@ -23,6 +23,7 @@ from bert_tf.untrusted import listed, one_line, reason
 
 from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
+from .tensor_files import is_bundle_with
 from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
@@ -58,15 +59,17 @@ def open_checkpoint(
     paths.check_checkpoint(path)
     path = paths.of_model(path).rstrip("/") or path[:1]
     arguments = {"allow_pickle": allow_pickle, "settings": settings}
-    for form in FORMATS:
-        reader = importlib.import_module(f"{__package__}.{form.reader}")
-        with _named(path):
-            if reader.is_checkpoint(path):
+    names = None
+    if tf.io.gfile.isdir(path):
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+    with _named(path):
+        for form in filter(lambda form: paths.matches(form, path, names), FORMATS):
+            if not form.tensor or is_bundle_with(path, form.tensor):
+                reader = importlib.import_module(f"{__package__}.{form.reader}")
                 options = {name: arguments[name] for name in form.options}
                 return _checked(reader.open_checkpoint(path, **options))
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
-    names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else None
     raise ValueError(paths.unknown_checkpoint(path, names))
 
 
@@ -91,7 +94,7 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
                 array = tensor.read()
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{path}: {listed(tensor.names)} has a value that is infinite or no number "
+                    f"{path}: {one_line(tensor.name)} has a value that is infinite or no number "
                     "(NaN): the training that saved it diverged; take a checkpoint from before."
                 )
             return array
@@ -254,12 +257,12 @@ def select(
     new = tuple(name for name in expected if name not in tensors)
     parts = {"pooler", *own} if may_be_new else ()
     _check_missing(checkpoint, new, expected, parts)
-    left = [t.names for name, t in checkpoint.tensors.items() if name not in tensors]
+    left = [t.name for name, t in checkpoint.tensors.items() if name not in tensors]
     return tensors, LoadReport(
         format=checkpoint.format,
         loaded=tuple(tensors),
         new=new,
-        unused=(*(name for names in left for name in names), *checkpoint.unused),
+        unused=(*left, *checkpoint.unused),
         notes=checkpoint.notes,
     )
 
@@ -312,11 +315,11 @@ def check_tensors(
     for tensor in tensors.values():
         if tensor.dtype not in _DTYPES:
             raise ValueError(
-                f"{path}: {one_line(' + '.join(tensor.names))} is stored as {tensor.dtype}, "
+                f"{path}: {one_line(tensor.name)} is stored as {tensor.dtype}, "
                 f"expected one of {', '.join(_DTYPES)}: quantised weights are not read."
             )
     problems = [
-        f"{one_line(' + '.join(tensor.names))} is {tensor.shape}, expected {expected[name]}"
+        f"{one_line(tensor.name)} is {tensor.shape}, expected {expected[name]}"
         for name, tensor in tensors.items()
         if tensor.shape != expected[name]
     ]

@@ -1,4 +1,4 @@
-"""This library's own directories, which runs, ``bert_tf.save`` and ``convert`` write.
+"""This library's own directories, of runs, of ``bert_tf.save`` and of ``convert``, and its exports.
 
 | path             | what                                                             |
 |------------------|------------------------------------------------------------------|
@@ -7,6 +7,9 @@
 | vocab.txt        | the vocabulary, one piece a line; not where a source had none    |
 | task.json        | of a fine-tuning: its kind, lengths and options                  |
 | checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
+
+An export is a SavedModel: ``assets.extra/`` has all of these but the weights, ``variables/`` the
+model's variables; its graph is never run.
 """
 
 import dataclasses
@@ -19,6 +22,7 @@ from bert_tf.checkpoint_formats import SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import encode_json, read_json_object, replace_whole, whole_directory
 from bert_tf.modeling.base import BertModel
+from bert_tf.paths import is_file
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
 from bert_tf.untrusted import listed
@@ -39,11 +43,9 @@ DESCRIPTION, TASK = "model.json", "task.json"
 CHECKPOINTS = "checkpoints"
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
-
-
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a directory of this library."""
-    return all(tf.io.gfile.exists(os.path.join(path, name)) for name in (DESCRIPTION, SIZES))
+_GRAPH, _DESCRIBED = "saved_model.pb", "assets.extra"  # of an export
+# TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
+_BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 # === Reading ===
@@ -73,7 +75,9 @@ def read_description(path: str) -> Checkpoint:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens the newest intact checkpoint of a directory."""
+    """Opens the newest intact checkpoint of a directory, or an export."""
+    if not is_file(os.path.join(path, DESCRIPTION)):
+        return _open_export(path)
     described = read_description(path)
     state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if state is None:
@@ -88,6 +92,43 @@ def open_checkpoint(path: str) -> Checkpoint:
     tensors = take_weights(described.config, described.model, stored, bundle.prefix)
     unused, notes = names_left(names, tensors), (*state.warnings, *described.notes)
     return dataclasses.replace(described, tensors=tensors, unused=unused, notes=notes)
+
+
+def _open_export(path: str) -> Checkpoint:
+    """Opens the variables of an export, or of the newest in a directory of numbered versions."""
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+    numbers = [name for name in names if name.isascii() and name.isdecimal()]
+    versions = [os.path.join(path, name) for name in sorted(numbers, key=int, reverse=True)]
+    graphs = (at for at in (path, *versions) if is_file(os.path.join(at, _GRAPH)))
+    folder = next(graphs, path)
+    described_in = os.path.join(folder, _DESCRIBED)
+    if not is_file(os.path.join(described_in, DESCRIPTION)):
+        raise ValueError(
+            f"{folder} has no {_GRAPH} with {_DESCRIBED}/{DESCRIPTION}, so nothing says which "
+            "model it holds: expected an export of this library, or name the model that it was "
+            "made from."
+        )
+    described = read_description(described_in)
+    bundle = Bundle(os.path.join(folder, "variables", "variables"))
+    stored = {}
+    for name in bundle.shapes:
+        if name.startswith(_BEFORE) and name.endswith(_BEHIND):
+            variable = name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/")
+            tensor = dataclasses.replace(bundle.tensor(name), name=variable)
+            stored[variable.split("/", 1)[-1]] = tensor
+    if not stored:
+        raise ValueError(
+            f"{folder} holds no variables of a model, its weights are constants of its graph: name "
+            "the model that it was made from."
+        )
+    tensors = take_weights(described.config, described.model, stored, bundle.prefix)
+    return dataclasses.replace(
+        described,
+        path=path,
+        format="saved_model",
+        tensors=tensors,
+        unused=names_left((tensor.name for tensor in stored.values()), tensors),
+    )
 
 
 # === Writing ===

@@ -8,20 +8,20 @@ throughout, and ``gelu`` is the tanh approximation. Source: tensorflow/models
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert_tf.checkpoint_formats import SIZES
+from bert_tf.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
-from .tensor_files import Bundle, find_prefix, is_bundle_with
+from .tensor_files import Bundle, find_prefix
 from .tokenizer_files import read_tokenization
 from .weights import leaves, merge_heads
 
@@ -31,31 +31,24 @@ _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 
 # === Variables by name ===
 
-GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 # An optimizer holds a slot or two for each variable, under names that end like the variable's.
 _OPTIMIZERS = ("optimizer", "_optimizer")
 
 
-class Variable(NamedTuple):
-    """A variable of a model: its tensor's key, and its own name."""
-
-    key: str
-    name: str
-
-
-def read_variables(bundle: Bundle) -> list[Variable]:
-    """The variables of the models of a checkpoint, in the graph's order; no optimizer's.
+def read_variables(bundle: Bundle) -> dict[str, str]:
+    """The names of the models' variables by their tensors' keys, no optimizer's.
 
     A TensorFlow 2 checkpoint's keys spell one path through the objects that were saved, whichever
     came first; the graph next to them has each variable's own name.
     """
     graph: Any = TrackableObjectGraph()
     try:
-        graph.ParseFromString(bundle.read_string(GRAPH_KEY))
+        graph.ParseFromString(bundle.read_string(OBJECT_GRAPH))
     except DecodeError as error:
         raise ValueError(
-            f"{bundle.prefix}: {GRAPH_KEY} is no object graph, the checkpoint is damaged ({error})."
+            f"{bundle.prefix}: {OBJECT_GRAPH} is no object graph, the checkpoint is damaged "
+            f"({error})."
         ) from error
     nodes = graph.nodes
     waiting = [0] if nodes else []
@@ -64,18 +57,18 @@ def read_variables(bundle: Bundle) -> list[Variable]:
         for child in nodes[waiting.pop()].children:
             if not 0 <= child.node_id < len(nodes):
                 raise ValueError(
-                    f"{bundle.prefix}: {GRAPH_KEY} names the object {child.node_id} of "
+                    f"{bundle.prefix}: {OBJECT_GRAPH} names the object {child.node_id} of "
                     f"{len(nodes)}, the checkpoint is damaged."
                 )
             if child.local_name not in _OPTIMIZERS and child.node_id not in reached:
                 reached.add(child.node_id)
                 waiting.append(child.node_id)
-    return [
-        Variable(attribute.checkpoint_key, attribute.full_name)
+    return {
+        attribute.checkpoint_key: attribute.full_name
         for node in sorted(reached)
         for attribute in nodes[node].attributes
         if attribute.name == _VALUE and attribute.checkpoint_key in bundle.shapes
-    ]
+    }
 
 
 # By the end of a variable's name, up to its last part.
@@ -107,28 +100,28 @@ _OWN_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")
 
 
-def find_weights(variables: Iterable[Variable], prefix: str) -> dict[str, Variable]:
-    """An encoder's and a pretrainer's variables by this library's names."""
-    weights: dict[str, Variable] = {}
+def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The keys of an encoder's and a pretrainer's variables by this library's names."""
+    weights: dict[str, str] = {}
     own_pooler, old_head = {}, {}
-    for variable in variables:
-        if "embedding_projection/" in variable.name:
+    for key, variable in variables.items():
+        if "embedding_projection/" in variable:
             raise ValueError(
-                f"{prefix} has {quote(variable.name)}, embeddings of another width than the hidden "
+                f"{prefix} has {quote(variable)}, embeddings of another width than the hidden "
                 "layers: only BERT as published can be built from it."
             )
-        if match := _OWN_POOLER.fullmatch(variable.name):
-            own_pooler[f"pooler/dense/{match[1]}"] = variable
-        elif match := _OLD_HEAD.fullmatch(variable.name):
-            old_head[f"next_sentence/dense/{match[1]}"] = variable
-        name = _name(variable.name)
+        if match := _OWN_POOLER.fullmatch(variable):
+            own_pooler[f"pooler/dense/{match[1]}"] = key
+        elif match := _OLD_HEAD.fullmatch(variable):
+            old_head[f"next_sentence/dense/{match[1]}"] = key
+        name = _name(variable)
         if name in weights:
             raise ValueError(
-                f"{prefix} holds {quote(weights[name].key)} and {quote(variable.key)}, both "
-                f"{name}: expected one model."
+                f"{prefix} holds {quote(weights[name])} and {quote(key)}, both {name}: expected "
+                "one model."
             )
         if name is not None:
-            weights[name] = variable
+            weights[name] = key
     if not any(name.startswith(("embeddings/", "layer_")) for name in weights):
         raise ValueError(
             f"{prefix} holds no variable of a BERT of Model Garden, no word_embeddings/embeddings "
@@ -157,17 +150,12 @@ def _name(variable: str) -> str | None:
 # === Reading ===
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is an object checkpoint's prefix, or a directory with one."""
-    return is_bundle_with(path, GRAPH_KEY)
-
-
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a directory or prefix that was released, or that a trainer saved."""
     bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     weights = find_weights(read_variables(bundle), prefix)
-    stored = {name: bundle.tensor(variable.key) for name, variable in weights.items()}
+    stored = {name: bundle.tensor(key) for name, key in weights.items()}
     beside = os.path.join(folder, SIZES)
     has_config = tf.io.gfile.exists(beside)
     source = beside if has_config else prefix
@@ -194,7 +182,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         model=pretrained_model(masked_lm, next_sentence, pooler),
         tensors=tensors,
         # The graph itself is no tensor of anything.
-        unused=names_left(bundle.shapes.keys() - {GRAPH_KEY}, tensors),
+        unused=names_left(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),
         tokenization=tokenization,
         notes=notes,
     )

@@ -57,11 +57,6 @@ _MODES = {
 _SPELLED = {"lasttoken": "last"}  # in the newer form
 
 
-def is_checkpoint(path: str) -> bool:
-    """True if a path is a directory of sentence-transformers."""
-    return tf.io.gfile.exists(os.path.join(path, MODULES))
-
-
 # === Reading ===
 
 
@@ -176,12 +171,11 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
         raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
     dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
-    layer = {name: _LINEAR.spell(name) for name in _LAYER}
-    if missing := [spelling.name for spelling in layer.values() if spelling.name not in stored]:
+    layer = _LINEAR.read(_LAYER, stored)
+    if missing := [_LINEAR.spell(name) for name in _LAYER if name not in layer]:
         raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
-    tensors = {name: spelling.lay_out(stored[spelling.name]) for name, spelling in layer.items()}
     encoder = _encoder_alone(checkpoint, source, **dense)
-    return dataclasses.replace(encoder, tensors={**encoder.tensors, **tensors})
+    return dataclasses.replace(encoder, tensors={**encoder.tensors, **layer})
 
 
 def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
@@ -277,8 +271,9 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
             "bias": True,
             "activation_function": _ACTIVATIONS[activation],
         }
-        spelled = ((_LINEAR.spell(name), checkpoint.tensors[name]) for name in _LAYER)
-        layer = (dataclasses.replace(one.lay_out(t), names=(one.name,)) for one, t in spelled)
+        laid_out = (_LINEAR.lay_out(name, checkpoint.tensors[name]) for name in _LAYER)
+        names = map(_LINEAR.spell, _LAYER)
+        layer = (dataclasses.replace(t, name=at) for t, at in zip(laid_out, names, strict=True))
         weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
         tf.io.gfile.makedirs(os.path.dirname(weights))
         write_safetensors(weights, layer)

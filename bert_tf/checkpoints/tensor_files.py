@@ -6,6 +6,7 @@ Opening a file reads names, shapes and dtypes; each tensor is read when it is wa
 import contextlib
 import functools
 import importlib
+import itertools
 import os
 import re
 import tempfile
@@ -73,39 +74,41 @@ def open_shards(
     The files' names must be plain, so that a stranger's index cannot lead out of its directory; the
     file may be a symbolic link, as in the Hugging Face hub's cache: the directory's owner made it.
     """
-    weight_map = _weight_map(index_path)
+    weight_map = read_weight_map(index_path)
     tensors: dict[str, StoredTensor] = {}
-    for shard in sorted(set(weight_map.values())):
+    for shard in sorted(set(itertools.chain(*weight_map.values()))):
         path = os.path.join(os.path.dirname(index_path), shard)
         if not tf.io.gfile.exists(path):
             raise ValueError(
                 f"{index_path} names {quote(shard)}, which is not there: put the file beside it."
             )
         opened = open_shard(path)
-        expected = {name for name, place in weight_map.items() if place == shard}
+        expected = {name for name, places in weight_map.items() if shard in places}
         for name in sorted(opened.keys() ^ expected):
             raise ValueError(
-                f"{index_path} gives {quote(name)} to {quote(weight_map.get(name))}, and {path} "
-                f"{'holds' if name in opened else 'lacks'} it: they do not belong together."
+                f"{index_path} gives {quote(name)} to {listed(weight_map.get(name, ()))}, and "
+                f"{path} {'holds' if name in opened else 'lacks'} it: they do not belong together."
             )
         tensors |= opened
     return tensors
 
 
-def _weight_map(index_path: str) -> dict[str, str]:
+def read_weight_map(index_path: str) -> dict[str, list[str]]:
+    """The files of each name in an index: one, or those that Keras lists."""
     weight_map = read_json_object(index_path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
             f"{index_path}: expected weight_map, an object of tensors' and files' names, got "
             f"{quote(weight_map)}."
         )
-    for shard in weight_map.values():
+    files = {name: at if isinstance(at, list) else [at] for name, at in weight_map.items()}
+    for shard in itertools.chain(*files.values()):
         if not isinstance(shard, str) or not is_plain_name(shard):
             raise ValueError(
                 f"{index_path} names the file {quote(shard)}: expected a plain file name, "
                 "without a folder."
             )
-    return weight_map
+    return files
 
 
 def is_plain_name(name: str) -> bool:
@@ -146,7 +149,7 @@ def open_safetensors(path: str) -> dict[str, StoredTensor]:
                     f"{', '.join(_DTYPES)}; convert the file to one of these."
                 )
             read = functools.partial(_read_safetensors, path, local, name)
-            tensors[name] = StoredTensor((name,), shape, _DTYPES[code].name, read)
+            tensors[name] = StoredTensor(name, shape, _DTYPES[code].name, read)
     return tensors
 
 
@@ -197,7 +200,7 @@ def open_hdf5(path: str) -> dict[str, StoredTensor]:
         if isinstance(item, h5py.Dataset):
             dtype = _checked_dtype(item, size, f"{path}: {quote(name)}")
             read = functools.partial(_read_hdf5, path, local, name, dtype)
-            entries[name] = StoredTensor((name,), tuple(item.shape), dtype.name, read)
+            entries[name] = StoredTensor(name, tuple(item.shape), dtype.name, read)
 
     with _hdf5(path, local) as file:
         file.visititems(visit)
@@ -254,7 +257,7 @@ def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     for name, tensor in _unpickle(torch, path).items():
         _check_tensor(path, name, tensor)
         read = functools.partial(_to_numpy, torch, tensor)
-        entries[name] = StoredTensor((name,), tuple(tensor.shape), _dtype_name(tensor), read)
+        entries[name] = StoredTensor(name, tuple(tensor.shape), _dtype_name(tensor), read)
     return entries
 
 
@@ -350,7 +353,7 @@ class Bundle(saved_states.Bundle):
 
     def tensor(self, name: str) -> StoredTensor:
         """A tensor by its name there."""
-        return StoredTensor((name,), self.shapes[name], self.dtypes[name], lambda: self.read(name))
+        return StoredTensor(name, self.shapes[name], self.dtypes[name], lambda: self.read(name))
 
 
 def find_prefix(path: str) -> str | None:
@@ -392,13 +395,13 @@ def _last_saved(path: str) -> str:
     return os.path.basename(state.model_checkpoint_path) if state else ""
 
 
-def write_bundle(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
-    """Writes tensors, each with the name that it gets, to a bundle of one data file."""
-    names, values = [], []
+def write_bundle(prefix: str, tensors: Iterable[StoredTensor]) -> None:
+    """Writes tensors to a bundle of one data file."""
+    values = {tensor.name: to_tensor(tensor.read()) for tensor in tensors}
     with tf.device("CPU:0"):
-        for name, tensor in tensors:
-            names.append(name)
-            values.append(to_tensor(tensor.read()))
         tf.raw_ops.SaveV2(
-            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+            prefix=prefix,
+            tensor_names=[*values],
+            shape_and_slices=[""] * len(values),
+            tensors=[*values.values()],
         )

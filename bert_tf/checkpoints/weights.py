@@ -41,19 +41,6 @@ def to_tensor(array: np.ndarray) -> tf.Tensor:
 _LAYER = re.compile(r"layer_(\d+)/")
 
 
-class Spelling(NamedTuple):
-    """Name of a weight in another library, and whether its matrix is (outputs, inputs)."""
-
-    name: str
-    transposed: bool
-
-    def lay_out(self, tensor: StoredTensor) -> StoredTensor:
-        """The tensor in the other library's layout; and from there, in this one's."""
-        if not self.transposed:
-            return tensor
-        return tensor.changed(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
-
-
 class Names(NamedTuple):
     """Another library's names for this library's.
 
@@ -66,15 +53,27 @@ class Names(NamedTuple):
     leaves: Mapping[str, str]
     transposed: bool
 
-    def spell(self, name: str) -> Spelling:
-        """The other library's name and layout of a weight."""
+    def spell(self, name: str) -> str:
+        """The other library's name of a weight."""
         layer = _LAYER.match(name)
         pattern = _LAYER.sub("layer_{}/", name, count=1)
         if pattern in self.modules:  # a table: no leaf below it
-            return Spelling(self.modules[pattern], transposed=False)
+            return self.modules[pattern]
         module, leaf = pattern.rsplit("/", 1)
-        there = self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
-        return Spelling(there, self.transposed and leaf == "kernel")
+        return self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
+
+    def lay_out(self, name: str, tensor: StoredTensor) -> StoredTensor:
+        """A weight in the other library's layout; and from there, in this one's."""
+        if not (self.transposed and name.endswith("/kernel")):
+            return tensor
+        return tensor.changed(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
+
+    def read(
+        self, names: Iterable[str], stored: Mapping[str, StoredTensor]
+    ) -> dict[str, StoredTensor]:
+        """The weights of these names in a file of the other library, as far as they are there."""
+        spelled = ((name, self.spell(name)) for name in names)
+        return {name: self.lay_out(name, stored[at]) for name, at in spelled if at in stored}
 
 
 def leaves(module: str) -> tuple[str, ...]:
@@ -106,7 +105,7 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
     heads, size = tensor.shape[first : first + 2]
     if heads != num_heads:
         raise ValueError(
-            f"{source} says that attention has {num_heads} heads, but {tensor.names[0]} of shape "
+            f"{source} says that attention has {num_heads} heads, but {tensor.name} of shape "
             f"{tensor.shape} has {heads}: one of the two belongs to another model."
         )
     shape = (*tensor.shape[:first], heads * size, *tensor.shape[first + 2 :])
@@ -221,7 +220,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
     stored = {}
     for variable in model.weights:
         path, shape = variable.path.split("/", 1)[1], tuple(variable.shape)
-        stored[path] = StoredTensor((path,), shape, str(variable.dtype), variable.numpy)
+        stored[path] = StoredTensor(path, shape, str(variable.dtype), variable.numpy)
     shapes = {(path, tensor.shape) for path, tensor in stored.items()}
     if odd := shapes ^ {*variable_shapes(model.config, spec).items()}:
         raise ValueError(

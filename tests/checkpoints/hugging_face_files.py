@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import StoredTensor
 from bert_tf.checkpoints.tensor_files import open_safetensors, write_safetensors
+from tests.checkpoints.small_checkpoints import stored
 
 H, F, V, P, T, LAYERS = 8, 12, 20, 12, 2, 2
 CONFIG = {
@@ -90,11 +90,7 @@ def write_directory(path, tensors, config=None, **changes):
 
 
 def write_weights(path, tensors):
-    entries = [
-        StoredTensor((name,), array.shape, array.dtype.name, lambda array=array: array)
-        for name, array in tensors.items()
-    ]
-    write_safetensors(str(path), entries)
+    write_safetensors(str(path), [stored(name, array) for name, array in tensors.items()])
 
 
 def read_weights(path):

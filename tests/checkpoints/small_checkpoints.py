@@ -69,7 +69,7 @@ OURS_ALONE = {
 
 
 def stored(name, array):
-    return StoredTensor((name,), array.shape, array.dtype.name, lambda: array)
+    return StoredTensor(name, array.shape, array.dtype.name, lambda: array)
 
 
 def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):

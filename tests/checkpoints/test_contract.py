@@ -114,7 +114,7 @@ def test_there_and_back(tmp_path, name, form):
     read = open_checkpoint(pathlib.Path(path) if len(name) % 2 else f"{path}/")
     assert (read.format, read.path) == (form, path)
     assert_same(read, checkpoint, form)
-    there = {spelled for tensor in read.tensors.values() for spelled in tensor.names}
+    there = {tensor.name for tensor in read.tensors.values()}
     if form == "huggingface":
         assert there == hugging_face_names(name)
 
@@ -138,7 +138,7 @@ def test_loaded_and_saved(tmp_path, name):
     assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
     assert set(report.loaded) == set(checkpoint.tensors) and report.sentences(path) == []
     assert (report.format, report.new, report.unused) == ("bert_tf", (), ())
-    stored = {spelled for t in open_checkpoint(path).tensors.values() for spelled in t.names}
+    stored = {tensor.name for tensor in open_checkpoint(path).tensors.values()}
     assert stored == {f"model/{variable.path}" for variable in model.weights}
     model.task = {"kind": "mine"}
     bert_tf.save(model, tmp_path / "again")
@@ -167,7 +167,7 @@ def test_a_sample_is_what_it_says_and_computes_what_its_library_did(tmp_path, na
     arrays = read_all(checkpoint)
     shapes = {name: array.shape for name, array in arrays.items()}
     assert shapes == expected_shapes(checkpoint.config, sample.spec)
-    used = {spelled for tensor in checkpoint.tensors.values() for spelled in tensor.names}
+    used = {tensor.name for tensor in checkpoint.tensors.values()}
     assert not used & {*checkpoint.unused}
     model, report = load_with_report(checkpoint)
     assert type(model) is sample.spec.model_class and report.new == ()

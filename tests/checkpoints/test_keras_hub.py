@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import hugging_face, keras_hub
+from bert_tf.checkpoints import keras_hub
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tensor_files import open_hdf5
 from tests.checkpoints.samples import DATA
@@ -73,20 +73,6 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
     after = keras_hub.open_checkpoint(str(preset))
     for name, tensor in before.tensors.items():
         np.testing.assert_array_equal(after.tensors[name].read(), tensor.read())
-
-
-def test_recognition(tmp_path, preset):
-    assert all(keras_hub.is_checkpoint(str(path)) for path in PRESETS.iterdir())
-    assert not any(hugging_face.is_checkpoint(str(path)) for path in PRESETS.iterdir())
-    assert not keras_hub.is_checkpoint(str(tmp_path))
-    edit(preset / "config.json", module="keras_nlp.src.models", registered_name="x")
-    assert keras_hub.is_checkpoint(str(preset))
-    edit(preset / "config.json", module="keras.layers")
-    assert not keras_hub.is_checkpoint(str(preset))
-    (preset / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    assert not keras_hub.is_checkpoint(str(preset))
-    (preset / "config.json").write_text('{"class_name": ')
-    assert not keras_hub.is_checkpoint(str(preset))
 
 
 # === Notes ===

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf.checkpoint_formats import OBJECT_GRAPH
 from bert_tf.checkpoints import model_garden
-from bert_tf.checkpoints.model_garden import Variable, find_weights
+from bert_tf.checkpoints.model_garden import find_weights
 from bert_tf.checkpoints.tensor_files import Bundle
 from tests.checkpoints.samples import DATA, SAMPLES
 
@@ -18,21 +19,22 @@ CONFIG = SAMPLES["garden"].config
 
 
 def keys(names):
-    return tuple(f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names)
+    return [f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names]
 
 
 def test_names_do_not_depend_on_keys():
     """By key, the word embeddings are the masked-LM head's. The pooler is the head's own layer."""
     checkpoint = model_garden.open_checkpoint(str(CHECKPOINTS / "pretrainer" / "ckpt-7"))
-    names = {name: tensor.names for name, tensor in checkpoint.tensors.items()}
-    assert names["embeddings/word_embeddings"] == keys(["masked_lm/embedding_table"])
-    assert names["pooler/dense/kernel"] == keys(["next_sentence..pooler_dense/kernel"])
-    assert names["next_sentence/dense/kernel"] == keys(
-        ["model/classification_heads/0/out_proj/kernel"]
-    )
-    assert names["layer_1/attention/output/kernel"] == keys(
-        ["encoder/_transformer_layers/1/_attention_layer/_output_dense/kernel"]
-    )
+    names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
+    some = {
+        "embeddings/word_embeddings": "masked_lm/embedding_table",
+        "pooler/dense/kernel": "next_sentence..pooler_dense/kernel",
+        "next_sentence/dense/kernel": "model/classification_heads/0/out_proj/kernel",
+        "layer_1/attention/output/kernel": (
+            "encoder/_transformer_layers/1/_attention_layer/_output_dense/kernel"
+        ),
+    }
+    assert [names[name] for name in some] == keys(some.values())
     slots = [f"optimizer/_variables/{number}" for number in range(1, 97)]
     others = [f"encoder/_pooler_layer/{leaf}" for leaf in ("kernel", "bias")]
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
@@ -59,10 +61,6 @@ def test_the_config_says_sizes_and_never_the_epsilon(tmp_path):
 # === Names ===
 
 
-def variable(name):
-    return Variable(f"key of {name}", name)
-
-
 def test_names():
     """The other names are those of the recorded checkpoints; and what is no weight."""
     names = {
@@ -74,9 +72,8 @@ def test_names():
         "masked_lm/layer_norm/gamma": "cls/predictions/transform/LayerNorm/gamma",
         "masked_lm/output_bias": "bert/cls/predictions/output_bias/bias",
     }
-    expected = {here: variable(there) for here, there in names.items()}
-    assert find_weights(expected.values(), "ckpt") == expected
-    table = variable("word_embeddings/embeddings")
+    assert find_weights({there: there for there in names.values()}, "ckpt") == names
+    table = {"table": "word_embeddings/embeddings"}
     for name in (
         "my_word_embeddings/embeddings",
         "word_embeddings/kernel",
@@ -88,7 +85,8 @@ def test_names():
         "global_step",
         "",
     ):
-        assert set(find_weights([table, variable(name)], "ckpt")) == {"embeddings/word_embeddings"}
+        weights = find_weights({**table, "key": name}, "ckpt")
+        assert weights == {"embeddings/word_embeddings": "table"}
 
 
 # === Errors ===
@@ -106,7 +104,7 @@ def test_names():
 )  # fmt: skip
 def test_what_is_not_one_bert_is_an_error(names, sentence):
     with pytest.raises(ValueError, match=sentence):
-        find_weights(map(variable, names), "ckpt")
+        find_weights({f"key of {name}": name for name in names}, "ckpt")
 
 
 def test_what_is_no_encoder_is_refused(tmp_path):
@@ -139,7 +137,7 @@ def test_a_damaged_graph_is_refused(tmp_path, graph, sentence):
     prefix = str(tmp_path / "ckpt")
     tf.raw_ops.SaveV2(
         prefix=prefix,
-        tensor_names=[model_garden.GRAPH_KEY],
+        tensor_names=[OBJECT_GRAPH],
         shape_and_slices=[""],
         tensors=[tf.constant(graph)],
     )

@@ -77,7 +77,7 @@ def folder(tmp_path):
 def _open_shards(folder, weight_map):
     def open_shard(path):
         names = pathlib.Path(path).read_text().split()
-        return {name: StoredTensor((name,), (), "float32", lambda: np.zeros(())) for name in names}
+        return {name: StoredTensor(name, (), "float32", lambda: np.zeros(())) for name in names}
 
     index = folder / "index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
@@ -111,12 +111,12 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
         ),
         ({**GOOD, "c": "4.bin"}, r"json names '4\.bin', which is not there"),
         ({**GOOD, "d": "1.bin", "c": "2.bin"},
-         r"index\.json gives 'd' to '1\.bin', and .*1\.bin lacks it: they do not belong"),
+         r"index\.json gives 'd' to 1\.bin, and .*1\.bin lacks it: they do not belong"),
         ({"a": "1.bin", "b": "2.bin", "c": "2.bin"},
-         r"index\.json gives 'b' to '2\.bin', and .*1\.bin holds it: they do not belong"),
-        ({"a": "1.bin", "c": "2.bin"}, r"index\.json gives 'b' to None, and .*1\.bin holds it"),
+         r"index\.json gives 'b' to 2\.bin, and .*1\.bin holds it: they do not belong"),
+        ({"a": "1.bin", "c": "2.bin"}, r"index\.json gives 'b' to none, and .*1\.bin holds it"),
         # A tensor in two files.
-        ({**GOOD, "c": "3.bin"}, r"index\.json gives 'a' to '1\.bin', and .*3\.bin holds it"),
+        ({**GOOD, "c": "3.bin"}, r"index\.json gives 'a' to 1\.bin, and .*3\.bin holds it"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -412,7 +412,7 @@ ARRAYS = {
 @pytest.fixture
 def prefix(tmp_path):
     path = str(tmp_path / "bert_model.ckpt")
-    write_bundle(path, [(name, stored("x", array)) for name, array in ARRAYS.items()])
+    write_bundle(path, [stored(name, array) for name, array in ARRAYS.items()])
     return path
 
 
@@ -432,12 +432,12 @@ def test_found_by_prefix_and_by_directory(prefix, tmp_path):
 @pytest.fixture
 def several(tmp_path):
     for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):
-        write_bundle(str(tmp_path / name), [("x", stored("x", np.zeros(1)))])
+        write_bundle(str(tmp_path / name), [stored("x", np.zeros(1))])
     return tmp_path
 
 
 def test_the_last_saved_or_the_released_one_of_several(several):
-    write_bundle(str(several / "bert_model.ckpt"), [("x", stored("x", np.zeros(1)))])
+    write_bundle(str(several / "bert_model.ckpt"), [stored("x", np.zeros(1))])
     assert find_prefix(str(several)) == str(several / "bert_model.ckpt")
     (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
     assert find_prefix(str(several)) == str(several / "model.ckpt-20")

@@ -102,7 +102,7 @@ def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported,
     folder = tmp_path / "1"
     folder.mkdir()
     (folder / "saved_model.pb").touch()
-    with pytest.raises(ValueError, match="/1 is a SavedModel without assets.extra/model.json, so"):
+    with pytest.raises(ValueError, match="/1 has no saved_model.pb with assets.extra/model.json,"):
         open_checkpoint(tmp_path)
     shutil.copytree(os.path.join(exported.path, "assets.extra"), folder / "assets.extra")
     tf.train.Checkpoint(step=tf.Variable(1)).write(str(folder / "variables" / "variables"))
