@@ -43,10 +43,10 @@ from tests.finetuning.small_tasks import (
     random_labels,
     random_questions,
     random_sentences,
+    tagging_on_frozen_features,
     text_task,
     texts_with,
 )
-from tests.finetuning.test_feature_tagging import task_on
 
 # Batches of 8, 8 and 1: the last has fewer rows than there are replicas.
 NUM_EXAMPLES, BATCH_SIZE, EVAL_BATCH_SIZE = 17, 8, 5
@@ -93,7 +93,7 @@ MORE_CASES = {
     "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
     "windows": lambda folder: _long_texts(),
     "pairs": lambda folder: _task("similarity", _pairs()),
-    "frozen": lambda folder: task_on(random_sentences(NUM_EXAMPLES), folder, lstm_units=4),
+    "frozen": lambda folder: tagging_on_frozen_features(random_sentences(NUM_EXAMPLES), folder, 4),
 }
 FLAGS = {case: {"gradient_accumulation_steps": 2} for case in ("questions", "windows")}
 # Adam, and clipping, hardly see a gradient of twice the size; plain descent does.

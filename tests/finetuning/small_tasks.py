@@ -146,6 +146,14 @@ def random_sentences(count, labels=TAGS, longest=9, seed=5):
     return examples_of([sentence(number) for number in range(count)], labels)
 
 
+def tagging_on_frozen_features(examples, folder, lstm_units):
+    """A task whose dev set, too, is of these examples."""
+    return make_task(
+        "tagging", "ner", examples, {"again": examples}, folder=str(folder),
+        document_context=True, feature_based="weighted_sum_all", lstm_units=lstm_units,
+    )  # fmt: skip
+
+
 def random_choices(count, longest=6):
     rng = np.random.default_rng(5)
     return examples_of(

@@ -15,8 +15,8 @@ from tests.finetuning.small_tasks import (
     TOKENIZER,
     inference,
     loss_of,
-    make_task,
     random_sentences,
+    tagging_on_frozen_features,
 )
 
 TWO_BLOCKS = dataclasses.replace(CONFIG, num_hidden_layers=2)
@@ -95,10 +95,7 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
 
 def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path):
     examples = random_sentences(12)
-    task = make_task(
-        "tagging", "ner", examples, {"again": examples}, folder=str(tmp_path),
-        document_context=True, feature_based="weighted_sum_all", lstm_units=2,
-    )  # fmt: skip
+    task = tagging_on_frozen_features(examples, tmp_path, 2)
     keras.utils.set_random_seed(0)
     model = BertFeatureTagger(CONFIG, **task.model_arguments)
     kept = task.evaluate(inference(model, max_seq_length=16), "again")
