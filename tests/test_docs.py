@@ -69,14 +69,6 @@ def test_every_flag_that_the_text_names_is_one(parsed):
                 assert name in known, f"{page.name}: --{name}"
 
 
-def test_a_wrong_flag_and_a_wrong_value_are_seen():
-    lines = [["exports/1", "--tolerances=1"], ["exports/1", "--tolerance=much"]]
-    ((error, left), (other, _)), flags = parse({"verify": lines})["verify"]
-    assert error is None and left == ["exports/1", "--tolerances=1"]
-    assert "tolerance" in other
-    assert {"tolerance", "python"} <= flags
-
-
 def _anchors(page):
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in headings}

@@ -29,8 +29,3 @@ def test_examples(name):
     # By its package name: collected from the file's path it would be loaded a second time.
     outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert outcome.failed == 0
-
-
-def test_modules_of_every_room_are_found():
-    rooms = {name.rsplit(".", 1)[0] for name in _modules()}
-    assert rooms >= {"bert_tf", "bert_tf.modeling", "bert_tf.pipelines", "bert_tf.saved_models"}

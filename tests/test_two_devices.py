@@ -14,7 +14,7 @@ import bert_tf.predict
 from tests.anew import run_main, run_python
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import assert_ends_as, results_of, saved
-from tests.two_devices import CASES, MORE_CASES
+from tests.two_devices import CASES
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = """
@@ -22,24 +22,18 @@ import sys
 from tests.anew import split_cpu
 split_cpu(2)
 from tests import two_devices
-then, folder, *cases = sys.argv[1:]
-two_devices.compare(folder, *cases)
-if then:
-    getattr(two_devices, then)(folder)
+two_devices.compare(sys.argv[1])
+two_devices.run_commands(sys.argv[1])
 """
 slow = pytest.mark.slow  # a process of two devices
 
 
-def _run(path, cases, then=""):
-    done = run_python(PROGRAM, then, path, *cases, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return path, done.stderr
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path, said = _run(tmp_path_factory.mktemp("two"), CASES, "run_commands")
-    assert "Devices: MirroredStrategy on 2 logical CPU devices." in said
+    path = tmp_path_factory.mktemp("two")
+    done = run_python(PROGRAM, path, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Devices: MirroredStrategy on 2 logical CPU devices." in done.stderr
     return path
 
 
@@ -58,7 +52,9 @@ def _assert_close(one, two, tolerance):
         assert one == two
 
 
-def _assert_equal(folder, case):
+@slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
     with np.load(folder / "weights.npz") as weights:
         one, two = (
             {key.split(":")[1]: weights[key] for key in weights if key.startswith(f"{case}/{n}:")}
@@ -70,20 +66,6 @@ def _assert_equal(folder, case):
     outputs = json.loads((folder / "outputs.json").read_text())
     _assert_close(outputs[f"{case}/1"], outputs[f"{case}/2"], 1e-5)
     assert outputs[f"{case}/1"]["predictions"]
-
-
-@slow
-@pytest.mark.parametrize("case", CASES)
-def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
-    _assert_equal(folder, case)
-
-
-@slow
-@pytest.mark.exhaustive
-def test_other_kinds_on_two_replicas(tmp_path):
-    _run(tmp_path, MORE_CASES)
-    for case in MORE_CASES:
-        _assert_equal(tmp_path, case)
 
 
 @slow

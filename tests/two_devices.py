@@ -33,17 +33,12 @@ from tests.finetuning.small_runs import saved, settings, write_inputs
 from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,
-    TAGS,
     TOKENIZER,
     WINDOWS,
-    WORDS,
     examples_of,
     make_task,
-    random_choices,
     random_labels,
     random_questions,
-    random_sentences,
-    tagging_on_frozen_features,
     text_task,
     texts_with,
 )
@@ -54,18 +49,9 @@ TINY = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 def _texts(kind, **options):
-    labels = LABELS if kind in ("classification", "multilabel") else ()
+    labels = LABELS if kind == "classification" else ()
     examples = examples_of(texts_with(random_labels(kind, NUM_EXAMPLES)), labels)
     return text_task("own", examples, {"dev": examples}, {}, kind=kind, **options)
-
-
-def _long_texts():
-    """Of one to seven windows each, so that the replicas' shares differ in what they compute."""
-    texts = [" ".join((WORDS * 5)[n : 10 + 10 * n]) for n in range(NUM_EXAMPLES)]
-    items = texts_with(random_labels("classification", NUM_EXAMPLES))
-    items = [dataclasses.replace(i, text_a=text) for i, text in zip(items, texts, strict=True)]
-    examples = examples_of(items, LABELS)
-    return text_task("own", examples, {"dev": examples}, {}, long_text="windows")
 
 
 def _pairs():
@@ -79,23 +65,16 @@ def _task(kind, examples, **options):
     return make_task(kind, "own", examples, {"dev": examples}, **options)
 
 
-# In CI, with the commands; then those that go through no other code.
+# Other kinds go through no other code.
 CASES = {
-    "classification": lambda folder: _texts("classification", class_weights="x:3,y:0.5"),
-    "regression": lambda folder: _texts("regression"),
-    "questions": lambda folder: _task(
+    "classification": lambda: _texts("classification", class_weights="x:3,y:0.5"),
+    "regression": lambda: _texts("regression"),
+    "questions": lambda: _task(
         "squad", random_questions(NUM_EXAMPLES, impossible=0.3), with_null=True, **WINDOWS
     ),
+    "pairs": lambda: _task("similarity", _pairs()),
 }
-MORE_CASES = {
-    "classes": lambda folder: _texts("multilabel"),
-    "tagging": lambda folder: _task("tagging", random_sentences(NUM_EXAMPLES, TAGS)),
-    "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
-    "windows": lambda folder: _long_texts(),
-    "pairs": lambda folder: _task("similarity", _pairs()),
-    "frozen": lambda folder: tagging_on_frozen_features(random_sentences(NUM_EXAMPLES), folder, 4),
-}
-FLAGS = {case: {"gradient_accumulation_steps": 2} for case in ("questions", "windows")}
+FLAGS = {"questions": {"gradient_accumulation_steps": 2}}
 # Adam, and clipping, hardly see a gradient of twice the size; plain descent does.
 CLIPPED_WITH_ADAM = "regression"
 SGD_RATE = 0.1
@@ -111,7 +90,7 @@ def train(name, strategy, folder):
     """A case's last weights, the losses of its training, its scores and its predictions."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
-    task = {**CASES, **MORE_CASES}[name](folder)
+    task = CASES[name]()
     directory = FineTuningDirectory(str(folder))
     directory.create()
     flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
@@ -162,12 +141,12 @@ def resume(inputs, folder):
             run(settings(inputs, folder / name, strategy=strategy or "mirrored", **flags))
 
 
-def compare(folder: str, *names: str) -> None:
-    """Trains the named cases on one device and on two."""
+def compare(folder: str) -> None:
+    """Trains the cases on one device and on two."""
     path = pathlib.Path(folder)
     strategies = [choose_strategy(name).strategy for name in ("one_device", "mirrored")]
     weights, outputs = {}, {}
-    for name in names:
+    for name in CASES:
         for strategy in strategies:
             case = f"{name}/{strategy.num_replicas_in_sync}"
             found, outputs[case] = train(name, strategy, path / case)

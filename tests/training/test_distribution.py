@@ -163,23 +163,8 @@ def test_tf_config(monkeypatch, jobs, task, expected):
     assert distribution.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
 
 
-@pytest.mark.parametrize(
-    ("workers", "task", "sentence"),
-    [
-        ({"0": "b:1"}, 0, "got {'0': 'b:1'} for worker"),
-        (["a:1", "b:1"], None, "cluster.s 2 tasks, .*, got None"),
-        (["a:1", "b:1"], 2, "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
-        (["a:1", "b"], 0, "expected HOST:PORT of every worker, each another, got 'b'"),
-        (["a:1", "a:1"], 0, "each another, got 'a:1'"),
-    ],
-)
-def test_a_wrong_task_of_tf_config(monkeypatch, workers, task, sentence):
-    config = {"cluster": {"worker": workers}}
-    if task is not None:
-        config["task"] = {"type": "worker", "index": task}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    with pytest.raises(ValueError, match=sentence):
-        distribution.find_cluster()
+def of_workers(workers, task):
+    return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": task}}
 
 
 @pytest.mark.parametrize(
@@ -188,8 +173,14 @@ def test_a_wrong_task_of_tf_config(monkeypatch, workers, task, sentence):
         ([], "the environment variable TF_CONFIG: expected a JSON object"),
         ({"cluster": ["a:1"]}, "TF_CONFIG: expected a cluster such as"),
         ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
+        ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
+        (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
+        (of_workers(["a:1", "b:1"], 2),
+         "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
+        (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),
+        (of_workers(["a:1", "a:1"], 0), "each another, got 'a:1'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_tf_config(monkeypatch, config, sentence):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match=sentence):
