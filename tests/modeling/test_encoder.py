@@ -136,23 +136,6 @@ def test_without_a_pooler():
     np.testing.assert_array_equal(outputs["sequence_output"], expected["sequence_output"])
 
 
-@pytest.mark.parametrize("switch", ["trains_without_padding", "infers_without_padding"])
-def test_every_block_leaves_padding_out(switch, monkeypatch):
-    encoder, batch = made(BertEncoder), encoder_batch()
-    real, expected = batch["input_mask"].astype(bool), encoder(batch)
-    assert not getattr(encoder, switch)
-    monkeypatch.setattr(encoder, switch, True)
-    assert [getattr(block, switch) for block in encoder.blocks] == [True, True]
-    trains = switch == "trains_without_padding"
-    outputs = encoder(batch, training=trains)
-    for state, wanted in zip(outputs["encoder_outputs"], expected["encoder_outputs"], strict=True):
-        np.testing.assert_array_equal(state[~real], 0.0)
-        if not trains:
-            np.testing.assert_allclose(state[real], wanted[real], atol=1e-5)
-    if not trains:
-        np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-5)
-
-
 def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     encoder = BertEncoder(TINY)
     encoder.trains_without_padding = True
@@ -313,6 +296,8 @@ def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
     for name, value in switches.items():
         monkeypatch.setattr(encoder, name, value)
     encode = functools.partial(encoder, training=training)
+    if way == "without padding":
+        assert all(block.infers_without_padding for block in encoder.blocks)
     if way == "compiled":
         encode = tf.function(encode, jit_compile=True, autograph=False)
     real = batch["input_mask"].astype(bool)

@@ -146,20 +146,6 @@ def test_equals_a_plain_loop_over_the_words():
         )
 
 
-def test_does_the_same_with_what_its_encoder_gave():
-    model = new_tagger("weighted_sum_all")
-    blocks = [state.numpy() for state in model.encoder(encoder_batch())["encoder_outputs"]]
-    states = np.zeros((2, 4, 2, 8), "float32")
-    for row, is_word in enumerate(WORD_INDEX >= 0):
-        for level in range(2):
-            states[row, : is_word.sum(), level] = blocks[level][row, is_word]
-    words = np.array([[0, 1, 2, -1], [0, 1, -1, -1]], "int32")
-    got = model({"word_states": states, "word_index": words, "example_index": np.arange(2)})
-    tokens = model(batch()).numpy()
-    for row, is_word in enumerate(WORD_INDEX >= 0):
-        np.testing.assert_allclose(got[row, : is_word.sum()], tokens[row, is_word], atol=1e-5)
-
-
 def test_dropout_acts_in_training_alone_and_the_directions_begin_differently():
     model = BertFeatureTagger(TINY, 3, "last", lstm_units=4, dropout=0.5)
     once, again = (model(batch(), training=True).numpy() for _ in range(2))

@@ -31,7 +31,6 @@ RECORDED = HERE / "recorded"
 FOLDERS = {
     "01_sentence_classification": "bert-reviews",
     "05_regression": "bert-similarity",
-    "06_entities": "bert-entities",
     "07_question_answering": "bert-questions",
     "08_masked_words": "bert-uncased",
     "12_gradient_tape": "bert-tags",

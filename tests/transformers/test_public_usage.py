@@ -454,6 +454,15 @@ def test_one_row_and_a_dict_of_columns_are_padded(file):
     assert not successor.DataCollatorForLanguageModeling(tokenizer, False).mlm
 
 
+def test_labels_of_words_that_are_split_already_are_padded_with_their_rows(file):
+    tokenizer = successor.BertTokenizerFast(file)
+    rows = tokenizer([["the", "cats"], ["no"]], is_split_into_words=True)
+    assert rows.word_ids(0) == [None, 0, 1, 1, None] and rows.tokens(1) == ["[CLS]", "no", "[SEP]"]
+    collate = successor.DataCollatorForTokenClassification(tokenizer, return_tensors="np")
+    examples = [{"input_ids": ids, "labels": [1] * len(ids)} for ids in rows["input_ids"]]
+    assert collate(examples)["labels"].tolist() == [[1] * 5, [1] * 3 + [-100] * 2]
+
+
 def test_special_tokens_and_normalization_are_arguments_and_are_saved(file, tmp_path):
     tokenizer = successor.BertTokenizer(
         file, additional_special_tokens=["[E1]"], strip_accents=False, padding_side="left"
