@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf import export as export_command
 from bert_tf.cli import flag_fields
-from bert_tf.finetuning import resolution
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
 from bert_tf.pretraining import settings as pretraining_settings
@@ -265,7 +264,7 @@ def fine_tune(
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
-        settings = resolution.settings_from_flags(parsed)
+        settings = fine_tuning_settings.settings_from_flags(parsed)
         stack.enter_context(_as_it_was(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.checkpoints.load import load

@@ -28,13 +28,13 @@ from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command
-from bert_tf.finetuning import data, resolution, settings
+from bert_tf.finetuning import data, settings
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    resolved = resolution.settings_from_flags()
+    resolved = settings.settings_from_flags()
     paths.check_inputs(
         files=[resolved.train_file, resolved.dev_file, resolved.test_file],
         checkpoints=[resolved.init_checkpoint],

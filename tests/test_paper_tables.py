@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from absl import flags
 
-from bert_tf.finetuning import resolution, settings
+from bert_tf.finetuning import settings
 from bert_tf.pretraining import settings as pretraining_settings
 from tests.documents import ROOT, commands
 
@@ -56,7 +56,7 @@ def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
     for words in by_name["finetune"]:
         settings.define_flags(values := flags.FlagValues())
         values(["finetune", *words])
-        resolution.settings_from_flags(values)
+        settings.settings_from_flags(values)
     assert "--objective=ltr" in printed and "--masked_lm_prob=0.3 --objective" not in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 

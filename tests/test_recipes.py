@@ -5,8 +5,7 @@ import re
 import pytest
 from absl import flags
 
-from bert_tf.finetuning.resolution import settings_from_flags
-from bert_tf.finetuning.settings import define_flags
+from bert_tf.finetuning.settings import define_flags, settings_from_flags
 from bert_tf.tasks.options import GLUE_NAMES
 from tests.documents import ROOT, blocks, commands
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf import features
 from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import refuses
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.squad import read_questions, read_squad, squad_has_answers
@@ -36,6 +37,17 @@ _NOWHERE = {"score": None, "start": None, "end": None}
 _COUNTS = ("total", "thresh")
 
 
+def _holds_texts_alone(path: str) -> bool:
+    return QuestionTask.is_table(path) and not TableFile(path).holds_values
+
+
+_SAYS_WHERE = refuses(
+    lambda column, values: not column and _holds_texts_alone(values["train_file"]),
+    "--task={task} needs --{flag}, the column of {train_file} with the character of the context "
+    "where the answer begins (a .jsonl may have SQuAD's lists of answers instead).",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Options(flag_fields.QuestionOptions):
     answer_start_column: str | None = flag_fields.string(
@@ -43,6 +55,7 @@ class _Options(flag_fields.QuestionOptions):
         "squad: the column with the place in the context where the answer begins, in characters "
         "from 0.",
         only="tables",
+        rules=[_SAYS_WHERE],
     )
     title_column: str | None = flag_fields.string(
         None,
@@ -90,17 +103,6 @@ class QuestionTask(Task):
     counted = "{items:,} questions in {rows:,} windows"
     evaluates_labelled = True
     output_suffixes = (*Task.output_suffixes, ".json")
-
-    @classmethod
-    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
-        """Tables of texts say in a column where answers begin."""
-        if table.holds_values or values["answer_start_column"]:
-            return ""
-        return (
-            f"--task={cls.kind} needs --answer_start_column, the column of {table.path} with the "
-            "character of the context where the answer begins (a .jsonl may have SQuAD's lists of "
-            "answers instead)."
-        )
 
     @classmethod
     def read(

@@ -15,7 +15,7 @@ from bert_tf import features
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import nearest
-from bert_tf.cli.flag_rules import Given, Values, needs, without
+from bert_tf.cli.flag_rules import Given, Values, needs, refuses, without
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
     LOSS,
@@ -71,6 +71,13 @@ class _Options(ClassWeights):
         'as {"start": 0, "end": 3, "label": "PER"}: its first character, and the one after its '
         "last (.jsonl, .json, .parquet).",
         only="tables",
+        rules=[
+            refuses(
+                lambda is_on, values: is_on and not TableFile(values["train_file"]).holds_values,
+                "--{flag} reads lists of entities, and {train_file} holds texts: expected a table "
+                "in .jsonl, .json or .parquet.",
+            ),
+        ],
         heading="Tags",
     )
     document_context: bool = flag_fields.switch(
@@ -108,6 +115,12 @@ class _Options(ClassWeights):
             ),
         ],
     )
+
+    def __post_init__(self) -> None:
+        """Puts the choices of layers that a flag names in the paper's order, between commas."""
+        if isinstance(names := self.feature_based, list):
+            variants = [name for name in FEATURE_BASED if name in names or _ALL_FEATURES in names]
+            object.__setattr__(self, "feature_based", ",".join(variants))
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -151,28 +164,9 @@ class TaggingTask(Task):
     output_suffixes = (*Task.output_suffixes, ".conll")
 
     @classmethod
-    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
-        """Lists of entities are in tables that hold values."""
-        if not values["character_spans"] or table.holds_values:
-            return ""
-        return (
-            f"--character_spans reads lists of entities, and {table.path} holds texts: expected a "
-            "table in .jsonl, .json or .parquet."
-        )
-
-    @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A BiLSTM learns faster and longer."""
         return _FEATURES_DEFAULTS if values["feature_based"] else {}
-
-    @classmethod
-    def settled(cls, options: Any) -> Any:
-        """The choices of layers in the paper's order, with commas between them."""
-        names = options.feature_based
-        if not names:
-            return options
-        variants = [name for name in FEATURE_BASED if name in names or _ALL_FEATURES in names]
-        return dataclasses.replace(options, feature_based=",".join(variants))
 
     @classmethod
     def read(

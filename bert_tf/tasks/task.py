@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.readers import examples as read
 from bert_tf.readers.notes import encoding_notes
-from bert_tf.readers.tables import TableFile, is_table
+from bert_tf.readers.tables import is_table
 from bert_tf.untrusted import listed, one_line
 
 from .target_scale import TargetScale
@@ -127,11 +127,6 @@ class Task(abc.ABC):
         return [name for name, field in fields if field.metadata["only"] == "tables"]
 
     @classmethod
-    def settled(cls, options: Any) -> Any:
-        """The options of a training, from those that flags give."""
-        return options
-
-    @classmethod
     def saved_options(cls, options: Any) -> dict[str, Any]:
         """The options that ``task.json`` keeps for predictions and exports."""
         fields = cls.option_fields().items()
@@ -142,11 +137,6 @@ class Task(abc.ABC):
         """True if a path's name is that of a table of the kind."""
         is_json = path.lower().removesuffix(".gz").endswith(".json")
         return is_table(path) and not (cls.reads_own_form and is_json)
-
-    @classmethod
-    def table_fault(cls, values: Mapping[str, Any], table: TableFile) -> str:
-        """Sentence on flags that do not fit the table to train on, or ""."""
-        return ""
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,8 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.checkpoints.weights import build_model
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import training
-from bert_tf.finetuning.resolution import settings_from_flags
-from bert_tf.finetuning.settings import define_flags
+from bert_tf.finetuning.settings import define_flags, settings_from_flags
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json

@@ -1,8 +1,7 @@
 import pytest
 
 from bert_tf.choices import FEATURE_BASED
-from bert_tf.finetuning.resolution import resolve
-from bert_tf.finetuning.settings import MAY_DIFFER, flag_defaults
+from bert_tf.finetuning.settings import MAY_DIFFER, flag_defaults, resolve
 from bert_tf.modeling.feature_based import VARIANTS
 from bert_tf.tasks.registry import KINDS
 
