@@ -16,7 +16,7 @@ from bert_tf import paths
 from bert_tf.readers.examples import BadRows, ExampleSet, TextExample
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
-from bert_tf.tasks.task import TEST, Task
+from bert_tf.tasks.task import TEST, FormReader, Task
 from bert_tf.untrusted import quote
 
 from .settings import FineTuningSettings
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from bert_tf.modeling.base import SentenceEmbedding
 
 T = TypeVar("T")
-
-# Reads a file: its path, the labels that there may be (None: those that are there), and whether it
-# has labels.
-_Reader = Callable[[str, Sequence[str] | None, bool], ExampleSet[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +98,12 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
 
 def _read_files(settings: FineTuningSettings) -> DataSplits:
     read = _reader(settings)
-    train = read(str(settings.train_file), None, True)
+    train = read(str(settings.train_file), None)
     labels = train.labels or None
     dev: dict[str, ExampleSet[Any]] = {}
     notes: list[str] = []
     if settings.dev_file:
-        dev["dev"] = read(settings.dev_file, labels, True)
+        dev["dev"] = read(settings.dev_file, labels)
         key, what = settings.kind.grouping([*train.items, *dev["dev"].items], 0)
         known, new = ({*map(key, examples.items)} for examples in (train, dev["dev"]))
         if "whole" not in what and 5 * len(shared := known & new) > len(new):
@@ -137,31 +133,29 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
 
 def _has_labels(settings: FineTuningSettings, path: str) -> bool:
     """True if a file has labels, a table a column of labels."""
-    columns = table_columns(settings)
-    form = settings.kind.own_form(settings.task, columns)
-    if form is not None and not columns:
-        return bool(form.is_labelled(path))
+    if form := _own_form(settings):
+        return form.is_labelled(path)
     rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
     return next(filter(None, rows), {}).get(settings.label_column or "") is not None
 
 
-def _reader(settings: FineTuningSettings) -> _Reader:
-    kind, columns = settings.kind, table_columns(settings)
-    form = kind.own_form(settings.task, columns)
-    skip = settings.skip_bad_rows
+def _own_form(settings: FineTuningSettings) -> FormReader | None:
+    """Reader of files in the kind's own form; ``None`` where the files are tables."""
+    return None if table_columns(settings) else settings.kind.own_form(settings.task, {})
 
-    def read(path: str, labels: Sequence[str] | None, labelled: bool) -> ExampleSet[Any]:
-        if form is not None and not columns:
-            encoding = settings.encoding
-            return form.read(
-                path, labels=labels, labelled=labelled, encoding=encoding, skip_bad_rows=skip
-            )
-        how = {**columns, "skip_bad_rows": skip}
-        if kind.classes:
-            how["labels"] = labels
+
+def _reader(settings: FineTuningSettings) -> Callable[..., ExampleSet[Any]]:
+    """Reads a file, by the labels that there may be (``None``: those that there are)."""
+    kind, form, encoding = settings.kind, _own_form(settings), settings.encoding
+    how = {**table_columns(settings), "skip_bad_rows": settings.skip_bad_rows}
+
+    def read(path: str, labels: Sequence[str] | None, labelled: bool = True) -> ExampleSet[Any]:
+        if form is not None:
+            return form.read(path, labels=labels, labelled=labelled, encoding=encoding, **how)
+        changes: dict[str, Any] = {"labels": labels} if kind.classes else {}
         if not labelled:
-            how["label_column"] = None
-        return kind.read(TableFile(path, settings.encoding, settings.delimiter), **how)
+            changes["label_column"] = None
+        return kind.read(TableFile(path, encoding, settings.delimiter), **{**how, **changes})
 
     return read
 
@@ -200,9 +194,12 @@ def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
         return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
     if not settings.text_columns:
         return {}
-    names = ("text_columns", "label_column", "id_column")
-    own = {name: settings.option(name) for name in settings.kind.table_options()}
-    return {**{name: getattr(settings, name) for name in names}, **own}
+    columns = {
+        "text_columns": settings.text_columns,
+        "label_column": settings.label_column,
+        "id_column": settings.id_column,
+    }
+    return columns | {name: settings.option(name) for name in settings.kind.table_options()}
 
 
 def check_tables(settings: FineTuningSettings) -> None:

@@ -67,16 +67,14 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
-        inputs = prepare(settings, directory, moved, strategy)
+        inputs = prepare(settings, directory, moved, strategy, callbacks)
         if sentence:
             print(sentence)
-        inputs = dataclasses.replace(inputs, callbacks=tuple(callbacks))
         if settings.sweep or settings.restarts > 1 or settings.variants:
-            results = run_sweep(settings, directory, inputs)
+            results = run_sweep(directory, inputs)
         else:
-            outcome = train(settings, directory, inputs)
-            files = write_outputs(directory, inputs, outcome)
-            results = {**outcome.results, "files": files}
+            outcome = train(directory, inputs)
+            results = {**outcome.results, "files": write_outputs(directory, inputs, outcome)}
         results["export"] = None
         if _is_export_left(settings, results):
             export_best(directory, settings.task)

@@ -33,18 +33,13 @@ _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-    """The task, its tokenised examples and the starting model, which all runs of a sweep share.
+    """A run's settings and task, and what all runs of a sweep share: tokenised examples, start."""
 
-    ``columns`` are the arguments of reading the task's tables.
-    """
-
+    settings: FineTuningSettings
     task: Task
     start: StartingModel
     examples: Examples
     strategy: tf.distribute.Strategy
-    max_seq_length: int
-    eval_batch_size: int
-    columns: Mapping[str, Any]
     callbacks: Sequence[Any] = ()
 
 
@@ -83,6 +78,7 @@ def prepare(
     directory: FineTuningDirectory,
     moved: Sequence[str],
     strategy: tf.distribute.Strategy,
+    callbacks: Sequence[Any] = (),
 ) -> RunInputs:
     """Opens the starting model, reads the data, tokenises the training set, and prints notes."""
     start = open_start(settings, directory)
@@ -100,8 +96,7 @@ def prepare(
     unknown = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
     for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
         print(line, flush=True)
-    length, batch_size = settings.max_seq_length, settings.eval_batch_size
-    return RunInputs(task, start, examples, strategy, length, batch_size, table_columns(settings))
+    return RunInputs(settings, task, start, examples, strategy, tuple(callbacks))
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:
@@ -155,23 +150,22 @@ def label_lines(task: Task) -> list[str]:
     return lines
 
 
-def train(
-    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
-) -> TrainingOutcome:
+def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
     """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
-    task, start = inputs.task, inputs.start
+    settings, task = inputs.settings, inputs.task
     describe(directory, inputs, {})
     with inputs.strategy.scope():
-        model, sentences = build_model(settings, task, start)
+        model, sentences = build_model(settings, task, inputs.start)
     for sentence in sentences:
         print(sentence, flush=True)
     inference = inference_of(inputs, model)
-    callbacks = inputs.callbacks
     learner = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
         learner = few_shot_learner(task, inference, pairs, settings.seed)
-    training = Training(settings, task, inference, inputs.examples, directory, callbacks, learner)
+    training = Training(
+        settings, task, inference, inputs.examples, directory, inputs.callbacks, learner
+    )
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)
@@ -213,8 +207,8 @@ def inference_of(
     return Inference(
         model,
         inputs.start.tokenizer,
-        inputs.max_seq_length,
-        inputs.eval_batch_size,
+        inputs.settings.max_seq_length,
+        inputs.settings.eval_batch_size,
         cache=dict(outputs or {}),
     )
 
@@ -239,7 +233,7 @@ def describe(
 ) -> None:
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
-    length, columns = inputs.max_seq_length, dict(inputs.columns)
+    length, columns = inputs.settings.max_seq_length, table_columns(inputs.settings)
     task_file = TaskFile(task.kind, task.name, length, columns, task.saved_options(task.options))
     described = Checkpoint(
         path=directory.path,

@@ -62,11 +62,9 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
     return runs
 
 
-def run_sweep(
-    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
-) -> dict[str, Any]:
+def run_sweep(directory: FineTuningDirectory, inputs: RunInputs) -> dict[str, Any]:
     """Makes the runs that are left, and puts the best one's files into the directory itself."""
-    planned = plan_runs(settings)
+    planned = plan_runs(inputs.settings)
     dev_set = str(inputs.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
@@ -83,7 +81,7 @@ def run_sweep(
         if tf.io.gfile.exists(run_directory.results):
             results = read_json(run_directory.results)
         else:
-            results, run_outputs = _make_run(run, run_directory, _inputs_of(run, inputs))
+            results, run_outputs = _make_run(run_directory, _inputs_of(run, inputs))
         values = run.to_dict()
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
@@ -113,17 +111,17 @@ def run_sweep(
 
 def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
     """A run's own inputs: of the layers that it reads."""
-    return dataclasses.replace(inputs, task=inputs.task.with_options(run.options))
+    return dataclasses.replace(inputs, settings=run, task=inputs.task.with_options(run.options))
 
 
 def _make_run(
-    settings: FineTuningSettings, directory: FineTuningDirectory, inputs: RunInputs
+    directory: FineTuningDirectory, inputs: RunInputs
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
     forget_models()
     try:
-        outcome = train(settings, directory, inputs)
+        outcome = train(directory, inputs)
         results, outputs = outcome.results, outcome.inference.cache or {}
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
@@ -175,7 +173,7 @@ def _put_in_place(
         model, _ = load_with_report(
             there.path,
             inputs.task.model_class,
-            max_seq_length=inputs.max_seq_length,
+            max_seq_length=inputs.settings.max_seq_length,
             **inputs.task.model_arguments,
         )
     describe(directory, inputs, best["thresholds"])

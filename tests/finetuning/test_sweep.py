@@ -42,7 +42,7 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     variants = ["last", "weighted_sum_all"]
     assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
     task = make_task("tagging", "ner", random_sentences(4), **given)
-    all_inputs = RunInputs(task, None, None, None, 16, 4, {})
+    all_inputs = RunInputs(None, task, None, None, None)
     own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
     assert [one.model_arguments["variant"] for one in own] == variants
     ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
@@ -110,14 +110,15 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     train = sweep.train
     trained = []
 
-    def scored(settings, directory, inputs):
+    def scored(directory, inputs):
+        settings = inputs.settings
         if settings.seed == 3:
             if trained.count(3) == 0:
                 trained.append(3)
                 raise KeyboardInterrupt
             raise sweep.DivergedError("The loss of step 3 is nan: do something.")
         trained.append(settings.seed)
-        done = train(settings, directory, inputs)
+        done = train(directory, inputs)
         done.results["scores"]["dev"]["accuracy"] = scores[settings.seed]
         done.results["collapsed"] = None
         return done
@@ -185,7 +186,7 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     """With the weights of one run, which are progress, and no state of its own."""
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
-    def stopped(one, directory, inputs):
+    def stopped(directory, inputs):
         saved_states.save(directory.checkpoints, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
         raise KeyboardInterrupt
 
