@@ -200,8 +200,8 @@ def read_similarity(
 def read_tagging(
     path: str | TableFile,
     *,
-    words_column: str = "words",
-    tags_column: str | None = "tags",
+    text_columns: Sequence[str] = ("words",),
+    label_column: str | None = "tags",
     character_spans: bool = False,
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
@@ -209,14 +209,15 @@ def read_tagging(
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences, each a document of its own, with a tag for each word.
 
-    Both columns hold a list or a text that white space separates into words. With
-    ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
-    ``tags_column`` a list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
+    The column of words and that of tags hold a list or a text that white space separates. With
+    ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
+    list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
-    words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
+    (words_column,) = text_columns
+    words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
     places = notes.LabelPlaces()
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
@@ -227,7 +228,7 @@ def read_tagging(
         if not words:
             raise NoTextError(f"expected text in {words_are}, got only invisible characters")
         tags = None
-        if tags_column is not None:
+        if label_column is not None:
             tags = tags_of_spans(whole, entities, words_at, types, tags_are)
             ends = ((s["start"], s["end"]) for s in ([] if whole.isascii() else entities))
             spans.update((whole[a:b], whole[slice(*by_utf16(whole, a, b))]) for a, b in ends)
@@ -238,7 +239,7 @@ def read_tagging(
         if not words:
             raise NoTextError(f"expected words in {words_are}, got none")
         tags = None
-        if tags_column is not None:
+        if label_column is not None:
             tagged = _list(tagged, tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
@@ -257,13 +258,13 @@ def read_tagging(
         places.add(example.tags or (), bad.place)
         return example
 
-    rows = read_columns(path, [id_column, words_column, tags_column], bad)
+    rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
     sentences = notes.tag_notes(str(path), places) if labels is None else []
     sentences += notes.span_notes(str(path), spans)
     if labels is None:
         labels = sorted_names(places.counts)
-        if character_spans and tags_column is not None:
+        if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 

@@ -115,7 +115,7 @@ def read_questions(
     path: str | TableFile,
     *,
     text_columns: Sequence[str] = ("question", "context"),
-    answers_column: str | None = "answers",
+    label_column: str | None = "answers",
     answer_start_column: str | None = None,
     id_column: str | None = None,
     title_column: str | None = None,
@@ -124,7 +124,7 @@ def read_questions(
     """Reads a user's own table of questions and contexts, one pair in each row.
 
     A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
-    number of the context's character at which the answer begins, ``answers_column`` has the one
+    number of the context's character at which the answer begins, ``label_column`` has the one
     answer's text. Without, it holds a list of objects with ``text`` and ``answer_start``, as SQuAD
     has it, or an object with a list of each.
     """
@@ -135,7 +135,7 @@ def read_questions(
         question_id, title, question, context, answers, start = row.values
         question_id = row_id(question_id, row.number)
         _check_new(question_id, ids)
-        if answers_column is None:
+        if label_column is None:
             answers = ()
         elif answer_start_column is not None:
             nothing = answers in ("", None)
@@ -148,16 +148,12 @@ def read_questions(
             question,
             context,
             answers,
-            names=(*text_columns, answers_column or ""),
+            names=(*text_columns, label_column or ""),
         )
 
-    columns = [
-        id_column,
-        title_column,
-        *text_columns,
-        answers_column,
-        answer_start_column if answers_column is not None else None,
-    ]
+    if label_column is None:  # rows to predict need no more than texts
+        title_column = answer_start_column = None
+    columns = [id_column, title_column, *text_columns, label_column, answer_start_column]
     items = bad.collect(read_columns(path, columns, bad), make_example)
     return ExampleSet(items, (), bad.skipped)
 

@@ -103,22 +103,7 @@ class QuestionTask(Task):
     counted = "{items:,} questions in {rows:,} windows"
     evaluates_labelled = True
     output_suffixes = (*Task.output_suffixes, ".json")
-
-    @classmethod
-    def read(
-        cls,
-        table: Any,
-        text_columns: Sequence[str],
-        label_column: str | None,
-        *,
-        answer_start_column: str | None = None,
-        title_column: str | None = None,
-        **how: Any,
-    ) -> ExampleSet:
-        """Reads questions and contexts, one pair in each row."""
-        if label_column is not None:  # rows to predict need no more than texts
-            how |= {"answer_start_column": answer_start_column, "title_column": title_column}
-        return read_questions(table, text_columns=text_columns, answers_column=label_column, **how)
+    read = staticmethod(read_questions)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -34,7 +34,7 @@ from bert_tf.readers.tables import TableFile
 from bert_tf.untrusted import quote
 
 from .options import ON_DEV, ClassWeights, parse_class_weights
-from .task import DRAWN, ExampleSet, FormReader, Items, Task
+from .task import DRAWN, FormReader, Items, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -162,22 +162,12 @@ class TaggingTask(Task):
     classes = "tags"
     counted = "{items:,} sentences in {rows:,} rows"
     output_suffixes = (*Task.output_suffixes, ".conll")
+    read = staticmethod(read_tagging)
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A BiLSTM learns faster and longer."""
         return _FEATURES_DEFAULTS if values["feature_based"] else {}
-
-    @classmethod
-    def read(
-        cls,
-        table: Any,
-        text_columns: Sequence[str],
-        label_column: str | None,
-        **how: Any,
-    ) -> ExampleSet:
-        """Reads sentences, each a document of its own, with a tag for each word."""
-        return read_tagging(table, words_column=text_columns[0], tags_column=label_column, **how)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

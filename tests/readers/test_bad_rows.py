@@ -53,7 +53,7 @@ FORMS = {
     ),
     "spans": Form(
         functools.partial(
-            read_tagging, words_column="text", tags_column="entities", character_spans=True,
+            read_tagging, text_columns=["text"], label_column="entities", character_spans=True,
             labels=["O", "B-ORG", "I-ORG", "B-PER", "I-PER"],
         ),
         "a.jsonl", ({"text": "Ann", "entities": [SPAN]},),

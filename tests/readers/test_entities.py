@@ -173,7 +173,7 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
 
 # === Spans of characters as tags of words ===
 
-COLUMNS = {"words_column": "text", "tags_column": "entities", "character_spans": True}
+COLUMNS = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
 
 
 def span(start, end, label="PER"):
@@ -222,7 +222,7 @@ def test_spans_become_tags(write):
     assert [text[start:end] for start, end in first.places] == list(first.words)
     assert second.tags == ("O", "O") and third.tags == ("B-PER", "B-PER")
     assert examples.labels == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER", "B-X", "I-X")
-    unlabelled = read_tagging(path, **{**COLUMNS, "tags_column": None})
+    unlabelled = read_tagging(path, **{**COLUMNS, "label_column": None})
     assert unlabelled.items[2].tags is None and unlabelled.items[2].words == ("Lee", "Bo")
 
 
@@ -239,10 +239,10 @@ def test_a_row_of_prodigy_without_spans_has_no_entities(write):
         {"text": "It rained", "_task_hash": 2, "answer": "accept"},
     ]
     path = write("a.jsonl", rows)
-    examples = read_tagging(path, **{**COLUMNS, "tags_column": "spans"})
+    examples = read_tagging(path, **{**COLUMNS, "label_column": "spans"})
     assert [item.tags for item in examples.items] == [("B-PER", "O"), ("O", "O")]
     rejected = [*rows, {**rows[0], "answer": "ignore"}]
     bad = BadRows(path, None, answers_all=True)
     write("a.jsonl", rejected)
-    unlabelled = {**COLUMNS, "tags_column": None, "skip_bad_rows": bad}
+    unlabelled = {**COLUMNS, "label_column": None, "skip_bad_rows": bad}
     assert len(read_tagging(path, **unlabelled).items) == 3

@@ -11,7 +11,7 @@ from bert_tf.readers.own_data import (
 )
 
 LABELS = {"text_columns": ["t"], "label_column": "l"}
-TAGS = {"words_column": "t", "tags_column": "l"}
+TAGS = {"text_columns": ["t"], "label_column": "l"}
 COUNT = "count as classes"
 
 
@@ -99,7 +99,7 @@ def test_texts_that_hold_what_is_no_text(write, text, starts):
 
 def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
     rows = [("\u738b\u82b3\u662f\u8c01", 0), ("\U0001f600\u738b\u82b3\u662f\u8c01", 1)]
-    columns = {"words_column": "text", "tags_column": "entities", "character_spans": True}
+    columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     for shift, starts in (
         (0, []),
         (1, [": spans behind an emoji seem to count UTF-16 units, as browsers do: '\u82b3\u662f' "

@@ -100,11 +100,11 @@ def test_tagging(write):
     ]
     assert examples.labels == ("B", "I", "O")
     path = write("a.tsv", "n\tw\tt\n5\tSo be it\tO O I\n")
-    columns = {"words_column": "w", "tags_column": "t", "id_column": "n"}
+    columns = {"text_columns": ["w"], "label_column": "t", "id_column": "n"}
     examples = read_tagging(path, **columns, labels=["O", "I"])
     assert examples.items == [TaggedExample("5", ("So", "be", "it"), ("O", "O", "I"), 0)]
     assert examples.labels == ("O", "I")
-    unlabelled = read_tagging(path, **{**columns, "tags_column": None})
+    unlabelled = read_tagging(path, **{**columns, "label_column": None})
     assert unlabelled.items[0].tags is None
     assert unlabelled.labels == ()
 

@@ -166,12 +166,12 @@ def test_lists_of_answers(write):
 def test_one_answer_in_columns(write):
     path = write("a.csv", ["q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,'])
     read = functools.partial(read_questions, path, text_columns=["q", "c"])
-    examples = read(answers_column="a", answer_start_column="s")
+    examples = read(label_column="a", answer_start_column="s")
     assert examples.items == [
         QuestionExample("0", "", "Who?", PARAGRAPH, (Answer("Bo", 18),), False),
         QuestionExample("1", "", "Why?", PARAGRAPH, (), True),
     ]
-    unlabelled = read(answers_column=None)
+    unlabelled = read(label_column=None)
     assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
 
 

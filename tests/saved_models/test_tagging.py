@@ -64,7 +64,7 @@ def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer,
     texts = [long, *(f"\u200b{one}\u200b" for one in words), "the \ufeffcat\x0bdog\u200b on"]
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text, "spans": []}) + "\n" for text in texts))
-    columns = {"words_column": "text", "tags_column": "spans", "character_spans": True}
+    columns = {"text_columns": ["text"], "label_column": "spans", "character_spans": True}
     items = read_tagging(str(path), labels=IOB, **columns).items
     task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
     inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)

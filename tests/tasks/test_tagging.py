@@ -222,7 +222,7 @@ def test_words_with_blanks_are_written_as_json_lines(tmp_path):
     path, _ = task.write_predictions(inference(says_tags({})), "dev", str(tmp_path), {})
     assert path == str(tmp_path / "dev.jsonl")
     assert read_tagging(path).items[0].words == ("a0", "New York")
-    assert read_tagging(path, tags_column="expected").items[0].tags == ("O", "B-LOC")
+    assert read_tagging(path, label_column="expected").items[0].tags == ("O", "B-LOC")
 
 
 # === Training ===
