@@ -1,4 +1,4 @@
-"""SQuAD's predictions against a twin of Google's loop; its scores against published ones."""
+"""SQuAD's predictions against literals; its scores against published ones and literals."""
 
 import gzip
 import json
@@ -16,9 +16,6 @@ from bert_tf.evaluation.squad import (
 )
 from bert_tf.pipelines.answers import Answers
 from bert_tf.readers.squad import read_squad
-from tests.pipelines import question_answering_twin as twin
-
-SIZE = 4
 
 
 @pytest.mark.parametrize(
@@ -171,86 +168,43 @@ def test_published_predictions_have_their_published_scores(
 # === Predictions ===
 
 
-def _answers(seed, questions=40):
-    """Answers with quantised logits, some full, some of no span at all."""
-    generator = np.random.default_rng(seed)
-    counts = generator.integers(0, SIZE + 1, questions)
-    kept = np.arange(SIZE)[None, :] < counts[:, None]
-    starts, ends = (
-        generator.integers(-4, 5, [2, questions, SIZE]).astype(np.float32) / 4 * kept[None]
-    )
-    order = np.argsort(np.where(kept, -(starts + ends), 99), axis=1, kind="stable")
-    starts, ends = (np.take_along_axis(values, order, 1) for values in (starts, ends))
-    texts = np.array([[f"é{place}".encode() for place in range(SIZE)]] * questions, object)
-    texts[~kept] = b""
-    nulls = generator.integers(-4, 5, [2, questions]).astype(np.float32) / 4
-    offsets = np.where(kept, 0, -1)
-    return Answers(texts, offsets, offsets, starts, ends, counts.astype(np.int32), *nulls)
+def answers_of(spans, null, most):
+    """Those of one question: its spans' texts and scores, and the score of no answer."""
+    filled = [*spans.items(), *[("", 0.0)] * (most - len(spans))]
+    texts, scores = (np.array([column]) for column in zip(*filled, strict=True))
+    starts, half = np.where(np.char.str_len(texts) > 0, 0, -1), scores / 2
+    counts, nulls = np.array([len(spans)]), np.array([null / 2])
+    return Answers(np.char.encode(texts), starts, starts, half, half, counts, nulls, nulls)
 
 
-def _entries(answers, row):
-    """As the twin has them: text, start byte, and the logits."""
-    return [
-        (answers.texts[row, place].decode(), 0, *logits)
-        for place, logits in enumerate(
-            zip(answers.start_logits[row].tolist(), answers.end_logits[row].tolist(), strict=True)
-        )
-        if place < answers.counts[row]
-    ]
-
-
-def _ids(answers):
-    return [f"question {row}" for row in range(len(answers.counts))]
-
-
-def _check_entries(received, wanted):
-    assert [entry["text"] for entry in received] == [text for text, _, _ in wanted]
-    logits = [(entry["start_logit"], entry["end_logit"]) for entry in received]
-    assert logits == [(start, end) for _, start, end in wanted]
-    np.testing.assert_allclose(
-        [entry["probability"] for entry in received],
-        twin.softmax([start + end for _, start, end in wanted]),
-        rtol=1e-12,
-    )
-
-
-def test_version_2_equals_googles_loop():
-    answers = _answers(0)
-    predictions = squad_predictions(_ids(answers), answers, with_null=True)
-    decided = predictions.answers(null_threshold=0.25)
-    seen = set()
-    for row, name in enumerate(_ids(answers)):
-        entries = _entries(answers, row)
-        null = (float(answers.null_start_logits[row]), float(answers.null_end_logits[row]))
-        wanted = twin.with_null(entries, null, SIZE)
-        _check_entries(predictions.n_best[name], wanted)
-        if not entries:
-            assert (predictions.texts[name], decided[name]) == ("", "")
-            assert predictions.null_odds[name] == 1e6
-            seen.add("no span")
-            continue
-        odds = sum(null) - entries[0][2] - entries[0][3]
-        assert predictions.null_odds[name] == odds
-        assert predictions.texts[name] == entries[0][0]
-        assert decided[name] == ("" if odds > 0.25 else entries[0][0])
-        seen |= {len(wanted), "null first" if not wanted[0][0] else "text first"}
-        seen |= {"at the threshold"} if odds == 0.25 else set()
-    assert seen >= {"no span", SIZE, SIZE + 1, "null first", "text first", "at the threshold"}
-
-
-def test_the_answer_is_among_the_best_also_if_one_is_asked_for():
-    """No answer scores more than the only span, and less than the threshold asks."""
-    one = np.ones([1, 1], np.float32)
-    texts, places = np.array([[b"text"]]), np.zeros([1, 1], np.int32)
-    null = np.full([1], 1.25, np.float32)
-    answers = Answers(texts, places, places + 4, one, one, np.array([1]), null, null)
-    found = squad_predictions(["q"], answers, with_null=True)
-    assert found.answers(1.0) == {"q": "text"} and 0 < found.probability("q", "text") < 0.5
-    assert found.answers(0.25) == {"q": ""} and found.probability("q", "") > 0.5
+@pytest.mark.parametrize(
+    ("spans", "null", "most", "listed"),
+    [
+        ({"é": 3.0, "b": 1.0}, 4.0, 2, ["", "é"]),
+        ({"é": 3.0, "b": 1.0}, 3.0, 2, ["é", ""]),  # behind what scores as much
+        ({"é": 3.0, "b": 1.0}, 2.0, 3, ["é", "", "b"]),
+        ({"é": 3.0, "b": 1.0}, 0.0, 2, ["é", "b", ""]),  # never left out
+        ({"é": 2.0}, 2.5, 1, ["", "é"]),  # nor is the answer
+        ({}, 1.0, 2, [""]),
+    ],
+)
+def test_no_answer_is_listed_where_its_score_puts_it_as_google_does(spans, null, most, listed):
+    found = squad_predictions(["q"], answers_of(spans, null, most), with_null=True)
+    scores = {**spans, "": null}
+    assert [entry["text"] for entry in found.n_best["q"]] == listed
+    for entry in found.n_best["q"]:
+        assert entry["start_logit"] == entry["end_logit"] == scores[entry["text"]] / 2
+    odds = np.exp([scores[text] for text in listed])
+    shares = [found.probability("q", text) for text in listed]
+    np.testing.assert_allclose(shares, odds / odds.sum())
+    best = next(iter(spans), "")
+    assert found.null_odds == {"q": null - spans[best] if spans else 1e6}
+    assert found.texts == found.answers(found.null_odds["q"]) == {"q": best}
+    assert found.answers(found.null_odds["q"] - 0.25) == {"q": ""}
 
 
 def test_ids_that_do_not_fit():
-    answers = _answers(4, questions=2)
+    answers = Answers(*np.zeros([5, 2, 1]), *np.zeros([3, 2]))
     with pytest.raises(ValueError, match="answers for 1 questions, one row for each id; got 2 row"):
         squad_predictions(["a"], answers, with_null=True)
     with pytest.raises(ValueError, match="Two questions have the id a: expected ids that name one"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.extraction import run as extraction
+from bert_tf.extraction.settings import resolve
 from bert_tf.modeling import BertPretrainer
 from tests.checkpoints.small_checkpoints import UNCASED, make_checkpoint
 from tests.extraction.conftest import CONFIG, run, write_many
@@ -136,3 +138,25 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
     said = "--pooling=cls: .*causal is causal .*: give --pooling=last or mean"
     with pytest.raises(ValueError, match=said):
         run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": "none"}, "There is no checkpoint at none: "),
+        ({"input": ["*.none"]}, "No file matches '*.none'"),
+        ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
+        ({"max_seq_length": 99}, "max_seq_length is 99, and "),
+        ({"max_seq_length": 4}, "max_seq_length is 4: expected"),
+        ({"layers": ["4"]}, "--layers has 4, and "),
+        ({"layers": ["-1", "-5"]}, "--layers has -5, and "),
+    ],
+)
+def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "text.txt").write_text("cat\n")
+    given = {"input": ["text.txt"], "model": model_dir, "output": "output", **changes}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        extraction.run(resolve(**given))
+    assert not (tmp_path / "output").exists()

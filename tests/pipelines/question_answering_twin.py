@@ -103,14 +103,6 @@ def n_best(context, context_tokens, question_length, spans, logits, size, max_an
     return entries, null
 
 
-def with_null(entries, null, size):
-    """Version 2's list: the null among the others, or behind them; as (text, logit, logit)."""
-    ranked = [(answer, start, end) for answer, _, start, end in entries] + [("", *null)]
-    ranked.sort(key=lambda entry: entry[1] + entry[2], reverse=True)
-    kept = ranked[:size]
-    return kept if ("", *null) in kept else [*kept, ("", *null)]
-
-
 def softmax(scores):
     powers = [math.exp(score - max(scores)) for score in scores]
     return [power / sum(powers) for power in powers]

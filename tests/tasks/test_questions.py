@@ -95,6 +95,9 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
             entry["text"]: entry["probability"] for entry in files["nbest_predictions.json"][name]
         }
         assert by_id[name].loss == pytest.approx(-np.log(entries[answer]))
+    # The score of an answer is its probability there.
+    records = {record["id"]: record for record in task.predict(how, "dev", {})}
+    assert records["wrong"]["score"] == pytest.approx(entries["b0 c0"])
 
 
 def test_a_right_answer_that_is_not_listed_loses_as_much_as_the_last_entry():

@@ -6,7 +6,6 @@ transformers 5 has no TensorFlow any more:
     pip install transformers==4.46.3 'tensorflow==2.18.*' tf-keras==2.18.0 'numpy<2.1' \
         'tensorflow-text==2.18.*' 'datasets<5' 'huggingface_hub<1' safetensors h5py
     python -m tests.transformers.record [NAME ...]
-    python -m tests.transformers.record --check    # runs all again; prints the largest differences
 
 The scripts run with ``TF_USE_LEGACY_KERAS=1``, as transformers 4 needs it: ``tf.keras`` is Keras 2.
 """
@@ -98,21 +97,14 @@ def rounded(value: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(FOLDERS))
-    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folders = pathlib.Path(folder, "models")
         models.make(folders)
         for name in arguments.names:
             found = rounded(run(name, folders))
-            path = RECORDED / f"{name}.json"
-            if arguments.check:
-                largest = max(differences(found, read(path)), key=lambda d: d[1])
-                print(f"{name}: {largest[1]:.1e} at {largest[0]}")
-            else:
-                lines = [f"{json.dumps(key)}: {json.dumps(found[key])}" for key in found]
-                path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-                print(f"{name}: {path.stat().st_size:,} bytes")
+            lines = [f"{json.dumps(key)}: {json.dumps(found[key])}" for key in found]
+            (RECORDED / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
