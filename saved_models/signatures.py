@@ -20,15 +20,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import (
-    classification,
-    embeddings,
-    fill_mask,
-    multiple_choice,
-    question_answering,
-    samples,
-    tagging,
-)
+from . import classification, embeddings, fill_mask, question_answering, samples, tagging
 from .options import ExportOptions
 from .samples import Requests, Signature, Signatures
 from .served import Outputs, Served
@@ -69,7 +61,7 @@ HEADS: dict[type[BertModel], Heads] = {
     BertTokenClassifier: Heads(tagging.signatures),
     BertFeatureTagger: Heads(tagging.signatures, transformers=None),
     BertSpanPredictor: Heads(question_answering.signatures),
-    BertMultipleChoice: Heads(multiple_choice.signatures),
+    BertMultipleChoice: Heads(classification.choice_signatures),
 }
 
 

@@ -7,13 +7,13 @@ import tensorflow as tf
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertRegressor
 from bert_tf.pipelines.classification import multiple_choice_examples
 from bert_tf.saved_models.classification import (
+    choose,
     classify,
     classify_examples,
     regress,
     regress_examples,
 )
 from bert_tf.saved_models.fill_mask import next_sentence
-from bert_tf.saved_models.multiple_choice import choose
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 
