@@ -20,8 +20,6 @@ import tensorflow as tf
 from bert_tf.files import WritableFile, is_temporary, read_json_object, write_json
 from bert_tf.untrusted import listed, one_line
 
-from .lines import Rows
-
 _DECIMALS = 6
 _MANIFEST = "manifest.json"
 # Meaning of two unequal digests of a flag.
@@ -99,6 +97,30 @@ def save(path: str, manifest: Manifest) -> None:
 
 
 # === Formats ===
+
+
+class Rows(NamedTuple):
+    """Lines as a model reads them, without padding."""
+
+    first_line: int  # the number of the first one in the input
+    lengths: np.ndarray  # (N,) int32, the tokens of each, [CLS] and [SEP] included
+    ids: np.ndarray  # (T,) int32
+    type_ids: np.ndarray  # (T,) int32
+
+    @property
+    def starts(self) -> np.ndarray:
+        """(N + 1,) where each line's tokens begin among all, and where the last one's end."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    def between(self, begin: int, end: int) -> "Rows":
+        """The lines from one to before another, counted from 0."""
+        first, last = self.starts[[begin, end]]
+        return Rows(
+            self.first_line + begin,
+            self.lengths[begin:end],
+            self.ids[first:last],
+            self.type_ids[first:last],
+        )
 
 
 class Layout(NamedTuple):

@@ -1,4 +1,4 @@
-"""An extraction from its settings to the last file.
+"""An extraction from its settings and its lines to the last file.
 
 Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
 """
@@ -6,11 +6,12 @@ Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
 import collections
 import dataclasses
 import functools
+import gzip
 import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,19 +24,21 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.corpus import counted
-from bert_tf.pipelines.corpus_files import find_files
+from bert_tf.pipelines.corpus_files import SourceFile, find_files
 from bert_tf.pipelines.length_buckets import row_examples
+from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
-from bert_tf.pipelines.text_bytes import grouped
+from bert_tf.pipelines.text_bytes import grouped, open_text, split_lines
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
 from . import output
-from .lines import Line, Rows, fingerprint, read_lines, tokenize
-from .output import WRITERS, Block, Layout, Manifest, check_can_write
+from .output import WRITERS, Block, Layout, Manifest, Rows, check_can_write
 from .settings import ExtractionSettings
 
+_CHUNK_BYTES = 1 << 20
+_PAIR_MARK = " ||| "
 _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
 # Most bytes in memory before they are written: 128 MiB.
@@ -46,15 +49,6 @@ _FLAGS = (
     *("format", "layers", "pooling", "normalize"),
     *("max_seq_length", "batch_size", "precision"),
 )
-
-
-class _Shard(NamedTuple):
-    """The lines of one file of the output, before their vectors, and what is counted of them."""
-
-    rows: Rows
-    last: Line
-    num_cut: int
-    num_not_utf8: int
 
 
 def run(settings: ExtractionSettings) -> Manifest:
@@ -137,6 +131,90 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     return encoder, encoder.preprocessor
 
 
+# === Lines ===
+
+
+class Line(NamedTuple):
+    """A line of the input."""
+
+    first: str  # its text, or the first of a pair, without white space around it
+    second: str | None  # of a pair
+    is_utf8: bool  # whether no byte had to be left out
+    number: int  # counted from 0 through all files
+    bytes_read: int  # of all files on the disk by then
+
+
+def fingerprint(files: Sequence[SourceFile]) -> str:
+    """A digest of what the files hold, in their order; their names do not matter."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.size}\n".encode())
+        with tf.io.gfile.GFile(file.path, "rb") as content:
+            while chunk := content.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
+    """Reads lines, each of which ends at a line feed or the file's end.
+
+    A byte that is not UTF-8 is left out, as the tokenizer does.
+    """
+    number = bytes_before = 0
+    for file in files:
+        with open_text(file.path) as text:
+            # The offset in a gzip file counts its text; the file object counts bytes on the disk.
+            on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
+            for _, end, raw in split_lines(text, file.path):
+                line = raw.decode("utf-8", "ignore")
+                # Google's expression is greedy: the last mark separates a pair.
+                first, mark, second = line.strip().rpartition(_PAIR_MARK)
+                texts: tuple[str, str | None] = (first, second) if mark else (second, None)
+                bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
+                yield Line(*texts, line.encode() == raw, number, bytes_read)
+                number += 1
+        bytes_before += file.size
+
+
+def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
+    """Tokenises consecutive lines, single ones and pairs; says how many of them lost tokens."""
+    tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
+    num_texts = np.array([1 if line.second is None else 2 for line in lines])
+    packed = {
+        key: np.zeros((len(lines), max_seq_length), np.int32) for key in features.ENCODER_FEATURES
+    }
+    num_cut = 0
+    for count in np.unique(num_texts):
+        numbers = np.flatnonzero(num_texts == count)
+        columns = zip(*(lines[number][:count] for number in numbers.tolist()), strict=True)
+        segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
+        ids, ranges = join_segments(segments)
+        fitted = fit_segments(ranges, max_seq_length)
+        rows = pack(ids, fitted.ranges, max_seq_length, tokenizer)
+        for key, values in rows.items():
+            packed[key][numbers] = values
+        num_cut += int(tf.math.count_nonzero(fitted.truncated))
+    mask = packed[features.INPUT_MASK].astype(bool)
+    return (
+        Rows(
+            first_line=lines[0].number,
+            lengths=mask.sum(axis=1, dtype=np.int32),
+            ids=packed[features.INPUT_WORD_IDS][mask],
+            type_ids=packed[features.INPUT_TYPE_IDS][mask],
+        ),
+        num_cut,
+    )
+
+
+class _Shard(NamedTuple):
+    """The lines of one file of the output, before their vectors, and what is counted of them."""
+
+    rows: Rows
+    last: Line
+    num_cut: int
+    num_not_utf8: int
+
+
 def _next_shard(
     lines: Iterator[Line], preprocessor: BertPreprocessor, most: int, prefix: str
 ) -> _Shard | None:
@@ -161,6 +239,9 @@ def _next_shard(
     _, *columns = zip(*parts, strict=True)
     rows = Rows(parts[0].first_line, *map(np.concatenate, columns))
     return _Shard(rows, last, num_cut, num_not_utf8)
+
+
+# === Files ===
 
 
 def _write_shard(

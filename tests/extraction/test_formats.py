@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.extraction.lines import Rows
-from bert_tf.extraction.output import WRITERS, Block, Layout, check_can_write
+from bert_tf.extraction.output import WRITERS, Block, Layout, Rows, check_can_write
 
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", 'quote"', "é", "中")
 LENGTHS = np.array([3, 2, 5, 2, 4], np.int32)

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from bert_tf.extraction.lines import fingerprint, read_lines
+from bert_tf.extraction.run import fingerprint, read_lines
 from bert_tf.pipelines import text_bytes
 from bert_tf.pipelines.corpus_files import find_files
 

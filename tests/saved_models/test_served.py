@@ -19,9 +19,9 @@ import bert_tf
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import ExportOptions, arithmetic, embeddings, exporting, signatures
-from bert_tf.saved_models.arithmetic import Weights
-from bert_tf.saved_models.served import copy_model, max_seq_length, serve
+from bert_tf.saved_models import ExportOptions, embeddings, exporting, signatures
+from bert_tf.saved_models import served as served_module
+from bert_tf.saved_models.served import Weights, copy_model, max_seq_length, serve
 
 from .conftest import SMALL, VOCAB, make, trace
 from .conftest import copied as served
@@ -140,7 +140,7 @@ def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monk
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
     weights = Weights(served_once("bfloat16").model)
     for most, are_constant in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(arithmetic, "_MOST_CONSTANT_BYTES", most)
+        monkeypatch.setattr(served_module, "_MOST_CONSTANT_BYTES", most)
         read = tf.function(lambda: weights.read_quickly(weights.matrices[0]), autograph=False)
         operations = {node.op for node in read.get_concrete_function().graph.as_graph_def().node}
         assert ("ReadVariableOp" not in operations) == are_constant
