@@ -3,7 +3,6 @@
 Letters: N examples, B batch, K rows of an example, S sequence length, C classes.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,42 +97,24 @@ def classification_examples(
         targets.append(weight_column(sample_weights, count))
 
     room = max_seq_length - _SPECIAL_TOKENS
-    if long_text == "windows":
-        return _windows(tokenizer, columns[0], room, targets)
+    beside: dict[str, tf.Tensor] = {}
+    attributes: dict[str, int] = {}
     with tf.device("CPU:0"):
-        num_too_long = None
+        if long_text != LONG_TEXTS[0]:
+            is_longer = columns[0].row_lengths() > room
+            attributes["num_too_long"] = int(tf.math.count_nonzero(is_longer))
         if long_text == "head_tail":
-            num_too_long = _count_longer(columns[0], room)
             columns = [head_and_tail(columns[0], room)]
         ids, ranges = join_segments(columns)
-    return packed_examples(tokenizer, ids, ranges, max_seq_length, targets, num_too_long)
-
-
-def _count_longer(ids: tf.RaggedTensor, room: int) -> int:
-    return int(tf.math.count_nonzero(ids.row_lengths() > room))
-
-
-def _windows(
-    tokenizer: BertTokenizer, ids: tf.RaggedTensor, room: int, targets: Sequence[Any]
-) -> Examples:
-    """Examples of as many rows as the text of most windows has."""
-    with tf.device("CPU:0"):
-        begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
-        counts = tf.cast(begins.row_lengths(), tf.int32)
-        begins = begins.to_tensor() + tf.cast(ids.row_starts(), tf.int32)[:, None]
-    segment = (begins, sizes.to_tensor())
-    max_seq_length, num_too_long = room + _SPECIAL_TOKENS, _count_longer(ids, room)
-    examples = packed_examples(
-        tokenizer, ids.values, [segment], max_seq_length, targets, num_too_long
-    )
-
-    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        batch = examples.make_batch(indices, width)
-        rows, *others = batch if isinstance(batch, tuple) else (batch,)
-        rows = {**rows, features.NUM_WINDOWS: tf.gather(counts, indices)}
-        return (rows, *others) if others else rows
-
-    return dataclasses.replace(examples, make_batch=make_batch, rows_each=int(begins.shape[1]))
+        if long_text == "windows":
+            ((starts, lengths),) = ranges
+            begins, sizes = cut_windows(lengths, room)
+            beside[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
+            # (N, K), K the windows of the text that has most.
+            begins = begins.to_tensor() + starts[:, None]
+            attributes["rows_each"] = int(begins.shape[1])
+            ranges = [(begins, sizes.to_tensor())]
+    return packed_examples(tokenizer, ids, ranges, max_seq_length, targets, beside, **attributes)
 
 
 def multiple_choice_examples(
@@ -196,9 +177,9 @@ def multiple_choice_examples(
             tuple(part[:, None] * is_choice for part in context),
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
-    examples = packed_examples(tokenizer, ids, segments, max_seq_length, targets)
     # One example of many choices makes all batches as wide: evaluations take fewer at once.
-    return dataclasses.replace(examples, rows_each=most) if is_ragged else examples
+    rows_each = most if is_ragged else 1
+    return packed_examples(tokenizer, ids, segments, max_seq_length, targets, rows_each=rows_each)
 
 
 def similarity_examples(

@@ -10,6 +10,7 @@ Letters: N examples, B batch, S sequence length, C classes.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -222,21 +223,21 @@ def packed_examples(
     segments: Sequence[Range],
     max_seq_length: int,
     targets: Sequence[Any],
-    num_too_long: int | None = None,
-    num_lost: int = 0,
+    beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    **attributes: int,
 ) -> Examples:
     """Examples whose rows are made of one or two segments, ranges of ``ids``, cut where too long.
 
     The ranges are (N,), or (N, K) where an example is K rows. ``targets`` are nests of (N, ...)
-    tensors or arrays; with any a batch is a tuple, the features and then these.
+    tensors or arrays; with any a batch is a tuple, the features and then these. ``beside`` has
+    further features, (N, ...) each; ``attributes`` are of ``Examples``.
     """
     with tf.device("CPU:0"):
         fitted = fit_segments(segments, max_seq_length)
         table = token_table(ids, tokenizer)
         columns = tf.nest.map_structure(tf.convert_to_tensor, tuple(targets))
     count, *choices = fitted.lengths.shape
-    if num_too_long is None:
-        num_too_long = int(np.sum(np.reshape(fitted.truncated, [count, -1]).any(1)))
+    truncated = np.reshape(fitted.truncated, [count, -1]).any(1)
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
         ranges = tf.nest.map_structure(
@@ -246,11 +247,14 @@ def packed_examples(
         if choices:
             batch = {k: tf.reshape(rows, [-1, *choices, width]) for k, rows in batch.items()}
         batch[features.EXAMPLE_INDEX] = indices
+        batch |= {key: tf.gather(values, indices) for key, values in beside.items()}
         picked = tf.nest.map_structure(lambda column: tf.gather(column, indices), columns)
         return (batch, *picked) if picked else batch
 
     lengths = np.reshape(fitted.lengths, [count, -1]).max(1)
-    return Examples(lengths, max_seq_length, make_batch, num_too_long, num_lost)
+    return Examples(
+        lengths, max_seq_length, make_batch, **{"num_too_long": int(truncated.sum()), **attributes}
+    )
 
 
 def row_examples(
@@ -363,7 +367,7 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     1, (N, C), whether or how far each class holds, float32.
     """
     forms = "integers of shape (N,), floats of shape (N,), or numbers of shape (N, C)"
-    array = _column("labels", labels, num_examples, forms, "biuf", (1, 2))
+    array = check_column("labels", labels, num_examples, forms, "biuf", 2)
     if array.ndim == 1 and array.dtype.kind != "f":
         return class_column(array, num_examples)
     least, most = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
@@ -373,7 +377,7 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
 
 def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = None) -> np.ndarray:
     """Checks class ids, (N,) integers below their examples' ``counts``, if any: (N,) int32."""
-    array = vector("labels", labels, num_examples, "integers", "biu")
+    array = check_column("labels", labels, num_examples, "integers of shape (N,)", "biu")
     _check_range("labels", array, 0, np.iinfo(np.int32).max)
     if counts is not None and (array >= counts).any():
         place = int(np.argmax(array >= counts))
@@ -383,24 +387,20 @@ def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = Non
 
 def weight_column(weights: Any, num_examples: int) -> np.ndarray:
     """Checks the weights of examples, (N,) numbers, none negative: (N,) float32."""
-    array = vector("sample_weights", weights, num_examples, "numbers", "biuf")
+    array = check_column("sample_weights", weights, num_examples, "numbers of shape (N,)", "biuf")
     _check_range("sample_weights", array, 0, np.inf)
     return array.astype(np.float32)
 
 
-def vector(name: str, values: Any, num_examples: int, expected: str, kinds: str) -> np.ndarray:
-    """Checks that a column is (N,) of dtypes of some NumPy kinds, which ``expected`` names."""
-    return _column(name, values, num_examples, f"{expected} of shape (N,)", kinds, (1,))
-
-
-def _column(
-    name: str, values: Any, num_examples: int, expected: str, kinds: str, ranks: tuple[int, ...]
+def check_column(
+    name: str, values: Any, num_examples: int, expected: str, kinds: str, most_ranks: int = 1
 ) -> np.ndarray:
+    """Checks that a column has a row for each example, and is what ``expected`` says of it."""
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
-    if array.ndim not in ranks or array.dtype.kind not in kinds:
+    if not 1 <= array.ndim <= most_ranks or array.dtype.kind not in kinds:
         raise ValueError(
             f"{name}: expected {expected}; got dtype {array.dtype} and shape {array.shape}."
         )

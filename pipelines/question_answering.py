@@ -17,11 +17,11 @@ from .answers import Answers, BestColumns, answers_from_columns, best_columns
 from .bounded_memory import value_rows
 from .length_buckets import (
     Examples,
+    check_column,
     check_rows,
     packed_examples,
     string_column,
     tokenize_with_offsets,
-    vector,
 )
 from .long_texts import (
     SPECIAL_TOKENS,
@@ -255,7 +255,10 @@ def question_examples(
         segments = row_segments(windows)
     too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))
     examples = packed_examples(
-        tokenizer, tokens.ids, segments, max_seq_length, targets, too_long, len(lost)
+        tokenizer,
+        *(tokens.ids, segments, max_seq_length, targets),
+        num_too_long=too_long,
+        num_lost=len(lost),
     )
     return QuestionExamples(examples, windows, contexts, lost)
 
@@ -263,7 +266,7 @@ def question_examples(
 def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """The two columns as int64, or a ValueError."""
     start, end = (
-        vector(name, values, len(contexts), "integers", "iu").astype(np.int64)
+        check_column(name, values, len(contexts), "integers of shape (N,)", "iu").astype(np.int64)
         for name, values in (("answer_starts", starts), ("answer_ends", ends))
     )
     sizes = tf.strings.length(contexts).numpy()
