@@ -24,48 +24,46 @@ def classifier_signatures(served: Served) -> Signatures:
     """Signatures of a ``BertClassifier``."""
     answer = "the classes that hold" if served.model.multi_label else "the class"
     tokens = samples.id_signature(served)
-    examples = _example_signature(served, classify_examples, "Classify", answer)
-    texts = _text_signatures(served, classify, answer)
-    return {**texts, "tokens": tokens, "classify": examples}
+    return _signatures(served, answer, classify, tokens, "Classify", classify_examples)
 
 
 def regressor_signatures(served: Served) -> Signatures:
     """Signatures of a ``BertRegressor``."""
-    tokens = samples.id_signature(
-        served, function=functools.partial(samples.model_outputs, name="value")
-    )
-    examples = _example_signature(served, regress_examples, "Regress", "the number")
-    texts = _text_signatures(served, regress, "the number")
-    return {**texts, "tokens": tokens, "regress": examples}
+    value = functools.partial(samples.model_outputs, name="value")
+    tokens = samples.id_signature(served, function=value)
+    return _signatures(served, "the number", regress, tokens, "Regress", regress_examples)
 
 
-def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
-    return {"logits": samples.model_outputs(served, "value", **inputs)["value"][:, None]}
-
-
-def _text_signatures(served: Served, function: Callable[..., Outputs], answer: str) -> Signatures:
+def _signatures(
+    served: Served,
+    answer: str,
+    function: Callable[..., Outputs],
+    tokens: Signature,
+    api: str,
+    on_examples: Callable[..., Outputs],
+) -> Signatures:
+    """Signatures of texts, pairs and ids, and of an interface of TensorFlow Serving's own."""
     text = samples.text_signature(served, function, f"Finds {answer} of a text.")
     summary = f"Finds {answer} of a pair of texts."
     pair = samples.text_signature(served, function, summary, "text", "text_pair")
-    default = pair if served.options.pair else text
-    return {"serving_default": default, "text": text, "pair": pair}
-
-
-def _example_signature(
-    served: Served, function: Callable[..., Outputs], api: str, answer: str
-) -> Signature:
-    """Signature for an interface of TensorFlow Serving besides Predict."""
     names = _example_features(served)
     requests = samples.requests_of_texts(served, names)
-    return Signature(
-        function,
+    examples = Signature(
+        on_examples,
         {"inputs": samples.STRINGS},
         [{"inputs": _serialized(columns)} for columns in requests],
         f"For TensorFlow Serving's {api}: finds {answer} of serialized tf.Examples with the "
         f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
         reports_invalid_bytes=False,
     )
+    default = pair if served.options.pair else text
+    by_input = {"text": text, "pair": pair, "tokens": tokens, api.lower(): examples}
+    return {"serving_default": default, **by_input}
+
+
+def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
+    return {"logits": samples.model_outputs(served, "value", **inputs)["value"][:, None]}
 
 
 def _example_features(served: Served) -> list[str]:

@@ -28,8 +28,11 @@ QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 def signatures(served: Served) -> Signatures:
     """Signatures of a ``BertEncoder``; those of comparisons if it has a sentence embedding."""
-    embedding = embedding_signature(served)
-    by_name = {"serving_default": embedding, "tokens": state_signature(served)}
+    embedding = samples.text_signature(served, embed, "Embeds texts, one vector each.")
+    tokens = samples.id_signature(
+        served, function=encode_tokens, returned="the encoder's hidden states."
+    )
+    by_name = {"serving_default": embedding, "tokens": tokens}
     prefixes = served.model.sentence_embedding
     if prefixes is None:
         return by_name
@@ -42,18 +45,6 @@ def signatures(served: Served) -> Signatures:
             "queries.",
         )
     return by_name
-
-
-def embedding_signature(served: Served) -> Signature:
-    """Signature of any encoder's embeddings."""
-    return samples.text_signature(served, embed, "Embeds texts, one vector each.")
-
-
-def state_signature(served: Served) -> Signature:
-    """Signature of any encoder's outputs."""
-    return samples.id_signature(
-        served, function=encode_tokens, returned="the encoder's hidden states."
-    )
 
 
 def _similarity_signature(served: Served) -> Signature:

@@ -8,8 +8,7 @@ from bert_tf import features
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from . import samples
-from .embeddings import embedding_signature, state_signature
+from . import embeddings, samples
 from .rows import beginnings, fitted_rows, on_rows, text_rows
 from .samples import Signature, Signatures
 from .served import Outputs, Served
@@ -27,7 +26,8 @@ def signatures(served: Served) -> Signatures:
     One without the masked-LM head, or a causal one, whose head fills no masks, answers embeddings
     by default.
     """
-    by_name = {"serving_default": embedding_signature(served)}
+    of_encoder = embeddings.signatures(served)
+    by_name = {"serving_default": of_encoder["serving_default"]}
     if served.model.masked_lm is not None and not served.model.config.is_decoder:
         filling = Signature(
             fill_masks,
@@ -37,7 +37,7 @@ def signatures(served: Served) -> Signatures:
             "[MASK] a meaning.",
         )
         by_name = {"serving_default": filling, "embed": by_name["serving_default"]}
-    by_name["tokens"] = state_signature(served)
+    by_name["tokens"] = of_encoder["tokens"]
     if served.model.nsp:
         summary = "Judges whether the second text follows the first in some document."
         names = ("first", "second")
