@@ -1,4 +1,4 @@
-"""A kind of task from a single file trains, resumes, predicts and is exported."""
+"""A kind of task from a single file trains, resumes, predicts; as a program it exports, too."""
 
 import importlib.util
 import pathlib
@@ -8,7 +8,6 @@ import sys
 
 import keras
 import pytest
-import tensorflow as tf
 
 from bert_tf import api
 from bert_tf.tasks import register
@@ -50,7 +49,7 @@ class _Stop(keras.callbacks.Callback):
 
 
 @needs_checkout
-def test_a_kind_of_ones_own_trains_resumes_predicts_and_is_exported(stars, tmp_path):
+def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
     def train(folder, *callbacks):
         return api.fine_tune(
             reviews(40), reviews(12, 1), reviews(5, 2), task="stars", most_stars=5,
@@ -67,11 +66,7 @@ def test_a_kind_of_ones_own_trains_resumes_predicts_and_is_exported(stars, tmp_p
     train("stopped")
     assert_ends_as(tmp_path / "whole", tmp_path / "stopped")
     (record,) = api.predict(str(tmp_path / "whole"), ["good good good good"])
-    assert record == {"id": "0", "prediction": record["prediction"]}
-    exported = api.export(str(tmp_path / "whole"), tmp_path / "export" / "1", verbose=False)
-    answer = tf.saved_model.load(exported.path).signatures["serving_default"]
-    (value,) = answer(text=tf.constant(["good good good good"]))["value"].numpy()
-    assert min(max(round(float(value)), 1), 5) == record["prediction"]
+    assert record["id"] == "0" and record["prediction"] in range(1, 6) and len(record) == 2
 
 
 @needs_checkout

@@ -48,21 +48,18 @@ COPY = f"""A copy comes below.
 
 One more sentence here. And one more here. And a third one. And here the fourth."""
 FOLDER = {
+    "b.py": f'"""{FULL}"""',
+    # Its first sentence has a backslash.
+    "a.py": '"""An invalid escape \\d is here. It is no harm. It is not told. So be it."""',
+    "sub/c.py": f'"""{COPY}"""',
+    "copy.py": f'"""{FULL}"""',
+    "short.py": '"""A single sentence is too little."""',
+    "huge.py": '"""' + "This is a sentence of words. " * 80_000 + '"""',
     **{
-        name: f'"""{text}"""'
-        for name, text in {
-            "b.py": FULL,
-            # Its first sentence has a backslash.
-            "a.py": "An invalid escape \\d is here. It is no harm. It is not told. So be it.",
-            "sub/c.py": COPY,
-            "copy.py": FULL,
-            "short.py": "A single sentence is too little.",
-            "huge.py": "This is a sentence of words. " * 80_000,
-            "tests/d.py": "This is in the tests. So it goes. It goes all. It is gone.",
-            "test_e.py": "This is a test too. So it goes. It goes all. It is gone.",
-            "e_test.py": "This is the third test. So it goes. It goes all. It is gone.",
-            "_vendor/f.py": "This is a copy of it. So it goes. It goes all. It is gone.",
-            ".hidden/g.py": "This is not to be seen. So it goes. It goes all. It is gone.",
+        name: f'"""This is text {word} of it. So it goes. It goes all. It is gone."""'
+        for name, word in {
+            **{"tests/d.py": "one", "test_e.py": "two", "e_test.py": "three"},
+            **{"_vendor/f.py": "four", ".hidden/g.py": "five"},
         }.items()
     },
     "latin.py": b'# coding: latin-1\n"""It is a caf\xe9. It is so. It is so too. It is not."""',
