@@ -1,5 +1,6 @@
 """The sample corpus: what is kept of a docstring, and what becomes of a tree of sources."""
 
+import importlib
 import os
 import sys
 import types
@@ -19,6 +20,16 @@ def write(folder, files: dict[str, str | bytes]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(folder)
+
+
+def text(name, between=" "):
+    """Sentences that are enough for a document."""
+    numbers = ("one", "two", "three", "four")
+    return between.join(f"Here is sentence {number} of {name}." for number in numbers)
+
+
+def source(name):
+    return f'"""{text(name)}"""'
 
 
 def test_definitions_in_the_order_of_the_source(tmp_path):
@@ -55,20 +66,18 @@ FOLDER = {
     "copy.py": f'"""{FULL}"""',
     "short.py": '"""A single sentence is too little."""',
     "huge.py": '"""' + "This is a sentence of words. " * 80_000 + '"""',
-    **{
-        name: f'"""This is text {word} of it. So it goes. It goes all. It is gone."""'
-        for name, word in {
-            **{"tests/d.py": "one", "test_e.py": "two", "e_test.py": "three"},
-            **{"_vendor/f.py": "four", ".hidden/g.py": "five"},
-        }.items()
-    },
-    "latin.py": b'# coding: latin-1\n"""It is a caf\xe9. It is so. It is so too. It is not."""',
-    "code.py": '"""A docstring here."""\n' + "x = 1\n" * 100,
-    "broken.py": f'"""{FULL}"""\ndef (',
-    "null.py": f'"""{FULL}"""\0',
-    "bytes.py": b'"""' + FULL.encode() + b'\xff"""',
-    "deep.py": f'"""{FULL}"""\nx = ' + "(" * 500 + ")" * 500,
-    "readme.txt": FULL,
+    "tests/d.py": source("a folder of tests"),
+    "test_e.py": source("a test"),
+    "e_test.py": source("another test"),
+    "_vendor/f.py": source("a copied library"),
+    ".hidden/g.py": source("a hidden folder"),
+    "latin.py": b"# coding: latin-1\n" + source("a caf\xe9").encode("latin-1"),
+    "code.py": source("much code") + "\n" + "x = 1\n" * 500,
+    "broken.py": source("a broken source") + "\ndef (",
+    "null.py": source("a null character") + "\0",
+    "bytes.py": source("bytes of no encoding").encode() + b"\xff",
+    "deep.py": source("deep nesting") + "\nx = " + "(" * 500 + ")" * 500,
+    "readme.txt": text("no source"),
 }
 
 
@@ -76,8 +85,8 @@ def test_a_tree_of_sources(tmp_path, recwarn):
     folder = write(tmp_path / "package", FOLDER)
     os.symlink("nowhere.py", tmp_path / "package" / "dangling.py")
     texts = map(sample_corpus._paragraphs, sample_corpus._sources(folder))
-    first, second = sample_corpus._documents(texts)
-    assert " ".join(first) == FULL
+    first, latin, second = sample_corpus._documents(texts)
+    assert " ".join(first) == FULL and " ".join(latin) == text("a café")
     # A copy of a paragraph is left out.
     assert " ".join(second) == COPY.replace(f"{FULL}\n\n", "").replace("\n\n", " ")
     assert (len(first), len(second)) == (4, 5)
@@ -87,18 +96,15 @@ def test_a_tree_of_sources(tmp_path, recwarn):
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
     """A Python with one topic, a standard library of one module and three packages."""
-
-    def text(name: str, between: str = " ") -> str:
-        numbers = ("one", "two", "three", "four")
-        return between.join(f"Here is sentence {number} of {name}." for number in numbers)
+    importlib.import_module("bert_tf.files")  # from the real one
 
     topics = types.SimpleNamespace(topics={"b": text("topic b"), "a": text("topic a"), "c": ""})
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)
     library = tmp_path / "lib"
     packages = library / "site-packages"
-    write(library, {"library.py": f'"""{text("the library")}"""'})
+    write(library, {"library.py": source("the library")})
     for name in ("aaa", "zzz", "keras", "not-a-package", "numpy.libs"):
-        write(packages / name, {"m.py": f'"""{text(name)}"""'})
+        write(packages / name, {"m.py": source(name)})
     config = sample_corpus.sysconfig
     monkeypatch.setattr(config, "get_path", {"stdlib": str(library)}.__getitem__)
     both = dict.fromkeys(("purelib", "platlib"), str(packages))
