@@ -9,7 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.tasks.registry import KINDS
+from bert_tf.tasks import KINDS
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # Who may have a name as a string: the public names, the table, and where something else has the

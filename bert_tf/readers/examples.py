@@ -11,6 +11,7 @@ from bert_tf.untrusted import listed, quote
 T = TypeVar("T")
 RowT = TypeVar("RowT")
 _LONGEST_SHOWN = 60
+_LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
 # Where a row is in its file: a line's number, counted from 1, or words.
 Place = int | str
 
@@ -283,14 +284,19 @@ def row_id(value: Any, row_number: int) -> str:
 
 
 def number(value: Any, what: str) -> float:
-    """A finite number."""
+    """A finite number of float32."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             parsed = float(value)
         except (ValueError, OverflowError):
             parsed = getattr(value, "place", math.nan)
-        if math.isfinite(parsed):
+        if abs(parsed) <= _LARGEST:
             return parsed
+        if math.isfinite(parsed):
+            raise BadRowError(
+                f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
+                f"{shown(value)}"
+            )
     raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
 
 

@@ -11,8 +11,7 @@ from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_regression
 
-from .target_scale import TargetScale, number_fault
-from .task import Items
+from .task import Items, TargetScale
 from .texts import TextTask
 
 if TYPE_CHECKING:
@@ -44,9 +43,6 @@ class RegressionTask(TextTask):
             differ = np.ptp(numbers) > np.finfo(np.float32).tiny
             std = float(numbers.std()) if differ else 1.0
             self.target_scale = TargetScale(float(numbers.mean()), std)
-
-    def fault_of(self, item: Any) -> str | None:
-        return number_fault(item)
 
     def loss(self) -> Any:
         from .losses import squared_error

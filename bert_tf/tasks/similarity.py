@@ -25,7 +25,6 @@ from bert_tf.evaluation.retrieval import (
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
 from bert_tf.readers.own_data import read_similarity
 
-from .target_scale import number_fault
 from .task import DRAWN, Items, Task
 
 if TYPE_CHECKING:
@@ -128,9 +127,6 @@ class SimilarityTask(Task):
     def no_scores(self) -> Sequence[str]:
         """Scores of the search for pairs with scores, and of cosines for other pairs."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
-
-    def fault_of(self, item: Any) -> str | None:
-        return number_fault(item)
 
     def nothing_to_learn(self) -> str:
         """Sentence if all scores are equal, or if no text is wrong for any anchor; else ""."""

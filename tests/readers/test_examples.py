@@ -62,6 +62,7 @@ def test_good_fields():
         (lambda value, what: examples.row_id(value, 7), ("",), "expected text in the id, got ''"),
         (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
          "expected a finite number in x, got "),
+        (examples.number, ("1e39", -1e39), r"expected a number from -3.4e.38 to 3.4e.38 in x, got"),
         (lambda value, what: examples.whole_number(value, what, 3),
          ("4", "-1", 4, -1, "1.0", 1.5, 4.0, True, None, "", "²"),
          "expected a whole number from 0 to 3 in x, got "),
