@@ -151,7 +151,7 @@ def ended(program):
 
 
 @pytest.mark.parametrize("number", range(len(ENDS)), ids=lambda n: " ".join(ENDS[n][0]))
-def test_one_sentence_and_a_status(ended, number):
+def test_a_command_ends_with_one_sentence_and_a_status(ended, number):
     done = ended[number]
     assert (done.returncode, done.stdout, done.stderr) == ENDS[number][2:]
 
@@ -160,7 +160,7 @@ def test_tensorflows_errors_are_a_users():
     assert command._is_user_error(tf.errors.NotFoundError(None, None, "There is no such file."))
 
 
-def test_what_is_shown_of_help_bugs_and_finalizers(ended):
+def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
     short, long, asked, bug, dropped = (ended[words] for words in OTHERS[:5])
     assert (short.returncode, short.stdout) == (0, long.stdout)
     assert "--kind: What goes wrong." in long.stdout
@@ -172,7 +172,7 @@ def test_what_is_shown_of_help_bugs_and_finalizers(ended):
     assert dropped.stderr.endswith("IndexError: of a finalizer\n")
 
 
-def test_interrupt(program):
+def test_an_interrupted_command_says_so_and_ends_with_130(program):
     process = subprocess.Popen(
         [sys.executable, program, "--kind=sleep"],
         stdout=subprocess.PIPE,

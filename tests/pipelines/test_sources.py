@@ -48,7 +48,7 @@ def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack)
     assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
 
 
-def test_json_lines(tmp_path):
+def test_each_json_line_is_a_document(tmp_path):
     texts = [" ".join(document) for document in DOCUMENTS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts[:20]))
     lines = "".join(json.dumps({"body": t}) + "\n" for t in texts[20:])
@@ -161,7 +161,7 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
         sources.copy_documents(held_out, cache)
 
 
-def test_tensorflow_datasets(tmp_path):
+def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
     texts = [f"This is {i}. It is so.\nMore." for i in range(40)]
     folders = {
         "data_dir": write_texts(tmp_path / "data", "toy", texts),
@@ -213,7 +213,7 @@ def test_corpora_of_files_are_joined(tmp_path):
             sources.join([wrong, parts[0]])
 
 
-def test_real_wikipedia(data_dir):
+def test_wikipedia_has_as_many_documents_as_a_plain_count(data_dir):
     """Blocks, and documents as a plain count of their lines has them."""
     paths = sorted((data_dir / "corpora/enwiki").glob("wiki_0[0-1].gz"))
     corpus = sources.open_corpus([str(path) for path in paths])
