@@ -208,3 +208,5 @@ def test_columns_of_another_number(tagger, table, tmp_path):
         write_model(tmp_path / class_name, class_name)
         with pytest.raises(ValueError, match=f"--text_columns=a: expected {kind}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
+    with pytest.raises(ValueError, match="does not say which columns of .*: name them, --text_col"):
+        predict(tmp_path / class_name, table, tmp_path / "out.tsv")

@@ -11,7 +11,6 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import conversion
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
 
@@ -69,17 +68,6 @@ def test_the_likeliest_classes(classifier, table, tmp_path):
         ranked = np.argsort(-row)
         assert (float(share), float(other)) == pytest.approx(tuple(row[ranked[:2]]), abs=1e-5)
         assert [first, second] == [LABELS[at] for at in ranked[:2]]
-
-
-@pytest.mark.slow
-def test_a_hugging_face_classifier(classifier, table, tmp_path):
-    conversion.convert(str(classifier[0]), str(tmp_path / "hf"), "huggingface")
-    outputs = [tmp_path / "one.tsv", tmp_path / "other.tsv"]
-    predict(classifier[0], table, outputs[0])
-    with pytest.raises(ValueError, match="does not say which columns of .*: name them, --text_col"):
-        predict(tmp_path / "hf", table, outputs[1])
-    predict(tmp_path / "hf", table, outputs[1], text_columns=["text"], id_column="n")
-    assert outputs[0].read_text() == outputs[1].read_text()
 
 
 # === Several classes, numbers ===

@@ -1,4 +1,4 @@
-"""Compiles ``engine.cc`` against the installed TensorFlow, and starts it.
+"""Compiles ``engine.cc`` against the installed TensorFlow, and asks it.
 
 The wheel has the headers and, in ``libtensorflow_cc.so.2``, the loader that TensorFlow Serving is
 built round. A compiler is all that is needed besides.
@@ -81,18 +81,6 @@ def text_libraries() -> str:
     return ",".join(os.path.join(folder, name) for name in _TEXT_LIBRARIES)
 
 
-def start(program: str, *arguments: str) -> subprocess.Popen:
-    """Starts the program; ``arguments`` are its mode, the export, and what follows them."""
-    mode, export, *rest = arguments
-    return subprocess.Popen(
-        [program, mode, export, text_libraries(), *rest],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )
-
-
 def answers(
     program: str, export: str, requests: Sequence[str], folder: str
 ) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
@@ -101,14 +89,18 @@ def answers(
     Returned is what it says of loading, warm-up and the first answer, and the outputs by name for
     each request; the program writes its answers into ``folder``. A ``ValueError`` if it fails.
     """
-    process = start(program, "answer", export, folder, *requests)
-    stdout, stderr = process.communicate()
-    if process.returncode:
-        raise ValueError(f"The engine ended with status {process.returncode}: {stderr}")
+    done = subprocess.run(
+        [program, export, text_libraries(), folder, *requests],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    if done.returncode:
+        raise ValueError(f"The engine ended with status {done.returncode}: {done.stderr}")
     found = []
     for request in requests:
         path = os.path.join(folder, os.path.basename(request) + ".answer")
         with open(path, "rb") as file:
             tensors = _response_type().FromString(file.read()).outputs
         found.append({entry.name: tf.make_ndarray(entry.tensor) for entry in tensors})
-    return json.loads(stdout.splitlines()[0]), found
+    return json.loads(done.stdout), found

@@ -1,27 +1,20 @@
 // TensorFlow Serving's engine without its server: loads an export as it does, and runs requests.
 //
-//   engine answer DIR LIBRARIES OUTPUT REQUEST...
-//   engine load DIR LIBRARIES SECONDS CLIENTS REQUEST...
+//   engine DIR LIBRARIES OUTPUT REQUEST...
 //
 // DIR is a version's directory; LIBRARIES are tensorflow_text's libraries of operations, with commas
-// between; a REQUEST is a file with a PredictRequest. `answer` writes the answer to each request to
+// between; a REQUEST is a file with a PredictRequest. The answer to each request is written to
 // OUTPUT/NAME.answer, a RunStepResponse, which as bytes is a PredictResponse without its model_spec.
-// `load` has so many threads send the requests, each beginning with another one, for so many
-// seconds. Both replay the warm-up requests first, and print one line of JSON when the first answer
-// is there and one at the end.
+// The warm-up requests are replayed first; one line of JSON is printed when the first answer is there.
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -220,77 +213,17 @@ void Answer(const Engine& engine, const std::vector<Request>& requests, const st
     std::ofstream file(folder + "/" + request.name + ".answer", std::ios::binary);
     if (!answer.SerializeToOstream(&file)) Fail(folder + " cannot be written");
   }
-  std::printf("{\"answers\": %zu}\n", requests.size());
-}
-
-// Resident memory of this process, in bytes.
-long ResidentMemory() {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("VmRSS:", 0) == 0) return std::atol(line.c_str() + 6) * 1024;
-  }
-  return 0;
-}
-
-void Load(const Engine& engine, const std::vector<Request>& requests, double seconds, int clients) {
-  std::vector<std::vector<double>> latencies(clients);
-  std::atomic<int> errors = 0;
-  std::mutex mutex;
-  std::string first_error;
-  const auto begin = Clock::now();
-  std::vector<std::thread> threads;
-  for (int client = 0; client < clients; ++client) {
-    threads.emplace_back([&, client] {
-      for (size_t i = requests.size() * client / clients; SecondsSince(begin) < seconds; ++i) {
-        tensorflow::RunStepResponse answer;
-        const auto sent = Clock::now();
-        const absl::Status status = engine.Run(requests[i % requests.size()], &answer);
-        latencies[client].push_back(SecondsSince(sent));
-        if (!status.ok() && errors++ == 0) {
-          const std::lock_guard<std::mutex> lock(mutex);
-          first_error = status.ToString();
-        }
-      }
-    });
-  }
-  std::vector<long> memory;
-  while (SecondsSince(begin) < seconds) {
-    memory.push_back(ResidentMemory());
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  }
-  for (std::thread& thread : threads) thread.join();
-  const double taken = SecondsSince(begin);
-  memory.push_back(ResidentMemory());
-  if (errors > 0) std::cerr << "first error: " << first_error << std::endl;
-
-  std::vector<double> all;
-  for (const auto& some : latencies) all.insert(all.end(), some.begin(), some.end());
-  std::sort(all.begin(), all.end());
-  const auto quantile = [&](double part) { return all[static_cast<size_t>(part * (all.size() - 1))]; };
-  std::printf(
-      "{\"requests\": %zu, \"errors\": %d, \"requests_per_second\": %.2f, \"median_ms\": %.2f, "
-      "\"p99_ms\": %.2f, \"memory_start\": %ld, \"memory_middle\": %ld, \"memory_end\": %ld, "
-      "\"memory_most\": %ld}\n",
-      all.size(), errors.load(), all.size() / taken, 1000 * quantile(0.5), 1000 * quantile(0.99),
-      memory.front(), memory[memory.size() / 2], memory.back(),
-      *std::max_element(memory.begin(), memory.end()));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
-  const bool is_load = mode == "load";
-  const int first_request = is_load ? 6 : 5;
-  if ((mode != "answer" && !is_load) || argc <= first_request) {
-    Fail("engine answer DIR LIBRARIES OUTPUT REQUEST...\n"
-         "engine load DIR LIBRARIES SECONDS CLIENTS REQUEST...");
-  }
-  const auto requests = ReadRequests(argc - first_request, argv + first_request);
+  if (argc <= 4) Fail("engine DIR LIBRARIES OUTPUT REQUEST...");
+  const auto requests = ReadRequests(argc - 4, argv + 4);
   const auto begin = Clock::now();
-  const Engine engine(argv[2], argv[3]);
+  const Engine engine(argv[1], argv[2]);
   const double loading = SecondsSince(begin);
-  const int warm_up_requests = engine.WarmUp(argv[2]);
+  const int warm_up_requests = engine.WarmUp(argv[1]);
   const double warm_up = SecondsSince(begin) - loading;
   tensorflow::RunStepResponse answer;
   const auto sent = Clock::now();
@@ -300,12 +233,7 @@ int main(int argc, char** argv) {
       "\"first_answer_seconds\": %.3f}\n",
       loading, warm_up, warm_up_requests, SecondsSince(sent));
   std::fflush(stdout);
-  if (is_load) {
-    Load(engine, requests, std::stod(argv[4]), std::stoi(argv[5]));
-  } else {
-    Answer(engine, requests, argv[4]);
-  }
-  std::fflush(stdout);
+  Answer(engine, requests, argv[3]);
   // The wheel's libraries are not made to be torn down by a program's end.
   std::_Exit(0);
 }

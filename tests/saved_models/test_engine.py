@@ -1,7 +1,6 @@
 """TensorFlow Serving's loader, in a C++ program, gives the answers recorded with each export."""
 
 import glob
-import json
 import os
 
 import numpy as np
@@ -46,18 +45,6 @@ def test_recorded_answers(engine, tmp_path, tmp_path_factory, name):
     for sample, answer in zip(samples, answers, strict=True):
         _, problems = replay.compare(sample.outputs, answer, tolerance)
         assert problems == [], sample.file
-
-
-def test_concurrent_clients(engine, tmp_path_factory):
-    export = exported("pretrainer", tmp_path_factory)
-    requests = sorted(glob.glob(os.path.join(export, "assets.extra", "samples", "*.request.pb")))
-    process = cpp_engine.start(engine, "load", export, "2", "8", *requests)
-    stdout, stderr = process.communicate()
-    assert process.returncode == 0, stderr
-    found = json.loads(stdout.splitlines()[1])
-    assert found["errors"] == 0, stderr
-    assert found["requests"] >= 8
-    assert 0 < found["median_ms"] <= found["p99_ms"]
 
 
 def test_what_is_no_export(engine, tmp_path):

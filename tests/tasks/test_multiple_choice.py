@@ -18,7 +18,6 @@ from tests.finetuning.small_tasks import (
     inference,
     loss_of,
     random_choices,
-    without,
 )
 
 
@@ -51,9 +50,7 @@ def test_equals_a_plain_loop(model, tmp_path):
         dataclasses.replace(item, choices=item.choices[:count], label=item.label % count)
         for item, count in zip(random_choices(7).items, counts, strict=True)
     )
-    task = MultipleChoiceTask(
-        "made up", examples, {"dev": examples}, {"test": without(examples, label=None)}
-    )
+    task = MultipleChoiceTask("made up", examples, {"dev": examples}, {})
     expected = [by_plain_loop(model, item) for item in examples.items]
     labels = [item.label for item in examples.items]
     chosen = [int(row.argmax()) for row in expected]
@@ -76,21 +73,15 @@ def test_equals_a_plain_loop(model, tmp_path):
         assert mistake.predicted == item.choices[chosen[number]]
         assert mistake.loss == pytest.approx(losses[number], rel=1e-4)
 
+    (path,) = task.write_predictions(how, "dev", str(tmp_path), {})
+    header, *rows = read_table(path)
     probabilities = [f"probability_{number}" for number in range(4)]
-    for name, more, end in (("test", [], []), ("dev", ["expected"], ["text"])):
-        (path,) = task.write_predictions(how, name, str(tmp_path), {})
-        assert path == str(tmp_path / f"{name}.tsv")
-        header, *rows = read_table(path)
-        assert header == ["id", "prediction", *more, *probabilities, *end]
-        assert [row[0] for row in rows] == [item.id for item in examples.items]
-        assert [int(row[1]) for row in rows] == chosen
-        for row, shares in zip(rows, expected, strict=True):
-            cells = row[2 + len(more) :][:4]
-            assert cells[len(shares) :] == [""] * (4 - len(shares))
-            np.testing.assert_allclose(
-                np.float64(cells[: len(shares)]), shares, rtol=1e-4, atol=1e-6
-            )
-    assert [int(row[2]) for row in rows] == labels
+    assert header == ["id", "prediction", "expected", *probabilities, "text"]
+    for row, item, choice, shares in zip(rows, examples.items, chosen, expected, strict=True):
+        assert row[:3] == [item.id, str(choice), str(item.label)]
+        cells = row[3:7]
+        assert cells[len(shares) :] == [""] * (4 - len(shares))
+        np.testing.assert_allclose(np.float64(cells[: len(shares)]), shares, rtol=1e-4, atol=1e-6)
 
     # What is trained on is the same loss, and smoothed that of each row's own choices.
     (features, targets), _ = task.training_examples(TOKENIZER, 32).whole_batch()

@@ -35,33 +35,19 @@ def directions(vectors):
 def in_batch_twin(labels, vectors, scale, both_ways):
     """A plain loop: of each anchor its own text among those that are not right for it."""
     vectors = directions(vectors)
-    count, texts = labels.shape
-    right = {(row[0], row[1]) for row in labels.tolist()}
+    right = {(anchor, own) for anchor, own, *_ in labels.tolist()}
     right |= {(number, number) for number in labels.ravel().tolist()}
-    anchors = list(range(count))
-    candidates = [(row, place) for place in range(1, texts) for row in range(count)]
-
-    def log_sum(own, others):
-        return np.log(np.exp(own) + np.sum(np.exp(others))) - own
-
     losses = []
-    for i in anchors:
-        others = []
-        for row, place in candidates:
-            if (row, place) == (i, 1):
-                continue
-            if (labels[i, 0], labels[row, place]) not in right:
-                others.append(scale * vectors[i, 0] @ vectors[row, place])
-        losses.append(log_sum(scale * vectors[i, 0] @ vectors[i, 1], np.array(others)))
-    if both_ways:
-        for i in anchors:
-            others = [
-                scale * vectors[i, 1] @ vectors[row, 0]
-                for row in anchors
-                if (labels[row, 0], labels[i, 1]) not in right
-            ]
-            own = scale * vectors[i, 0] @ vectors[i, 1]
-            losses[i] = (losses[i] + log_sum(own, np.array(others))) / 2
+    for (anchor, own, *_), texts in zip(labels, vectors, strict=True):
+        wrong, backwards = [], []
+        for row, place in np.ndindex(labels.shape):
+            if place and (anchor, labels[row, place]) not in right:
+                wrong.append(texts[0] @ vectors[row, place])
+            if not place and (labels[row, 0], own) not in right:
+                backwards.append(texts[1] @ vectors[row, 0])
+        score = texts[0] @ texts[1]
+        ways = [np.exp(scale * (np.array(others) - score)).sum() for others in (wrong, backwards)]
+        losses.append(np.log1p(ways[: 1 + both_ways]).mean())
     return np.mean(losses)
 
 
