@@ -18,19 +18,19 @@ has an ``error`` instead. --keep_columns writes the input's columns, too.
 from absl import flags
 
 from bert_tf import paths
-from bert_tf.cli import command
-from bert_tf.predicting import settings as predicting_settings
+from bert_tf.cli import command, flag_fields
+from bert_tf.predicting.settings import PredictionSettings
 
 
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    predicting_settings.define_flags(flags.FLAGS)
+    flag_fields.define_flags(PredictionSettings, flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings = predicting_settings.settings_from_flags(flags.FLAGS)
+    settings = flag_fields.checked(PredictionSettings, flags.FLAGS)
     paths.check_inputs(files=[settings.input], checkpoints=[settings.model])
     # Only now: --help and wrong flags answer without loading TensorFlow.
     command.load_tensorflow()
@@ -41,6 +41,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    # --help lists the flags of the module that is run, and these besides.
-    flags.adopt_module_key_flags(predicting_settings)
     command.run(main)

@@ -1,10 +1,9 @@
 """The flags of ``python -m bert_tf.predict``: each one's default and help."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
-
-from absl import flags
 
 from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
@@ -88,17 +87,8 @@ class PredictionSettings:
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
 
 
-def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(PredictionSettings, values)
-
-
 def settings_of_call(**values: Any) -> PredictionSettings:
     """The settings of a call from Python, which has a model and data of its own."""
     call = {"model": "memory", "input": "memory", **values}
-    return settings_from_flags(flag_fields.flags_of_call(define_flags, call))
-
-
-def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> PredictionSettings:
-    """The settings that the parsed flags ask for."""
-    return flag_fields.checked(PredictionSettings, values)
+    define = functools.partial(flag_fields.define_flags, PredictionSettings)
+    return flag_fields.checked(PredictionSettings, flag_fields.flags_of_call(define, call))

@@ -277,7 +277,9 @@ class Task(abc.ABC):
     @property
     def model_class(self) -> type[BertModel]:
         """The class of its model."""
-        return _model_class(self.model)
+        from bert_tf.modeling import MODEL_CLASSES
+
+        return MODEL_CLASSES[self.model]
 
     @property
     @abc.abstractmethod
@@ -549,12 +551,6 @@ class Task(abc.ABC):
         """
         record = dict(cls.empty_record())
         return {**record, "probabilities": dict.fromkeys(labels)} if labels else record
-
-
-def _model_class(name: str) -> type[BertModel]:
-    from bert_tf.modeling import MODEL_CLASSES
-
-    return MODEL_CLASSES[name]
 
 
 class FormReader(NamedTuple):
