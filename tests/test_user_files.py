@@ -105,22 +105,18 @@ def _create_pretraining_data(world, output):
     run_main(create_pretraining_data, *given, f"--output_file={output}")
 
 
-# By name: what it does, and what its output's name ends in.
-DIRECTORIES = {
-    "pretrain": (_pretrain, ""),
-    "finetune": (_finetune, ""),
-    "export": (_export, ""),
-    "extract_features": (_extract_features, ""),
-    **{f"convert to {form}": (_convert(form), "") for form in _FORMATS},
+COMMANDS = {
+    "pretrain": _pretrain,
+    "finetune": _finetune,
+    "export": _export,
+    "extract_features": _extract_features,
+    **{f"convert to {form}": _convert(form) for form in _FORMATS},
+    "predict": _predict,
+    "vocab": _vocab,
+    "create_pretraining_data": _create_pretraining_data,
 }
-FILES = {
-    "predict": (_predict, ".tsv"),
-    "vocab": (_vocab, ".txt"),
-    "create_pretraining_data": (_create_pretraining_data, ".tfrecord"),
-}
-COMMANDS = {**DIRECTORIES, **FILES}
-# The user names a file to be replaced.
-REPLACING = ("predict",)
+# What the names of files end in; other commands write directories.
+SUFFIXES = {"predict": ".tsv", "vocab": ".txt", "create_pretraining_data": ".tfrecord"}
 
 
 # === What may be there already ===
@@ -136,32 +132,15 @@ def write_foreign(folder):
     return folder
 
 
-def place_foreign(world, kind, folder, output):
-    """Puts what the kind says in an output's place, foreign files beside it."""
-    elsewhere = write_foreign(folder / "elsewhere")
-    (folder / "beside.txt").write_text("beside")
-    if kind == "directory":
-        write_foreign(output)
-    elif kind == "link to a directory":
-        output.symlink_to(elsewhere)
-    elif kind == "link to a file":
-        output.symlink_to(elsewhere / "mine.txt")
-    elif kind == "dangling link":
-        output.symlink_to(folder / "missing")
-    elif kind == "file":
-        output.write_text("the user's")
-    else:
-        shutil.copytree(world / "bert_tf", output)
-
-
-KINDS = (
-    "directory",
-    "link to a directory",
-    "link to a file",
-    "dangling link",
-    "file",
-    "checkpoint",
-)
+# What puts it in an output's place, of inputs and a folder of foreign files.
+KINDS = {
+    "directory": lambda output, world, elsewhere: write_foreign(output),
+    "link to a directory": lambda output, world, elsewhere: output.symlink_to(elsewhere),
+    "link to a file": lambda output, world, elsewhere: output.symlink_to(elsewhere / "mine.txt"),
+    "dangling link": lambda output, world, elsewhere: output.symlink_to(elsewhere / "missing"),
+    "file": lambda output, world, elsewhere: output.write_text("the user's"),
+    "checkpoint": lambda output, world, elsewhere: shutil.copytree(world / "bert_tf", output),
+}
 
 
 def snapshot(folder):
@@ -195,11 +174,11 @@ def assert_kept(before, folder, may_change=None):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name, kind, capsys):
-    command, suffix = COMMANDS[name]
-    output = tmp_path / f"out{suffix}"
-    place_foreign(world, kind, tmp_path, output)
+    command, output = COMMANDS[name], tmp_path / f"out{SUFFIXES.get(name, '')}"
+    (tmp_path / "beside.txt").write_text("beside")
+    KINDS[kind](output, world, write_foreign(tmp_path / "elsewhere"))
     before = snapshot(tmp_path)
-    if kind == "file" and name in REPLACING:
+    if kind == "file" and name == "predict":  # the user names a file to be replaced
         command(world, output)
         assert output.read_bytes() != before[str(output)]
         assert_kept(before, tmp_path, output)

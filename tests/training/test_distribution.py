@@ -208,13 +208,6 @@ def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
     distribution.check_one_worker()
 
 
-def test_one_process_agrees_with_itself():
-    alone = distribution.Workers()
-    assert alone.gather([1.0, 2.0]).tolist() == [[1.0, 2.0]]
-    alone.check_same(3, "step")
-    alone.wait()
-
-
 def test_workers_that_differ():
     mine = distribution.Workers(None, CLUSTER)
     mine.gather = lambda values: np.array([values, [4]], float)
