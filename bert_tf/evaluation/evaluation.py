@@ -4,6 +4,7 @@ Letters: N examples, C classes.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .calibration import Calibration, fit_temperature
+from .calibration import Calibration, fit_temperature, of_classes
 from .scores import Comparison
 
 Thresholds = Mapping[str, float]
@@ -153,6 +154,18 @@ def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
     """True if all predictions are one though the labels are not."""
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
+
+
+def of_one_class(
+    logits: np.ndarray, true: np.ndarray, predicted: np.ndarray, thresholds: Thresholds | None
+) -> dict[str, Any]:
+    """Fields of an ``Evaluation`` of one class each, by logits (N, C) and ids, (N,) each."""
+    temperature = temperature_of(thresholds, logits, true)
+    return {
+        "thresholds": {TEMPERATURE: temperature},
+        "calibrate": functools.partial(of_classes, logits, true, temperature),
+        "constant": is_constant(true, predicted),
+    }
 
 
 def worst_mistakes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,20 +120,16 @@ class ClassificationTask(TextTask):
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf import decoding
-        from bert_tf.evaluation.calibration import of_classes
-        from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
+        from bert_tf.evaluation.evaluation import Evaluation, of_one_class
 
         true = self._targets(items)
         log_probabilities = decoding.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         comparison = compare_classes(true, predicted, self.labels, losses)
-        temperature = temperature_of(thresholds, outputs, true)
         return Evaluation(
-            thresholds={TEMPERATURE: temperature},
-            calibrate=functools.partial(of_classes, outputs, true, temperature),
+            **of_one_class(outputs, true, predicted, thresholds),
             scores=self.scores_of(comparison),
-            constant=is_constant(true, predicted),
             mistakes=self._mistakes(
                 items, losses, true != predicted, true, predicted, log_probabilities
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +83,7 @@ class MultipleChoiceTask(Task):
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf import decoding
-        from bert_tf.evaluation.calibration import of_classes
-        from bert_tf.evaluation.evaluation import (
-            Evaluation,
-            is_constant,
-            temperature_of,
-            worst_mistakes,
-        )
+        from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         log_probabilities = decoding.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
@@ -102,13 +95,10 @@ class MultipleChoiceTask(Task):
 
         losses = -log_probabilities[np.arange(len(items)), labels]
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
-        temperature = temperature_of(thresholds, outputs, labels)
         return Evaluation(
-            thresholds={TEMPERATURE: temperature},
-            calibrate=functools.partial(of_classes, outputs, labels, temperature),
+            **of_one_class(outputs, labels, chosen, thresholds),
             scores=self.scores_of(comparison),
             comparison=comparison,
-            constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show, log_probabilities),
         )
 

@@ -317,18 +317,11 @@ class TaggingTask(Task):
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
         from bert_tf import decoding
-        from bert_tf.evaluation.calibration import of_classes
-        from bert_tf.evaluation.evaluation import (
-            Evaluation,
-            is_constant,
-            temperature_of,
-            worst_mistakes,
-        )
+        from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted = outputs.argmax(1)
         losses = -decoding.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
-        temperature = temperature_of(thresholds, outputs, true)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
@@ -339,12 +332,10 @@ class TaggingTask(Task):
             return self.shown_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
+            **of_one_class(outputs, true, predicted, thresholds),
             scores=self.scores_of(comparison),
-            constant=is_constant(true, predicted),
             mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
             comparison=comparison,
-            thresholds={TEMPERATURE: temperature},
-            calibrate=functools.partial(of_classes, outputs, true, temperature),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
 
