@@ -1,12 +1,15 @@
 """What every test starts from, and fixtures that any of them may ask for."""
 
+import contextlib
 import functools
 import gc
 import importlib.util
 import os
 import pathlib
+import resource
 import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,6 +32,22 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture
+def full_disk():
+    """A context in which no file gets larger than so many bytes: a write fails half-way."""
+
+    @contextlib.contextmanager
+    def limit(size: int) -> Iterator[None]:
+        was = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, was)
+
+    return limit
 
 
 @pytest.fixture(scope="session")

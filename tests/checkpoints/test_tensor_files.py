@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import pickle
-import resource
 import sys
 import types
 import zipfile
@@ -198,14 +197,10 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_an_error_of_the_system(tmp_path):
-    was = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, was[1]))
-    try:
-        with pytest.raises(OSError, match=r"new\.safetensors cannot be written: .*too large"):
-            write(tmp_path / "new.safetensors", {"a": np.ones([999])})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, was)
+def test_a_full_disk_is_an_error_of_the_system(tmp_path, full_disk):
+    sentence = r"new\.safetensors cannot be written: .*too large"
+    with pytest.raises(OSError, match=sentence), full_disk(1000):
+        write(tmp_path / "new.safetensors", {"a": np.ones([999])})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 """Every layer and model is made again from its config, and saved and loaded as it is."""
 
 import dataclasses
+import inspect
 import zipfile
 
 import h5py
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import (
+    MODEL_CLASSES,
     BertClassifier,
     BertEncoder,
     BertFeatureTagger,
@@ -135,3 +137,18 @@ def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
 def test_a_misspelled_argument_is_not_passed_over():
     with pytest.raises(TypeError, match="unexpected keyword argument 'num_clases'"):
         BertEncoder(TINY, num_clases=3)
+
+
+@pytest.mark.parametrize("model_class", MODEL_CLASSES.values())
+def test_a_class_checks_its_constructors_arguments(model_class):
+    parameters = inspect.signature(model_class.__init__).parameters
+    shared = {"self", "config", "name", "dtype", "kwargs"}
+    assert model_class.argument_checks.keys() == parameters.keys() - shared
+    for argument, is_good in model_class.argument_checks.items():
+        default = parameters[argument].default
+        assert is_good(3 if default is inspect.Parameter.empty else default), argument
+        assert not is_good("x") and not is_good([1])
+    # Whether there is a pooler is said twice, here and to whoever reads the signature.
+    if "pooler" in parameters:
+        default = parameters["pooler"].default
+        assert default is None or default == model_class.pooler_by_default

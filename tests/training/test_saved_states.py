@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.training import saved_states
 from bert_tf.training.saved_states import BackgroundSaving
-from tests.anew import run_python
+from bert_tf.untrusted import reason
 
 
 class Killed(BaseException):
@@ -257,22 +257,6 @@ def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
     assert os.listdir(tmp_path / "mine") == []
 
 
-_FULL_DISK = """
-import resource, sys
-import keras, numpy as np
-from bert_tf.training import saved_states
-from bert_tf.untrusted import reason
-directory = sys.argv[1]
-variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
-saved_states.save(directory, 1, variables(10), {})
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    saved_states.save(directory, 2, variables(1_000_000), {})
-except OSError as error:
-    print("MESSAGE", reason(error))
-"""
-
-
 def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="The checkpoint of step 3 could not be saved in .*/file"):
@@ -281,14 +265,13 @@ def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
         _save(tmp_path, 1, keep=0)
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
-    """A limit on the size of files fails a write half-way, as a full disk does."""
-    done = run_python(_FULL_DISK, tmp_path)
-    (message,) = [line for line in done.stdout.splitlines() if line.startswith("MESSAGE")]
-    assert message.startswith(
-        f"MESSAGE The checkpoint of step 2 could not be saved in {tmp_path} ("
-    )
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, full_disk):
+    _save(tmp_path, 1)
+    large = {"model/kernel": keras.Variable(np.ones(1_000_000, np.float32))}
+    with pytest.raises(OSError) as caught, full_disk(100_000):
+        saved_states.save(str(tmp_path), 2, large, {})
+    message = reason(caught.value)
+    assert message.startswith(f"The checkpoint of step 2 could not be saved in {tmp_path} (")
     assert message.endswith(
         "): make room there or mend it, and start again; the checkpoints before it are intact."
     )
