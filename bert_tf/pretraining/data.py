@@ -192,21 +192,6 @@ _EVALUATION_SEED_OFFSET = 1_000_000_007
 _MOST_BYTES = 1 << 26
 
 
-def notes_on_rows(
-    settings: PretrainingSettings, corpus: sources.Corpus, tokenizer: BertTokenizer, phase: Phase
-) -> list[str]:
-    """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
-    return pretraining.corpus_lines(
-        corpus,
-        tokenizer,
-        masking=settings.masking,
-        short_seq_prob=settings.short_seq_prob,
-        pairs=settings.pairs,
-        seed=settings.seed,
-        max_seq_length=phase.max_seq_length,
-    )
-
-
 def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
     """The predictions of a row, P: the flag's, the phase's, or the share of a full row, rounded up.
 

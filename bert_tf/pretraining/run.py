@@ -13,6 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.config import PRESETS
 from bert_tf.files import check_outside, read_json, remove, write_json
+from bert_tf.pipelines.pretraining import corpus_lines
 from bert_tf.pipelines.sources import Corpus
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -26,7 +27,6 @@ from .data import (
     check_records,
     first_sentences,
     load_or_learn_vocabulary,
-    notes_on_rows,
     open_data,
 )
 from .model import fit_vocabulary, open_start, parameter_count, read_config
@@ -124,7 +124,15 @@ def _begin(
         inputs.describe_model(directory.path, settings.nsp)
     check_records(settings, inputs.data, len(inputs.tokenizer.vocab), phase)
     if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
-        lines = notes_on_rows(settings, inputs.data.train, inputs.tokenizer, phase)
+        lines = corpus_lines(
+            inputs.data.train,
+            inputs.tokenizer,
+            masking=settings.masking,
+            short_seq_prob=settings.short_seq_prob,
+            pairs=settings.pairs,
+            seed=settings.seed,
+            max_seq_length=phase.max_seq_length,
+        )
         print(*lines, sep="\n", flush=True)
     if flags := as_flags(settings.recipe, settings.to_dict()):
         print(f"--recipe={settings.recipe}: {flags}", flush=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from absl import flags
@@ -13,6 +13,7 @@ from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
     Given,
+    Rule,
     Values,
     check,
     divided_by,
@@ -82,21 +83,15 @@ def _predicts_without_pairs(name: str, values: Values, given: Given) -> str:
     return "--pairs=false leaves no next sentences to predict: leave --nsp out."
 
 
-_IS_TEXT = refuses(
-    lambda name, values: name is not None and _holds_records(values),
-    "--{flag}={value} is text, and --input_format=tfrecord holds rows: leave one of them out, or "
-    "give --input the text that the rows were made of.",
-)
-_HAS_PAIRS = refuses(
-    lambda pairs, values: not pairs and _holds_records(values),
-    "--pairs=false makes rows of text, and --input_format=tfrecord holds rows: give --input the "
-    "text that they were made of, or leave the flag out.",
-)
-_HAS_ONE_DIRECTION = refuses(
-    lambda objective, values: objective != "mlm" and _holds_records(values),
-    "--{flag}={value} reads text, and --input_format=tfrecord holds masked rows: give --input the "
-    "text that they were made of.",
-)
+def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> Rule:
+    """The flag's value does not contradict rows that were made of text before."""
+    return refuses(
+        lambda value, values: reads(value) and _holds_records(values),
+        f"{named} reads text, and --input_format=tfrecord holds masked rows: give --input the text "
+        "that they were made of, or leave the flag out.",
+    )
+
+
 _HAS_LENGTHS = refuses(
     lambda phases, values: (
         _holds_records(values)
@@ -144,7 +139,7 @@ class PretrainingSettings:
     tfds: str | None = string(
         None,
         "A text dataset of TensorFlow Datasets, alone or next to --input.",
-        rules=[_IS_TEXT],
+        rules=[_needs_text(lambda name: name is not None)],
     )
     eval_input: Sequence[str] = words(
         (), "Files to evaluate on, instead of documents held out of the input."
@@ -205,7 +200,7 @@ class PretrainingSettings:
         "Rows of two texts, the second one random in about half; --pairs=false: rows of one text, "
         "without next-sentence prediction. The embedding of segment B then stays untrained, "
         "though MRPC, QNLI and SQuAD use it.",
-        rules=[_HAS_PAIRS, _predicts_without_pairs],
+        rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
     )
     objective: Objective = choice(  # noqa: RUF009
         "mlm",
@@ -213,7 +208,7 @@ class PretrainingSettings:
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
         "paper).",
-        rules=[_HAS_ONE_DIRECTION, _contradicts_one_direction],
+        rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
     )
 
     recipe: str = choice(

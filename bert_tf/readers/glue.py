@@ -60,16 +60,10 @@ class GlueTask:
     ids_in_train: bool = False  # whether train and dev files have that column too
     metrics: tuple[str, ...] = ("accuracy",)  # what it reports, the headline last
     tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default the columns
-    # For each test split, the name of its file in a submission; by default the task's name.
+    # For each test split, the name of its file in a submission, where that is not the task's.
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # The first is for training, except of AX, which has only a test set.
     splits: tuple[str, ...] = ("train", "dev", "test")
-
-    def __post_init__(self) -> None:
-        if not self.tfds_text_features:
-            object.__setattr__(self, "tfds_text_features", self.text_columns)
-        if not self.submissions:
-            object.__setattr__(self, "submissions", {"test": f"{self.name}.tsv"})
 
     @property
     def headline(self) -> str:
@@ -282,10 +276,11 @@ def read_glue_tfds(
             f"({reason(error, 200)}): check the network and the data folder."
         ) from error
     label_of = _tfds_labels(definition, builder.info.features["label"])
+    texts = definition.tfds_text_features or definition.text_columns
     examples: list[tuple[int, TextExample]] = []
     for batch in tfds.as_numpy(dataset.batch(_TFDS_EXAMPLES_PER_READ)):
         columns = [batch["idx"], batch["label"]]
-        columns += [batch[feature] for feature in definition.tfds_text_features]
+        columns += [batch[feature] for feature in texts]
         for index, label, text_a, *text_b in zip(*columns, strict=True):
             example = TextExample(
                 str(index),
@@ -321,7 +316,8 @@ def write_glue_submission(
         if not isinstance(prediction, str):
             prediction = f"{min(max(prediction, 0.0), _HIGHEST_SCORE):.3f}"
         lines.append(f"{example_id}\t{prediction}")
-    path = os.path.join(folder, glue_task(task).submissions[split])
+    definition = glue_task(task, split)
+    path = os.path.join(folder, definition.submissions.get(split, f"{definition.name}.tsv"))
     from bert_tf.files import replace_whole  # loads TensorFlow
 
     with replace_whole(path) as file:

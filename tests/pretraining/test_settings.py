@@ -92,7 +92,7 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
     "arguments, message",
     [
         (["--input=a.tfrecord", "--tfds=b"],
-         "--tfds=b is text, and --input_format=tfrecord holds rows: leave one of them"),
+         "--tfds=b reads text, and --input_format=tfrecord holds masked rows: give"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
          "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
@@ -105,7 +105,7 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
         (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and"),
         (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and ro"),
         (["--pairs=false", "--nsp"], "^--pairs=false leaves no next sentences to predict: leave"),
-        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false makes rows of text, and --input"),
+        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false reads text, and --input"),
         (["--objective=ltr", "--nsp"],
          r"^--objective=ltr goes without next-sentence prediction, as in the paper \(section 5.1"),
         (["--objective=ltr", "--masked_lm_prob=0.15"],
