@@ -20,7 +20,7 @@ RECORDS = [
 ]
 
 
-def test_tables(tmp_path):
+def test_tables_have_a_column_for_each_probability(tmp_path):
     path = tmp_path / "new" / "a.tsv"
     write_file(str(path), RECORDS)
     assert path.read_bytes() == (
@@ -28,7 +28,7 @@ def test_tables(tmp_path):
     )
 
 
-def test_json_lines(tmp_path):
+def test_json_lines_keep_every_value(tmp_path):
     path = tmp_path / "a.jsonl"
     write_file(str(path), [*RECORDS, {"id": "ä\u2028", "words": ("a", "b"), "prediction": 1.5}])
     lines = path.read_bytes().split(b"\n")
@@ -70,7 +70,7 @@ def written(form, *records):
     return file.getvalue().encode()
 
 
-def test_conll_columns():
+def test_conll_has_a_line_for_each_word():
     content = written(
         ".conll",
         {"id": "0", "words": ("New", "York"), "tags": ("B-LOC", "I-LOC")},
@@ -136,6 +136,6 @@ def test_says_which_form_holds_a_word():
 
 
 @pytest.mark.parametrize("answers", [{"a": 'an "answer"', "ä": ""}, {}])
-def test_answers(answers):
+def test_answers_are_one_json_object(answers):
     records = [{"id": name, "prediction": answers[name], "null_odds": 1.0} for name in answers]
     assert json.loads(written(".json", *records)) == answers

@@ -75,7 +75,7 @@ def test_google_s_json_lines(extract, text, states, tmp_path):
         ({"pooling": "cls", "layers": ["0", "3"]}, {0: 1, 3: 4}),
     ],
 )
-def test_pooled(extract, text, states, tmp_path, flags, blocks):
+def test_pooled_vectors_equal_plain_loops(extract, text, states, tmp_path, flags, blocks):
     assert extract(text, **flags).layers == tuple(blocks)
     for line, of_line in zip(read_lines(tmp_path), states, strict=True):
         assert list(line) == ["linex_index", "layers"]
@@ -103,7 +103,9 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-5 if key == "values" else 0)
 
 
-def test_what_is_said(extract, text, tmp_path, capsys, model_dir, monkeypatch):
+def test_the_last_line_counts_lines_that_were_cut_or_not_utf8(
+    extract, text, tmp_path, capsys, model_dir, monkeypatch
+):
     with open(text, "ab") as file:
         file.write(b"c\xffat")
     extract(text, pooling="mean", lines_per_file=5)
@@ -152,7 +154,9 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
         ({"layers": ["-1", "-5"]}, "--layers has -5, and "),
     ],
 )
-def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
+def test_input_that_does_not_fit_is_refused_before_anything_is_written(
+    model_dir, tmp_path, monkeypatch, changes, sentence
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").touch()
     (tmp_path / "text.txt").write_text("cat\n")

@@ -13,7 +13,7 @@ def test_every_flag_at_its_default_beside_one_that_is_given():
     assert resolve(**{**every, "layers": (-1, 0)}).layers == (-1, 0)
 
 
-def test_defaults():
+def test_defaults_follow_the_model_and_the_pooling():
     settings = resolve(**GIVEN)
     assert settings.pooling is None and not settings.is_pooled  # the model decides
     settings = settings.decide(blocks=12)

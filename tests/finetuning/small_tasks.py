@@ -1,4 +1,4 @@
-"""What the tests of tasks share: random examples of each kind, a tiny model, stand-ins."""
+"""Random examples of each kind, a tiny model and stand-ins, for the tests of tasks."""
 
 import dataclasses
 import pathlib
@@ -42,7 +42,7 @@ def examples_of(items, labels=()):
 
 
 def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):
-    """How the tests run a model on a data set: once, whatever is then asked of its outputs."""
+    """A model that is run on each data set once, whatever is then asked of its outputs."""
     return Inference(model, tokenizer, max_seq_length, batch_size, cache={})
 
 

@@ -69,11 +69,11 @@ def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path)
     with open(run_dir / "dev" / "dev.tsv") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     pairs = [json.loads(line) for line in flags["train_file"].read_text().splitlines()]
-    asked, answers = (
+    queries, documents = (
         vectors_of(model, [prefix + pairs[int(row["id"])][name] for row in rows])
         for prefix, name in ((QUERY, "q"), (DOCUMENT, "d"))
     )
-    cosines = (asked * answers).sum(1)
+    cosines = (queries * documents).sum(1)
     np.testing.assert_allclose([float(row["prediction"]) for row in rows], cosines, atol=1e-5)
     # A directory of sentence-transformers is made of it.
     conversion.convert(str(run_dir), str(tmp_path / "st"), "huggingface")
@@ -83,29 +83,30 @@ def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path)
     np.testing.assert_array_equal(again.sentence_dense.kernel, model.sentence_dense.kernel)
 
 
-ASKED, CORPUS = ["a good film", "the plot"], ["so so", "a film good", "was"]
+QUERIES, CORPUS = ["a good film", "the plot"], ["so so", "a film good", "was"]
 
 
-def test_it_predicts_and_compares(run_dir):
+def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_dir):
     model = bert_tf.load(str(run_dir))
-    asked = vectors_of(model, [QUERY + text for text in ASKED])
-    cosines = asked @ vectors_of(model, [DOCUMENT + text for text in CORPUS]).T
-    pairs = [(text, other) for text in ASKED for other in CORPUS]
+    queries = vectors_of(model, [QUERY + text for text in QUERIES])
+    cosines = queries @ vectors_of(model, [DOCUMENT + text for text in CORPUS]).T
+    pairs = [(text, other) for text in QUERIES for other in CORPUS]
     records = api.predict(str(run_dir), pairs, verbose=False)
     np.testing.assert_allclose(
         [record["prediction"] for record in records], cosines.ravel(), atol=1e-5
     )
     served = serve(model, model.preprocessor.tokenizer, ExportOptions())
     compare = model_signatures(served)["similarity"].function
-    texts = tf.constant(ASKED)
-    found = compare(text=texts, others=tf.constant([CORPUS]))["similarity"]
-    np.testing.assert_allclose(found, cosines, atol=1e-5)
+    texts = tf.constant(QUERIES)
+    answers = compare(text=texts, others=tf.constant([CORPUS]))
+    np.testing.assert_allclose(answers["similarity"], cosines, atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a row of others for each text"):
         compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
 
 
-def test_what_a_run_begins_with(run_dir, flags, inputs, tmp_path):
-    """A start's own layer and prefixes; else the usual ones."""
+def test_a_run_begins_with_its_starts_layer_and_prefixes_or_the_usual_ones(
+    run_dir, flags, inputs, tmp_path
+):
 
     def started(**changes):
         given = settings(inputs, tmp_path / "run", **flags, **changes)

@@ -94,7 +94,7 @@ def generator(seed=7):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_rate_and_scale(rate):
+def test_dropout_keeps_its_rate_and_the_mean(rate):
     count = 200_001  # odd: the last word of random bits is half used
     y = Dropout(rate, generator())(np.ones(count, "float32"), training=True).numpy()
     dropped = np.mean(y == 0.0)
@@ -156,22 +156,6 @@ def test_gradient_has_the_mask_of_the_values():
     np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
-def test_a_model_has_one_seed_and_is_a_function_of_it():
-    model = made(BertPretrainer)
-    (seed,) = seed_variables(model)
-    before = seed.numpy()
-    batch = make_batch()
-
-    def logits(value):
-        with keras.StatelessScope(state_mapping=[(seed, value)]):
-            return model(batch, training=True)["masked_lm_logits"]
-
-    first = logits(tf.constant([1, 0], tf.int64)).numpy()
-    np.testing.assert_array_equal(logits(tf.constant([1, 0], tf.int64)), first)
-    assert np.abs(logits(tf.constant([2, 0], tf.int64)) - first).max() > 1e-3
-    np.testing.assert_array_equal(seed.numpy(), before)  # nothing to save
-
-
 @pytest.mark.parametrize(
     ("model_class", "arguments", "own"),
     [
@@ -228,7 +212,7 @@ def test_what_padding_has_does_not_matter(pooling, padding):
     np.testing.assert_array_equal(pool(states, mask, pooling), expected)
 
 
-def test_normalized():
+def test_normalized_vectors_equal_plain_loops():
     vectors = np.random.default_rng(0).normal(size=(3, 2, 4)).astype("float32") * 50
     vectors[0, 1] = 0
     scaled = np.asarray(normalize(vectors))

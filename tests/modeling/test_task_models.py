@@ -71,7 +71,7 @@ def flat(outputs):
     return [tf.cast(x, "float32").numpy() for x in keras.tree.flatten(outputs)]
 
 
-def test_variables(case):
+def test_a_head_has_two_variables_of_its_own(case):
     model = made(case.make, **case.arguments)
     own = model.weights[len(model.encoder.weights) :]
     assert [v.path for v in own] == [
@@ -158,7 +158,7 @@ def test_equals_plain_loops(case):
 
 
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
-def test_no_class(make):
+def test_no_class_is_refused(make):
     with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):
         make(TINY, num_classes=0)
 

@@ -44,7 +44,7 @@ def stand_in(model, logits, **options):
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-def test_one_class(classifier, pairs):
+def test_probabilities_equal_each_row_alone(classifier, pairs):
     inputs = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pairs else {})}
     outputs = ask(classify, serve(classifier, 8), **inputs)
     rows = [features_of(*row) for row in PAIRS] if pairs else map(features_of, ROWS)
@@ -112,7 +112,7 @@ def test_thresholds_beyond_float32s_digits(classifier):
     assert outputs["chosen_labels"].tolist() == [[b"perhaps", b"", b""]]
 
 
-def test_names_of_classes(classifier):
+def test_classes_without_names_are_numbers_and_odd_names_are_refused(classifier):
     classifier.labels = ()
     assert serve(classifier).labels == ["0", "1", "2"]
     classifier.labels = ("a", "\ud800", "b")
@@ -120,7 +120,7 @@ def test_names_of_classes(classifier):
         print(serve(classifier).labels)
 
 
-def test_numbers():
+def test_numbers_equal_each_row_alone():
     model = make(BertRegressor)
     outputs = ask(regress, serve(model, 8), text=TEXTS, text_pair=SECOND_TEXTS)
     values = np.array([model(features_of(*row)).numpy()[0] for row in PAIRS])
@@ -128,7 +128,7 @@ def test_numbers():
     assert outputs["value"].std() > 0.1
 
 
-def test_next_sentences(model):
+def test_next_sentences_equal_each_row_alone(model):
     outputs = ask(next_sentence, serve(model), first=["The cat", ""], second=["sat.", "dog"])
     no_masks = {"masked_lm_positions": tf.constant([[0]])}
     rows = [model({**features_of(*row), **no_masks}) for row in PAIRS[:2]]

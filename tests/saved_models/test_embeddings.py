@@ -41,7 +41,7 @@ def expected(encoder):
     ]
 
 
-def test_embeddings(encoder, expected):
+def test_embeddings_equal_each_row_alone(encoder, expected):
     outputs = ask(embed, serve(encoder, 10), text=TEXTS)
     last = [row["sequence_output"] for row in expected]
     assert_same(
@@ -56,7 +56,7 @@ def test_embeddings(encoder, expected):
     )
 
 
-def test_normalized(encoder):
+def test_normalized_embeddings_have_length_1(encoder):
     plain = ask(embed, serve(encoder), text=TEXTS[:2])
     scaled = ask(embed, serve(encoder, normalize=True), text=TEXTS[:2])
     for key in ("mean_output", "cls_output"):

@@ -25,7 +25,7 @@ def classifier():
     return make(BertClassifier, num_classes=3)
 
 
-def test_rows_and_bytes(classifier):
+def test_too_many_rows_or_bytes_are_refused(classifier):
     bounded = model_signatures(serve(classifier, **LIMITS))
     text = bounded["text"]
     refused(text, r"The request has 3 rows, and the most is 2\.", text=["a", "b", "c"])
@@ -91,6 +91,6 @@ def test_the_cards_sentence():
         ),
     ],
 )
-def test_values_out_of_range(options, sentence):
+def test_options_out_of_range_are_refused(options, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         ExportOptions(**options)

@@ -18,7 +18,7 @@ def _logs(logits):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("shape", [(5,), (4, 6)])
-def test_one_class_of_several(smoothing, weights, shape):
+def test_smoothed_cross_entropy_equals_plain_numpy(smoothing, weights, shape):
     rng = np.random.default_rng(3)
     logits = rng.normal(size=(*shape, 3)).astype(np.float32)
     labels = rng.integers(0 if len(shape) == 1 else features.NO_LABEL, 3, shape)
@@ -37,7 +37,7 @@ def test_one_class_of_several(smoothing, weights, shape):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
-def test_any_number_of_classes(smoothing, weights):
+def test_smoothed_classes_equal_plain_numpy(smoothing, weights):
     rng = np.random.default_rng(4)
     logits, labels = rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, 2, (6, 3))
     targets = labels * (1 - smoothing) + smoothing / 2

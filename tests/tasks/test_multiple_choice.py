@@ -97,7 +97,7 @@ def test_equals_a_plain_loop(model, tmp_path):
     )
 
 
-def test_names_a_collapse():
+def test_a_model_that_always_chooses_one_is_constant():
     constant = StandIn(lambda inputs: tf.one_hot(tf.ones_like(inputs["input_mask"][:, 0, 0]), 4))
     many = random_choices(9)
     right = examples_of(dataclasses.replace(item, label=0) for item in many.items)

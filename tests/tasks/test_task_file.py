@@ -65,7 +65,7 @@ def test_what_is_written_is_read(tmp_path):
         (options(with_null="false"), "with_null is 'false', expected true or false or null"),
     ],
 )
-def test_damage(tmp_path, change, message):
+def test_a_damaged_file_is_refused_with_its_path(tmp_path, change, message):
     path = tmp_path / "task.json"
     path.write_text(json.dumps({**to_json(TASK), **change}))
     with pytest.raises(ValueError) as caught:

@@ -139,7 +139,7 @@ def test_texts_of_one_label_are_told(kind, labels, sentence):
     assert len(said) == (sentence is not None) and all(s.startswith(sentence) for s in said)
 
 
-def test_refusals():
+def test_sets_without_labels_or_examples_are_refused():
     good, empty = examples_of(items_of({"a0": "x"}), LABELS), examples_of([], LABELS)
     with pytest.raises(ValueError, match="own has no labels: expected the names of the"):
         text_task("own", None, {}, {"t": examples_of([])})
@@ -190,7 +190,7 @@ def test_the_nearest_to_a_half_of_equally_good_ones():
         ([[1, 1]], [[1.0, 1.0]], 0.5),
     ],
 )
-def test_extremes(true, probabilities, expected):
+def test_thresholds_of_extreme_probabilities_stay_above_0(true, probabilities, expected):
     found = best_threshold(np.array(true), np.array(probabilities))
     assert found == expected and 0 < found <= 1
 
@@ -302,7 +302,7 @@ def test_mistakes_of_several_classes():
 WEIGHED = ("neg", "pos", "odd:one")
 
 
-def test_balanced_and_named_classes():
+def test_weights_are_balanced_or_by_the_classes_names():
     weights = parse_class_weights("balanced", WEIGHED, {"neg": 6, "pos": 2})
     assert weights["neg"] * 6 == weights["pos"] * 2
     assert (weights["neg"] * 6 + weights["pos"] * 2) / 8 == weights["odd:one"] == 1.0
@@ -324,7 +324,7 @@ def test_balanced_and_named_classes():
         ("pos:nan", "expected a positive number as the weight of pos, got 'nan'"),
     ],
 )
-def test_wrong_weights(text, sentence):
+def test_wrong_class_weights_are_refused(text, sentence):
     with pytest.raises(ValueError, match=sentence):
         parse_class_weights(text, WEIGHED, {})
 

@@ -15,11 +15,6 @@ import bert_tf
 import bert_tf.transformers as successor
 
 FILES = pathlib.Path(__file__).parent / "keras2"
-SIZES = {
-    **{"vocab_size": 26, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2},
-    **{"intermediate_size": 12, "max_position_embeddings": 16},
-    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
-}
 #: By the file: the class that reads it, and the outputs that are recorded.
 ENCODER = ("TFBertModel", ("last_hidden_state", "pooler_output"))
 READ = {
@@ -32,7 +27,8 @@ READ = {
 
 
 def config(**changed):
-    return successor.BertConfig(**{**SIZES, **changed}, num_labels=3)
+    """The settings that all the models have."""
+    return successor.BertConfig.from_pretrained(FILES / "classifier", **changed)
 
 
 @functools.cache

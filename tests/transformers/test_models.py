@@ -281,7 +281,12 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", [*MODELS.values(), Holder], ids=lambda kind: kind.__name__)
+# One of each structure: two heads, a layer more before the classifier, outputs in two, one's own.
+_KINDS = ("TFBertForPreTraining", "TFDistilBertForSequenceClassification")
+_KINDS += ("TFBertForMultipleChoice", "TFBertForQuestionAnswering")
+
+
+@pytest.mark.parametrize("kind", [*map(MODELS.get, _KINDS), Holder], ids=lambda kind: kind.__name__)
 def test_every_kind_of_file_holds_every_variable(tmp_path, kind):
     sizes = {**SIZES, "n_layers": 1} if "Distil" in kind.__name__ else SIZES
     saved, other = (kind(kind.config_class.from_dict(sizes)) for _ in range(2))
