@@ -83,16 +83,6 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_single_document_trains_without_pairs(inputs, tmp_path):
-    path = tmp_path / "one.txt"
-    path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
-    flags = {"input": path, "pairs": "false", "export": "false", "num_train_steps": 3}
-    done = pretrain(inputs, tmp_path / "run", **flags)
-    assert done.returncode == 0, done.stderr
-    assert "nothing is held out" in done.stdout
-
-
-@pytest.mark.slow
 def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_path):
     flags = {"held_out_fraction": 0, "export": "false", "num_train_steps": 3}
     done = pretrain(inputs, tmp_path / "run", **flags)

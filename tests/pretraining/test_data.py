@@ -47,6 +47,15 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
     assert data.fingerprints["--input"] == alone["--input"] != data.fingerprints["--tfds"]
 
 
+def test_of_a_single_document_nothing_is_held_out(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("This is one.\nIt has two sentences.\n")
+    run = RunDirectory(str(tmp_path / "run"))
+    run.create()
+    settings = PretrainingSettings(input=(str(tmp_path / "a.txt"),), pairs=False)
+    assert open_data(settings, run).evaluated is None
+    assert "nothing is held out" in capsys.readouterr().out
+
+
 def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "b-1")])
     settings = PretrainingSettings(

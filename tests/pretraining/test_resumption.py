@@ -11,31 +11,9 @@ import pytest
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.training import Training
 from bert_tf.training import saved_states
-from tests.killing import Started, kill_at_a_write
+from tests.killing import Started
 
 from .commands import arguments, assert_bit_equal, parse, pretrain, weights
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_killed_at_each_write(finished, inputs, tmp_path):
-    """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
-    flags = arguments(inputs, tmp_path / "run")
-    first, second, third = (f"step-{step:08d}/manifest.json" for step in (4, 8, 12))
-    for moment, target in (
-        ("before", "flags.json"),
-        ("before", "bert_config.json"),
-        ("before", first),  # before any checkpoint
-        ("after", second),  # the checkpoint is there, and nothing else of its step
-        ("before", third),
-        ("before", "export/1"),
-        ("before", "results.json"),  # the export is there, and made again
-    ):
-        kill_at_a_write("bert_tf.pretrain", flags, moment, target)
-    done = pretrain(inputs, tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert_bit_equal(weights(tmp_path / "run", 12), weights(finished[0], 12))
-    assert (tmp_path / "run/export/1/saved_model.pb").is_file()
 
 
 @pytest.mark.slow
