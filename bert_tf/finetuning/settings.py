@@ -445,7 +445,7 @@ def _task(task: str | None, tfds: str | None) -> str:
         plain = plain.replace("-", "")
     if plain not in tasks():
         raise ValueError(
-            f"--task={task} is unknown{flag_fields.nearest(plain, tasks())}: expected one of "
+            f"--task={task} is unknown{nearest(plain, tasks())}: expected one of "
             f"{', '.join(tasks())}."
         )
     if plain == "ax":

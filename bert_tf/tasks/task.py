@@ -354,7 +354,7 @@ class Task(abc.ABC):
 
     @property
     def judged_classes(self) -> Sequence[str]:
-        """Names of the classes that have a precision, a recall and an F1 each."""
+        """Names of the classes that have ``CLASS_METRICS`` each."""
         return self.labels
 
     def fault_of(self, item: Any) -> str | None:

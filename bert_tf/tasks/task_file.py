@@ -103,14 +103,11 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
         and all(isinstance(name, str) for name in texts)
     ):
         yield f"text_columns is {quote(texts)}", f"a list of {least} to {most:,} columns' names"
-    columns, options = dict(_COLUMNS), {}
-    for name, field in kind.option_fields().items():
-        if field.metadata["only"] == "tables":
-            columns[name] = field
-        if field.metadata["is_kept"]:
-            options[name] = field
-    yield from _value_faults(values["columns"], columns)
-    yield from _value_faults(values["options"], options)
+    fields = kind.option_fields()
+    of_tables = {name: fields[name] for name in kind.table_options()}
+    kept = {name: field for name, field in fields.items() if field.metadata["is_kept"]}
+    yield from _value_faults(values["columns"], {**_COLUMNS, **of_tables})
+    yield from _value_faults(values["options"], kept)
 
 
 def _value_faults(
