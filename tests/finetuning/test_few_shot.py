@@ -84,22 +84,6 @@ def test_few_examples_leave_a_classifier_as_any_other(run_dir):
     assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
 
 
-def test_texts_of_one_class_are_nearer_to_each_other_than_before(run_dir, inputs):
-    def gap(path):
-        model = bert_tf.load(str(path))
-        rows = sentences(40, seed=7)
-        batch = model.preprocessor([text for text, _ in rows])
-        states = model.encoder(batch)["sequence_output"].numpy()
-        mask = batch["input_mask"].numpy()[..., None]
-        vectors = (states * mask).sum(1) / mask.sum(1)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        labels = np.array([label for _, label in rows])
-        is_same, cosines = labels[:, None] == labels, vectors @ vectors.T
-        return cosines[is_same].mean() - cosines[~is_same].mean()
-
-    assert gap(run_dir) > gap(inputs / "tiny") + 0.3
-
-
 def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
     path = write_table(tmp_path / "few.tsv", [("good", "pos"), ("bad", "neg")])
     given = {"few_shot": True, "train_file": path, "dev_file": None}

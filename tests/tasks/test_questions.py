@@ -242,9 +242,6 @@ def test_what_there_is_to_train_on_in_words():
     assert task.training_lines(task.training_examples(TOKENIZER, 48))[0] == (
         "4 questions in 4 windows"
     )
-
-
-def test_questions_that_none_answers_are_told():
     task = task_on([question("none", "a0", "b0 b1")], with_null=True)
     assert task.training_lines(task.training_examples(TOKENIZER, 24))[1:] == [
         "No question has an answer: there is nothing to learn; are these the columns to learn, and "

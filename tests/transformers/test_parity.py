@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bert_tf
 import bert_tf.transformers as successor
 
 pytestmark = pytest.mark.parity
@@ -181,12 +180,3 @@ def test_the_tokenizer_gives_the_same_rows(tmp_path, call):
     for row in range(len(found["input_ids"])):
         assert found.word_ids(row) == expected.word_ids(row)
         assert found.sequence_ids(row) == expected.sequence_ids(row)
-
-
-def test_the_weights_are_those_of_the_native_model(tmp_path):
-    _peer("DistilBert", "ForSequenceClassification").save_pretrained(tmp_path)
-    model = successor.TFDistilBertForSequenceClassification.from_pretrained(tmp_path)
-    native = bert_tf.load(str(tmp_path))
-    assert native.config == model.native.config and native.config.is_distilbert
-    for one, other in zip(native.weights, model.native.weights, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
