@@ -13,6 +13,7 @@ import pytest
 
 from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
+from tests.anew import run_anew
 
 from .prediction_models import (
     CLASSES,
@@ -253,3 +254,12 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):
         predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,
                 text_columns=["words"])  # fmt: skip
+
+
+@pytest.mark.slow
+def test_predictions_are_alone_on_standard_output(classifier, table, tmp_path):
+    predict(classifier[0], table, tmp_path / "out.tsv")
+    done = run_anew("predict", f"--model={classifier[0]}", f"--input={table}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (tmp_path / "out.tsv").read_text()
+    assert "Predicting: 6 examples in " in done.stderr

@@ -1,7 +1,6 @@
 """The pretrain command on a small corpus, and what it leaves, for the tests of this folder."""
 
 import random
-import subprocess
 import sys
 
 import numpy as np
@@ -82,19 +81,8 @@ def assert_bit_equal(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def error_of(inputs, tmp_path, **changes):
-    # As a user starts it: with nothing but the sentence on the screen.
-    started = command(inputs, tmp_path / "run", **changes)
-    done = subprocess.run(started, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line]
-    assert len(lines) == 1 and lines[0].startswith("Error: "), done.stderr
-    return lines[0]
-
-
 def refusal_of(inputs, tmp_path, **changes):
-    """As ``error_of``, of the same process: sooner by the start of another."""
+    """The sentence that ends a run which is not begun, without the start of a process."""
     with pytest.raises((ValueError, OSError)) as refused:
         run(parse(*arguments(inputs, tmp_path / "run", **changes))[0])
     assert "\n" not in str(refused.value)

@@ -1,11 +1,10 @@
 """A corpus, and a finished run on it, for all tests of this folder."""
 
 import json
-import subprocess
 
 import pytest
 
-from .commands import TINY, command, write_corpus
+from .commands import TINY, pretrain, write_corpus
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +19,6 @@ def inputs(tmp_path_factory):
 def finished(inputs, tmp_path_factory):
     """A run of 12 steps that nothing interrupted: its directory and what it printed."""
     model_dir = tmp_path_factory.mktemp("finished") / "run"
-    done = subprocess.run(command(inputs, model_dir), capture_output=True, text=True)
+    done = pretrain(inputs, model_dir)
     assert done.returncode == 0, done.stderr
     return model_dir, done.stdout

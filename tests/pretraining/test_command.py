@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.anew import run_anew
 
-from .commands import error_of, pretrain
+from .commands import pretrain, refusal_of
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     assert re.search(
         "holds token id .*, and the vocabulary has 6 pieces",
-        error_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
+        refusal_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 
 
