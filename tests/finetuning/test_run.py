@@ -152,24 +152,6 @@ def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():
     assert calls == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 
-@pytest.mark.slow
-def test_without_a_set_to_decide_a_model_has_the_threshold_of_no_answer(inputs, tmp_path):
-    """Without one its export would answer every question."""
-    rows = [("good", 0), ("plot", 2), ("", None), ("film", 3)]
-    table = tmp_path / "train.jsonl"
-    answers = [[{"text": t, "answer_start": 5 * at}] if t else [] for t, at in rows]
-    keys = ("question", "context", "answers")
-    examples = [
-        dict(zip(keys, ("a film", "good plot plot film", one), strict=True)) for one in answers
-    ]
-    table.write_text("".join(json.dumps(example) + "\n" for example in examples))
-    flags = {"task": "squad", "train_file": table, "dev_file": None, "dev_fraction": 0}
-    flags |= {"text_columns": None, "label_column": None}
-    run(settings(inputs, tmp_path / "run", **flags, max_steps=1, max_query_length=6))
-    assert results_of(tmp_path / "run")["thresholds"] == {"null": 0.0}
-    assert bert_tf.load(str(tmp_path / "run")).thresholds == {"null": 0.0}
-
-
 def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):
     arguments = {"num_classes": 2, "dropout": 0.5, "pooler": True}
     source = write_model(tmp_path, "BertTokenClassifier", arguments, labels=("A", "B"))

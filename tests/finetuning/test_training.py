@@ -93,12 +93,15 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
     monkeypatch.setattr(attention, "attend_in_groups", attend)
     seen = trainings(monkeypatch)
+    # As that of no answer, without which an export would answer every question.
+    monkeypatch.setattr(ClassificationTask, "usual_thresholds", {TEMPERATURE: 1.5})
     run(settings(inputs, tmp_path / "run", gradient_accumulation_steps=4, **flags))
     assert in_groups and not seen[0].model.encoder.recomputes_blocks
     # A labelled test set decides nothing.
     results = results_of(tmp_path / "run")
     assert (results["best"]["step"], results["evaluations"]) == (6, [])
     assert results["scores"].keys() == {"test"}
+    assert results["thresholds"] == bert_tf.load(tmp_path / "run").thresholds == {TEMPERATURE: 1.5}
     assert "Nothing decides which epoch is best" in capsys.readouterr().out
     rows = sentences(46)
     keras.utils.set_random_seed(12345)
