@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.untrusted import listed, parse_json
 
-from .text_bytes import check_utf8, split_lines
+from .text_bytes import check_utf8, grouped, split_lines
 
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
@@ -343,18 +343,9 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
-    """Yields texts in the format ``paragraphs``, megabytes at a time; blank ones are left out."""
-    pending: list[bytes] = []
-    size = 0
-    for text in texts:
-        lines = [line.strip() for line in text.splitlines()]
-        document = "\n".join(line for line in lines if line)
-        if document:
-            # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
-            pending.append(document.encode("utf-8", "replace") + b"\n\n")
-            size += len(pending[-1])
-        if size >= _CHUNK:
-            yield b"".join(pending)
-            pending, size = [], 0
-    if pending:
-        yield b"".join(pending)
+    """Gives texts in the format ``paragraphs``, megabytes at a time; blank ones are left out."""
+    stripped = ([line.strip() for line in text.splitlines()] for text in texts)
+    documents = ("\n".join(filter(None, lines)) for lines in stripped)
+    # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
+    encoded = (text.encode("utf-8", "replace") + b"\n\n" for text in documents if text)
+    return map(b"".join, grouped(encoded, len, _CHUNK, _CHUNK))

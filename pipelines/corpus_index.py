@@ -14,12 +14,13 @@ any number of processes can make or read the same index at once.
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import gzip
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -198,8 +199,9 @@ class _Making:
                 whole = [block._replace(stored=source.size)]
                 return _index(source.path, text_format, text_format, True, whole)
         with open_text(source.path, self._report) as stream:
+            read = iter(functools.partial(stream.read, _CHUNK), b"")
             if not kind.is_gzip and not is_jsonl:
-                chunks = self._cut(_chunks(stream), text_format)
+                chunks = self._cut(read, text_format)
                 blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
                 return _index(source.path, text_format, text_format, False, blocks)
             if self.cache_dir is None:
@@ -207,7 +209,7 @@ class _Making:
                     f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
                     "files are: give a cache folder."
                 )
-            chunks, parsed_as = _chunks(stream), text_format
+            chunks, parsed_as = read, text_format
             if is_jsonl:
                 texts = corpus_formats.json_texts(stream, source.path, self.reading.text_key)
                 chunks, parsed_as = corpus_formats.paragraphs(texts), corpus_formats.PARAGRAPHS
@@ -268,11 +270,6 @@ class _Making:
             self.room.release()
         stored = len(packed) if pack else len(text)
         return _Block(stored, len(text), num_bytes, fingerprints), packed
-
-
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    while chunk := stream.read(_CHUNK):
-        yield chunk
 
 
 def _index(

@@ -127,14 +127,6 @@ def default_max_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
-def check_masking(masking: str) -> None:
-    """Raises a ValueError where ``masking`` is no known way to choose what is predicted."""
-    if masking not in get_args(Masking):
-        raise ValueError(
-            f"masking: expected one of {', '.join(get_args(Masking))}; got {masking!r}."
-        )
-
-
 def prediction_counts(
     num_tokens: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
 ) -> tf.Tensor:
@@ -170,7 +162,10 @@ def mask_rows(
     int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and ``masked_lm_weights``
     (R, P) float32, 1 = real; each 0 where there is no prediction.
     """
-    check_masking(masking)
+    if masking not in get_args(Masking):
+        raise ValueError(
+            f"masking: expected one of {', '.join(get_args(Masking))}; got {masking!r}."
+        )
     rows, length = tf.shape(word_ids)[0], word_ids.shape[1]
     special = (word_ids == tokenizer.cls_id) | (word_ids == tokenizer.sep_id)
     padding = word_ids == tokenizer.pad_id

@@ -14,7 +14,6 @@ from .corpus import Corpus
 from .masking import (
     PAPER_REPLACEMENT,
     Replacement,
-    check_masking,
     default_max_predictions,
     mask_rows,
     predict_next,
@@ -241,7 +240,6 @@ class _RowOptions:
         # The shortest target is two tokens: one for A and one for B.
         check_at_least("max_seq_length", self.max_seq_length, 5 if self.pairs else 4)
         check_at_least("max_predictions_per_seq", self.max_predictions_per_seq, 1)
-        check_masking(self.masking)
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
 
