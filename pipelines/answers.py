@@ -1,10 +1,9 @@
 """From the logits of windows to answers: the best spans of each context, as its own text, in-graph.
 
-Of each window the ``n_best`` starts and the ``n_best`` ends with the greatest logits are paired. A
-pair counts where both are tokens of the context, the start has its most context in this window,
-and the span is neither backward nor too long. The spans of all a question's windows are then sorted
-by the sum of their two logits, and of those with equal text only the best stays. The cost grows
-with the number of windows, and with the length of the contexts, never with the product of the two.
+Of each window the ``n_best`` starts and the ``n_best`` ends with the greatest logits are paired;
+the spans of all a question's windows are sorted by the sum of their two logits, and of those with
+equal text only the best stays. The cost grows with the number of windows, and with the length of
+the contexts, never with the product of the two.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``,
 ``write_predictions``. It differs in three points: padding never takes one of the ``n_best``
@@ -80,10 +79,7 @@ class BestColumns(NamedTuple):
 def best_columns(
     start_logits: tf.Tensor, end_logits: tf.Tensor, lengths: tf.Tensor, n_best: int
 ) -> BestColumns:
-    """Keeps the K greatest logits of each window's row, (W, S) floats of ``lengths`` (W,) tokens.
-
-    What is behind those is padding. A row may be shorter than K.
-    """
+    """Keeps the K greatest logits of each window's row, (W, S), perhaps shorter, of (W,) tokens."""
 
     def greatest(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         columns = tf.shape(logits)[1]
@@ -106,11 +102,7 @@ def best_columns(
 def answers_from_columns(
     best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int = 30
 ) -> Answers:
-    """Finds the best answers of each question, dense, from ``best_columns`` of its windows' rows.
-
-    ``contexts`` (B,) string are those that were tokenised; an answer has at most
-    ``max_answer_length`` tokens.
-    """
+    """Finds the best answers of each question, whose ``contexts`` are (B,) string, dense."""
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = characters_of(contexts)
     at_once = max(_PAIRS_AT_ONCE // n_best**2, 1)
@@ -248,11 +240,9 @@ def characters_of(contexts: tf.Tensor) -> _Characters:
 def span_texts(
     characters: _Characters, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts spans of tokens out of texts: (P,) each, the texts, and where they start and end.
+    """Cuts spans of tokens out of the texts ``rows``, (P,) each: the spans' texts, starts and ends.
 
-    ``rows`` (P,) are the numbers of the spans' texts; ``byte_starts`` and ``byte_ends`` (P,) int64
-    where the first token starts and the last one ends. The texts lose bytes that are not UTF-8, and
-    what the tokenizer removes at their ends.
+    They lose bytes that are not UTF-8, and what the tokenizer removes at their ends.
     """
     base = tf.gather(characters.bases, rows)
     # How many characters begin before a byte is the number of the first that does not.

@@ -272,9 +272,8 @@ def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> I
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
     """Length of the next block of a window, with which the file may end.
 
-    The block ends behind the last document that ends within ``block_bytes``, else behind the first
-    that ends within the window. A document that is too long is cut behind the last blank line,
-    line, blank or character of the window.
+    The block ends behind the last document within ``block_bytes``, else the first in the window; a
+    document that is too long is cut behind the last blank line, line, blank or character.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)

@@ -4,11 +4,10 @@ A file is read once, in order: readers cut its text into blocks, workers check a
 in parallel. Both are threads: what takes time (reading, inflating, NumPy's and TensorFlow's work on
 a block) does not hold Python's lock, while processes would each load TensorFlow.
 
-With a cache folder the index is saved there, and is all that a later opening reads. Blocks of JSON
-lines and of large gzip files, which nothing can read from the middle, are saved there too, each
-compressed on its own. An index' name holds a key of the files, by path, size and times, and of all
-that decides how their text is parsed. Every file appears under its name only when it is whole, and
-any number of processes can make or read the same index at once.
+With a cache folder the index is saved there, under a key of the files and of all that decides how
+their text is parsed. Blocks of JSON lines and of large gzip files, which nothing can read from the
+middle, are saved there too, each compressed on its own. Every file appears whole, so that any
+number of processes can make or read the same index at once.
 """
 
 import collections

@@ -50,11 +50,10 @@ def most_tokens(room: int) -> int:
 
 
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Begins and lengths, [B, (W)] each, of the windows over texts of (B,) tokens.
+    """Begins and lengths, [B, (W)] each, of the windows over texts of (B,) tokens, one at least.
 
     Each but the last begins three quarters of ``room`` after the one before it, so that what is at
-    an end of one is within another; the last is as long as the others, and ends with the text. A
-    text that fits is one window, also one without tokens.
+    an end of one is within another; the last is as long as the others, and ends with the text.
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)

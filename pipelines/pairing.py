@@ -99,11 +99,9 @@ def cut_long_sentences(
 ) -> tuple[Tokens, tf.Tensor]:
     """Cuts sentences of more than ``max_tokens`` into pieces, which then count as sentences.
 
-    A piece has a third of its document's target, rounded up; a sentence's last piece has what is
-    left. So three pieces fill a row, with hardly a token too many. Where a document has pieces, its
-    target is at least a quarter of ``max_tokens``, or a long text whose target is two tokens would
-    make hundreds of thousands of rows. Documents without such sentences stay as they are. Returns
-    the pool with its pieces, and the documents' targets, (D,) int64.
+    A piece has a third of its document's target, so that three fill a row. Where a document has
+    pieces, its target is at least a quarter of ``max_tokens``, or a long text whose target is two
+    tokens would make hundreds of thousands of rows. Returns the pool, and the targets, (D,) int64.
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts

@@ -42,9 +42,7 @@ _MAX_BYTES_PER_PIECE = 256  # the op's
 def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
     """The vocabulary with a stand-in for each piece that no text can produce: all different.
 
-    Those are special tokens, "##" alone, ASCII punctuation among other characters, and pieces with
-    a character that normalisation removes or replaces. They could confuse the builder of the op's
-    trie; the stand-ins never enter it.
+    Special tokens and their like could confuse the builder of the op's trie; stand-ins do not.
     """
     replaced = _replaced_characters(do_lower_case)
     punctuation = frozenset(string.punctuation)

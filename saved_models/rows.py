@@ -1,10 +1,8 @@
 """Texts to a model's rows, as wide as the longest of a request needs.
 
-What the heads of this room have in common: inputs and outputs have the request's batch first, of
-any size, also 0; outputs are dense, padded where rows differ ("", -1, 0) next to a count, so that
-TensorFlow Serving can split a batch; texts longer than ``max_seq_length`` lose their end, unless
-the head reads windows, and ``truncated`` says so. They are functions of the served model and of a
-request's tensors, and work eagerly too.
+All heads are functions of the served model and of a request's tensors, whose batch is first, of any
+size, also 0. Outputs are dense, padded where rows differ ("", -1, 0) next to a count, so that
+TensorFlow Serving can split a batch; ``truncated`` says where a text lost its end.
 
 Letters, here and in the heads: B batch, S sequence, H hidden, V vocabulary, C classes, K guesses,
 answers or choices, R rows.
@@ -89,9 +87,8 @@ def on_rows(
 ) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
-    So memory is bounded, and at least half of a block is real tokens, if it has much padding. The
-    head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of ``beside``,
-    (R, longest S); it returns a nest of tensors (N, ...) whose other sizes do not depend on S.
+    The head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of
+    ``beside``, (R, longest S); it returns tensors (N, ...) whose other sizes do not depend on S.
     """
     table = token_table(rows.ids, served.tokenizer)
     lengths = rows.lengths

@@ -135,9 +135,8 @@ def write_warm_up(
 ) -> None:
     """Writes the requests that the server asks itself, TFRecords of ``PredictionLog``.
 
-    They are each signature's first sample, of a few short rows, as long ones would delay every
-    start. A server that batches refuses a version over a sample without rows, or of more than a
-    batch has: these are left out.
+    They are each signature's first sample, as long ones would delay every start. A server that
+    batches refuses a version over a sample of no rows, or of more than a batch has.
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:
