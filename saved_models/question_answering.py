@@ -16,7 +16,6 @@ from bert_tf.pipelines.answers import (
 )
 from bert_tf.pipelines.long_texts import (
     SPECIAL_TOKENS,
-    Windows,
     context_windows,
     row_segments,
     tokenize_questions,
@@ -87,8 +86,18 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     truncated = tokens.question_lengths > most
     tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
     windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
+
+    def head(inputs: Outputs) -> BestColumns:
+        outputs = served.call(inputs)
+        return best_columns(
+            outputs[features.START_LOGITS],
+            outputs[features.END_LOGITS],
+            tf.reduce_sum(inputs[features.INPUT_MASK], 1),
+            served.options.n_best_size,
+        )
+
     answers = answers_from_columns(
-        _best_columns(served, windows),
+        on_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),
         windows,
         context,
         max_answer_length=served.options.max_answer_length,
@@ -124,22 +133,6 @@ def question_length(served: Served) -> int:
     room = served.max_seq_length - SPECIAL_TOKENS
     most = served.options.max_query_length
     return most if most < room else room // 2
-
-
-def _best_columns(served: Served, windows: Windows) -> BestColumns:
-    """Runs the model on the windows."""
-    rows = Rows(windows.tokens.ids, row_segments(windows))
-
-    def head(inputs: Outputs) -> BestColumns:
-        outputs = served.call(inputs)
-        return best_columns(
-            outputs[features.START_LOGITS],
-            outputs[features.END_LOGITS],
-            tf.reduce_sum(inputs[features.INPUT_MASK], 1),
-            served.options.n_best_size,
-        )
-
-    return on_rows(served, rows, head)
 
 
 def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:

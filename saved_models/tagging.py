@@ -126,20 +126,14 @@ def _likeliest(
     rows = Rows(ids.values, [(windows.starts, windows.lengths)])
     place = first - tf.gather(windows.starts, windows.rows) + 1
     columns = tf.stack([windows.rows, place], 1)
-    labels, probabilities = _on_tokens(served, rows, columns)
-    return tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
-
-
-def _on_tokens(served: Served, rows: Rows, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded."""
-    # As wide as the longest; the maximum over no rows is the least integer.
+    # As wide as the longest row; the maximum over no rows is the least integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
     beside = {}
     if isinstance(served.model, BertFeatureTagger):
         # (R, S): which words are read between these, not which they are, counts.
         nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
-        number = tf.range(tf.shape(words)[0])
-        beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, words, number)
+        number = tf.range(tf.shape(columns)[0])
+        beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
 
     def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
         # (N, S) each
@@ -147,4 +141,5 @@ def _on_tokens(served: Served, rows: Rows, words: tf.Tensor) -> tuple[tf.Tensor,
         missing = [[0, 0], [0, width - tf.shape(labels)[1]]]
         return tf.pad(labels, missing), tf.pad(tf.cast(probabilities, tf.float32), missing)
 
-    return on_rows(served, rows, head, beside)
+    labels, probabilities = on_rows(served, rows, head, beside)
+    return tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
