@@ -253,7 +253,10 @@ def tfrecord_dataset(
     is out of its range.
     """
     records = files if isinstance(files, Records) else open_records(files)
-    records.check_sizes(_feature_sizes(max_seq_length, max_predictions_per_seq))
+    counts = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
+    kinds = features.PRETRAINING_FEATURES
+    value_counts = {key: counts[kind.dimensions] for key, kind in kinds.items()}
+    records.check_sizes(value_counts)
     paths = [file.path for file in records.files]
     owners, offsets, sizes = records.blocks
     plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
@@ -268,7 +271,7 @@ def tfrecord_dataset(
         order = permutation(
             tf.size(records), fold(seed, Operation.POOL, epoch, pool, Operation.ROW_ORDER)
         )
-        return _parse_records(tf.gather(records, order), max_seq_length, max_predictions_per_seq)
+        return _parse_records(tf.gather(records, order), value_counts)
 
     return pool_batches(
         make_rows,
@@ -278,11 +281,8 @@ def tfrecord_dataset(
     )
 
 
-def _parse_records(
-    records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
-) -> dict[str, tf.Tensor]:
-    """Parses (R,) records, in-graph: the contract's features, of R rows."""
-    sizes = _feature_sizes(max_seq_length, max_predictions_per_seq)
+def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
+    """Parses (R,) records of so many values, in-graph: the contract's features, of R rows."""
     kinds = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
             [] if kind.dimensions == "B" else [sizes[key]],
@@ -295,12 +295,6 @@ def _parse_records(
         key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
         for key, kind in features.PRETRAINING_FEATURES.items()
     }
-
-
-def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
-    """Number of values of each of the contract's features in a record."""
-    sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
-    return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
 
 
 def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

@@ -1,14 +1,9 @@
 """The files of an export next to the SavedModel: samples, and what a server reads.
 
 Samples show a client's author what to send, the server asks itself some before it takes a version
-into service, and ``verification`` asks them again elsewhere. Each is three files, SIGNATURE.N
-counted from 0:
-
-| name                       | what                                                            |
-|----------------------------|-----------------------------------------------------------------|
-| SIGNATURE.N.json           | ``signature_name``; ``request`` and ``response``, REST's bodies |
-| SIGNATURE.N.request.pb     | a ``PredictRequest``                                            |
-| SIGNATURE.N.response.pb    | a ``PredictResponse``                                           |
+into service, and ``verification`` asks them again elsewhere. Each is three files, N counted from 0:
+SIGNATURE.N.json has REST's bodies, SIGNATURE.N.request.pb and SIGNATURE.N.response.pb have the
+``PredictRequest`` and the ``PredictResponse``.
 """
 
 import json
