@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import check_outside, replace_whole
 
 from . import corpus_files, corpus_formats, corpus_index
@@ -83,6 +84,10 @@ def open_corpus(
     >>> open_corpus(path).describe()
     '1 file, google, 2 documents, 0.0 MB, 1 block'
     """
+    if input_format is not None and input_format not in INPUT_FORMATS:
+        raise ValueError(
+            f"Unknown corpus format {input_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
+        )
     if block_bytes < 1:
         raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
     inputs = input.split(",") if isinstance(input, str) else input
