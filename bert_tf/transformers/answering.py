@@ -15,9 +15,9 @@ import tensorflow as tf
 from bert_tf import decoding
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
 
+from . import replacement
 from .encoding import BatchEncoding
 from .models import AUTO_MODELS
-from .names import replacement
 from .tokenization import AutoTokenizer
 
 _LOGGER = logging.getLogger("bert_tf")

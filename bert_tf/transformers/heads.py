@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from bert_tf import features
+from bert_tf.checkpoints.hugging_face_config import head_dropout
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -23,6 +24,8 @@ from bert_tf.modeling import (
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.task_models import TaskModel
 from bert_tf.training.losses import weighted_sums
+
+from .configuration import PretrainedConfig
 
 # === Losses of labels among the inputs, with transformers' reductions ===
 
@@ -111,6 +114,17 @@ class Head:
     def has_classes(self) -> bool:
         """True if the constructor takes the config's number of classes."""
         return "num_classes" in self.native.argument_checks
+
+    def arguments_for(self, config: PretrainedConfig) -> dict[str, Any]:
+        """Arguments of a native model besides its sizes."""
+        arguments = dict(self.arguments)
+        if self.has_classes:
+            arguments["num_classes"] = config.num_labels
+        if "pooler" in arguments and config.model_type == "distilbert":
+            arguments["pooler"] = False  # it has one in front of a classifier alone
+        if "dropout" in self.native.argument_checks:
+            arguments["dropout"] = head_dropout(config.to_dict(), self.native)
+        return arguments
 
 
 def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:

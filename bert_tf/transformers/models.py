@@ -5,22 +5,32 @@ one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
 """
 
 import dataclasses
+import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
-from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.checkpoint_formats import CONFIG
+from bert_tf.checkpoints import hugging_face
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
+from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES
+from bert_tf.checkpoints.load import open_checkpoint, select
+from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
+from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
 from bert_tf.pipelines.replicas import forget_steps
 
-from . import directories, names
+from . import NAMES, lacking
 from .collators import as_dataset
 from .configuration import (
     PLACE,
@@ -35,11 +45,15 @@ from .heads import HEADS, LAYERS, Head, logits_of, summed
 from .main_layer import CalledAsTheirs, TFBertMainLayer, TFDistilBertMainLayer, of_keras_2
 from .outputs import OUTPUTS, ModelOutput
 
-#: By ``model_type``: the main layer's class, and its name in a model.
-_MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = {
-    "bert": (TFBertMainLayer, "bert"),
-    "distilbert": (TFDistilBertMainLayer, "distilbert"),
+_LOGGER = logging.getLogger("bert_tf")
+#: By ``model_type``, which is its name in a model: the main layer's class.
+_MAIN: Mapping[str, type[TFBertMainLayer]] = {
+    "bert": TFBertMainLayer,
+    "distilbert": TFDistilBertMainLayer,
 }
+_WEIGHTS = ".weights.h5"  # the end of the only names that Keras 3 takes
+# These heads have one name in transformers' files.
+_CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
 
 
 class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
@@ -69,15 +83,15 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if head is None:
             self.trainable = kwargs.get("trainable", True)
             return
-        arguments = directories.arguments_of(head, config)
+        arguments = head.arguments_for(config)
         has_pooler = kwargs.get("add_pooling_layer", *inputs[:1])
         if head is HEADS["Model"] and has_pooler is False:
             arguments["pooler"] = False
         native_class: Any = head.native
         native = native_class(config.native(), **arguments)
         self.keep_native(native)
-        main, name = _MAIN[config.model_type]
-        setattr(self, name, main(config, encoder=native.encoder, name=name))
+        name = config.model_type
+        setattr(self, name, _MAIN[name](config, encoder=native.encoder, name=name))
         if config.model_type == "distilbert" and native.encoder.pooler is not None:
             self.pre_classifier = native.encoder.pooler.dense
         for native_name, name in LAYERS.items():
@@ -113,7 +127,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     # === Parts ===
 
     def __getattr__(self, name: str) -> Any:
-        raise names.lacking(self, name)
+        raise lacking(self, name)
 
     @property
     def base_model(self) -> Any:
@@ -127,13 +141,30 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     @property
     def input_signature(self) -> dict[str, Any]:
-        """Specs of the inputs by name."""
-        return directories.input_specs(self)
+        """Specs of ids, masks and types by name: (B, S), of choices (B, K, S)."""
+        shape = [None] * (3 if "MultipleChoice" in type(self).__name__ else 2)
+        names = ["input_ids", "attention_mask"]
+        if getattr(self.config, "type_vocab_size", 0):
+            names.append("token_type_ids")
+        return {name: tf.TensorSpec(shape, "int32", name=name) for name in names}
 
     @property
     def serving(self) -> Any:
-        """A ``tf.function`` of the inputs."""
-        return directories.serving(self)
+        """A ``tf.function`` of the inputs that gives the outputs by their names."""
+        return self._serving(self.input_signature)
+
+    def _serving(self, signature: dict[str, Any]) -> Any:
+        def answer(inputs: dict[str, Any]) -> dict[str, Any]:
+            return dict(self(inputs, output_attentions=False, output_hidden_states=False).items())
+
+        return tf.function(answer, input_signature=[signature], autograph=False)
+
+    def _served(self) -> tf.Module:
+        """Objects of a SavedModel, with TensorFlow's variables: TF Lite does not read Keras'."""
+        archive = tf.Module()
+        archive.variables_of_model = [variable.value for variable in self.variables]
+        archive.serving = self.serving
+        return archive
 
     @property
     def dummy_inputs(self) -> dict[str, Any]:
@@ -216,7 +247,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             )
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
         model = cls(config, *inputs, **others)
-        info = directories.read_weights(model, checkpoint, bool(ignores_sizes))
+        info = _read_weights(model, checkpoint, bool(ignores_sizes))
         return (model, info) if wants_info else model
 
     def save_pretrained(
@@ -238,27 +269,60 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
                 "save_pretrained has no push_to_hub and no signatures: upload the directory with "
                 "huggingface_hub; give signatures to tf.saved_model.save."
             )
-        directories.write(self, os.fspath(save_directory), version if saved_model else None)
+        directory = os.fspath(save_directory)
+        _write(self, directory)
+        if saved_model:
+            archive, signature = self._served(), self.input_signature
+            of_int64 = {
+                name: tf.TensorSpec(spec.shape, "int64", name=name)
+                for name, spec in signature.items()
+            }
+            signatures = {
+                "serving_default": archive.serving,
+                "int64_serving": self._serving(of_int64),
+            }
+            folder = os.path.join(directory, "saved_model", str(version))
+            tf.saved_model.save(archive, folder, signatures=signatures)
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         """TensorFlow's hook: what ``tf.saved_model.save`` writes, and the function it serves."""
         if save_type == "savedmodel" and type(self).call is CalledAsTheirs.call:
-            archive = directories.served(self)
+            archive = self._served()
             return {"serving": archive.serving, "served": archive}
         return super()._trackable_children(save_type, **options)
 
     def export(self, filepath: Any, *how: Any, input_signature: Any = None, **options: Any) -> None:
         """Keras' own, by default of ids, masks and types."""
-        signature = input_signature or [directories.input_specs(self)]
+        signature = input_signature or [self.input_signature]
         super().export(filepath, *how, input_signature=signature, **options)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Keras' own, into a file of any name."""
-        directories.save_weights(super().save_weights, os.fspath(filepath), options)
+        """Keras' own, into a file of any name; options of Keras 2's formats mean nothing."""
+        path = os.fspath(filepath)
+        options = {key: value for key, value in options.items() if key == "overwrite"}
+        if path.endswith(_WEIGHTS):
+            super().save_weights(path, **options)
+            return
+        folder = os.path.dirname(path) or "."
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            file = os.path.join(scratch, f"model{_WEIGHTS}")
+            super().save_weights(file)
+            os.replace(file, path)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Loads a file of ``save_weights``, of this library or, of their classes, of Keras 2."""
-        directories.load_weights(self, super().load_weights, os.fspath(filepath), options)
+        path = os.fspath(filepath)
+        if not hugging_face.is_keras_3(path):
+            checkpoint = open_checkpoint(path, settings=self.config.to_dict())
+            _read_weights(self, checkpoint, ignores_sizes=None)
+        elif path.endswith(_WEIGHTS):
+            super().load_weights(path)
+        else:
+            with tempfile.TemporaryDirectory() as scratch:
+                file = os.path.join(scratch, f"model{_WEIGHTS}")
+                shutil.copyfile(path, file)
+                super().load_weights(file)
 
     def get_config(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
@@ -286,6 +350,90 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         return model
 
     _from_config = from_config
+
+
+def _read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None) -> dict[str, Any]:
+    """Assigns a checkpoint's weights to a model; returns and logs the keys that do not match.
+
+    ``ignores_sizes``: a head of another size starts anew; ``None``: there is no option.
+    """
+    # A class of one's own may have the variables in part.
+    natives = [getattr(part, "native", None) for part in (model, *model.layers)]
+    native = next((native for native in natives if native is not None), None)
+    if native is None:
+        raise ValueError(
+            f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
+        )
+    spec = spec_of(native)
+    renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
+    own, tensors = spec.head_shapes(native.config), renamed.tensors
+    mismatched = [name for name in own if name in tensors and tensors[name].shape != own[name]]
+    could_ignore = mismatched and ignores_sizes is False
+    tensors, report = select(
+        renamed,
+        spec,
+        new_head=bool(mismatched and ignores_sizes),
+        head_option="ignore_mismatched_sizes=True" if could_ignore else "",
+    )
+    assign(native, tensors)
+    # Notes are on the tokenizer, which scripts load by itself.
+    for sentence in report._replace(notes=()).sentences(checkpoint.path):
+        _LOGGER.warning(sentence)
+    return {
+        "missing_keys": [*report.new],
+        "unexpected_keys": [*report.unused],
+        "mismatched_keys": mismatched,
+        "error_msgs": [],
+    }
+
+
+def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
+    """The checkpoint with its classifier by the name of the model's own."""
+    head = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
+    tensors = dict(checkpoint.tensors)
+    if head in _CLASSIFIERS:
+        for name in checkpoint.tensors:
+            part, _, leaf = name.partition("/")
+            if part in _CLASSIFIERS and part != head:
+                tensors[f"{head}/{leaf}"] = tensors.pop(name)
+    return dataclasses.replace(checkpoint, tensors=tensors)
+
+
+def _write(model: TFPreTrainedModel, directory: str) -> None:
+    """Writes ``config.json`` and ``model.safetensors``; what else is there stays."""
+    if model.native is None:
+        raise ValueError(
+            f"{type(model).__name__} is no model of transformers' that has a format: use "
+            "save_weights, or save the model that it holds."
+        )
+    os.makedirs(directory, exist_ok=True)
+    for there, here in LAYERS.items():
+        _take_over(model, getattr(model.native, there, None), getattr(model, here, None))
+    config = model.config
+    checkpoint = checkpoint_of(model.native)
+    if model.head.has_classes:
+        several = config.problem_type == SEVERAL_CLASSES
+        checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
+    hugging_face.write(checkpoint, directory)
+    file = os.path.join(directory, CONFIG)
+    written = read_json_object(file)
+    # The source's numbers may have been rounded, which these are not: theirs would round them.
+    config.dtype = written["dtype"]
+    values = {**config.to_dict(), "architectures": written["architectures"]}
+    values.pop("torch_dtype", None)  # the older name of it
+    write_json(file, values)
+
+
+def _take_over(model: Any, native: Any, layer: Any) -> None:
+    """Copies the weights of a layer that a script assigned into the native model's layer."""
+    if native is None or layer is native:
+        return
+    if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:
+        raise ValueError(
+            f"{model.name} has another {layer.name} than its class, of other sizes, for which "
+            "config.json has no place: use save_weights."
+        )
+    native.set_weights(layer.get_weights())
 
 
 def _as_rows(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -358,22 +506,22 @@ def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
     return keras.saving.register_keras_serializable(package="bert_tf.transformers")(model_class)
 
 
-_FAMILIES = {
-    "TFBert": (TFBertPreTrainedModel, names.HEADS),
-    "TFDistilBert": (TFDistilBertPreTrainedModel, names.DISTIL_HEADS),
+# By ``model_type``: what the classes' names begin with, and their base.
+_FAMILIES: Mapping[str, tuple[str, type[TFPreTrainedModel]]] = {
+    "bert": ("TFBert", TFBertPreTrainedModel),
+    "distilbert": ("TFDistilBert", TFDistilBertPreTrainedModel),
 }
 #: The classes by their names.
 MODELS: Mapping[str, type[TFPreTrainedModel]] = {
-    f"{prefix}{name}": _model_class(family, f"{prefix}{name}", HEADS[name])
-    for prefix, (family, heads) in _FAMILIES.items()
-    for name in heads
+    f"{prefix}{name}": _model_class(family, f"{prefix}{name}", head)
+    for prefix, family in _FAMILIES.values()
+    for name, head in HEADS.items()
+    if f"{prefix}{name}" in NAMES
 }
 globals().update(MODELS)
 
 
 # === By a directory ===
-
-_PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
 
 
 class _TFAutoModel:
@@ -389,7 +537,8 @@ class _TFAutoModel:
     @classmethod
     def _class_of(cls, config: PretrainedConfig) -> Any:
         is_pretrained = config.model_type == "distilbert" and cls.head == "ForPreTraining"
-        name = f"{_PREFIXES[config.model_type]}{'ForMaskedLM' if is_pretrained else cls.head}"
+        prefix, _ = _FAMILIES[config.model_type]
+        name = f"{prefix}{'ForMaskedLM' if is_pretrained else cls.head}"
         if name not in MODELS:
             raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
         return MODELS[name]
@@ -423,5 +572,5 @@ _HEADS = {
     **{"TFAutoModelWithLMHead": "ForMaskedLM", "TFAutoModelForCausalLM": "LMHeadModel"},
 }
 #: The classes that find out from a directory which model it is of, by their names.
-AUTO_MODELS = {name: _auto(name) for name in names.NAMES if name.startswith("TFAuto")}
+AUTO_MODELS = {name: _auto(name) for name in NAMES if name.startswith("TFAuto")}
 globals().update(AUTO_MODELS)

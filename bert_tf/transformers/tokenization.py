@@ -26,9 +26,9 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.untrusted import quote
 
+from . import lacking
 from .configuration import PLACE, AutoConfig, directory_of
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
-from .names import lacking
 
 _ENDLESS = int(1e30)  # what theirs says where no file has a length
 # Roles, and the pieces that they are by default.
