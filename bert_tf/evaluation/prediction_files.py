@@ -90,18 +90,18 @@ def write_records(
     ``columns`` has the keys that name a table's columns, by default those of the first record.
     ``rows`` gives the rows of the records, of which tables keep what ``with_columns`` says.
     """
-    records = _checked(records, suffix)
+    records = _with_checked_words(records, suffix)
     if suffix == ".conll":
         parts = _conll_columns(records)
     elif suffix == ".json":
-        parts = _answers(records)
+        parts = _squad_answers(records)
     else:
         parts = _table(records, suffix, columns, rows)
     for part in parts:
         file.write(part)
 
 
-def _checked(records: Iterable[Record], suffix: str) -> Iterator[Record]:
+def _with_checked_words(records: Iterable[Record], suffix: str) -> Iterator[Record]:
     for record in records:
         if record.get("tags"):  # a bad row has none, and its words were no good to begin with
             for name in ("words", "expected", "tags"):
@@ -122,7 +122,7 @@ def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
         yield "\n"
 
 
-def _answers(records: Iterable[Record]) -> Iterator[str]:
+def _squad_answers(records: Iterable[Record]) -> Iterator[str]:
     """SQuAD's predictions: one JSON object, the answers by their ids.
 
     The answer to a bad row (with an ``error``) is "", unless another row has its id.
@@ -168,16 +168,16 @@ def _table(
         # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
         of_rows = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
         names = [*with_columns(of_rows, dict(_cells(columns)))]
-        yield _line(names, suffix)
+        yield _table_line(names, suffix)
     for row, record in pairs:
         cells = with_columns(row and _row_cells(row), dict(_cells(record)))
         if not names:
             names = [*cells]
-            yield _line(names, suffix)
-        yield _line([cells.get(name, "") for name in names], suffix)
+            yield _table_line(names, suffix)
+        yield _table_line([cells.get(name, "") for name in names], suffix)
 
 
-def _line(texts: Iterable[str], suffix: str) -> str:
+def _table_line(texts: Iterable[str], suffix: str) -> str:
     if suffix == ".tsv":
         texts = (text if text.isprintable() else " ".join(text.split()) for text in texts)
         return "\t".join(texts) + "\n"

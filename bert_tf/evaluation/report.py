@@ -155,7 +155,7 @@ def _table(title: str, note: str, kind: str, head: str, rows: Sequence[str], foo
     return f"<h2>{title}</h2>{note}<div class='panel'><table class='{kind}'>{body}</table></div>"
 
 
-def _name(text: str, scope: str = "row", kind: str = "") -> str:
+def _heading_cell(text: str, scope: str = "row", kind: str = "") -> str:
     text = html.escape(text)
     return f"<th scope='{scope}' class='{kind}' title='{text}'>{text}</th>"
 
@@ -168,13 +168,13 @@ def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
     right, expected, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
     turned = len(labels) > _FEW or max(map(len, labels)) > _LONGEST_FLAT_NAME
     head = ["<th>expected ↓<br>predicted →</th>"]
-    head += [_name(label, "col", "turned" if turned else "") for label in labels]
+    head += [_heading_cell(label, "col", "turned" if turned else "") for label in labels]
     rows = []
     for at, label in enumerate(labels):
         cells = "".join(_cell(counts, labels, at, column) for column in range(len(labels)))
         ends = (f"{expected[at]:,}", _percent(right[at], expected[at]))
         of_row = "".join(f"<td class='small'>{end}</td>" for end in ends)
-        rows.append(f"<tr>{_name(label)}{cells}{of_row}</tr>")
+        rows.append(f"<tr>{_heading_cell(label)}{cells}{of_row}</tr>")
     foot = [f"<td>{count:,}</td>" for count in predicted]
     shares = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
     return _table(
@@ -251,7 +251,7 @@ def _classes(classes: Mapping[str, ClassScore]) -> str:
             for column in CLASS_METRICS
         ]
         cells += [f"<td>{values[column]:,}</td>" for column in ("true", "predicted")]
-        rows.append(f"<tr>{_name(one_line(name))}{''.join(cells)}</tr>")
+        rows.append(f"<tr>{_heading_cell(one_line(name))}{''.join(cells)}</tr>")
     rest = len(classes) - len(rows)
     note = f"<p class='note'>The worst; {rest:,} more are in results.json.</p>" if rest else ""
     head = "".join(f"<th>{name}</th>" for name in (*CLASS_METRICS, "true", "predicted"))

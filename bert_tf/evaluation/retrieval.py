@@ -33,7 +33,7 @@ def search(
     size = max(1, _SCORES_AT_ONCE // len(documents))
     for first in range(0, len(queries), size):
         scores = queries[first : first + size] @ documents.T
-        is_best = _best(scores, count)
+        is_best = _are_greatest(scores, count)
         shape = len(scores), -1
         _, columns = np.nonzero(is_best)
         places, best = columns.reshape(shape), scores[is_best].reshape(shape)
@@ -43,7 +43,7 @@ def search(
     return np.concatenate(places), np.concatenate(scores)
 
 
-def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
+def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
     """Which scores of each row are its greatest, ``count`` of them; of equal ones the first."""
     if scores.shape[1] <= count:
         return np.ones(scores.shape, bool)

@@ -108,6 +108,7 @@ def run(settings: ExtractionSettings) -> Manifest:
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
+    """The encoder whose states are asked for, and the tokenizer that its checkpoint has."""
     checkpoint = open_checkpoint(settings.model)
     if settings.pooling is None and checkpoint.not_computed:
         raise ValueError(

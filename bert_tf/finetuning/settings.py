@@ -436,6 +436,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
 
 
 def _task(task: str | None, tfds: str | None) -> str:
+    """The task's name in small letters, as --task or else --tfds says it."""
     if task is None and tfds:
         task = tfds.removeprefix("glue/").split("_")[0]
     if not task:

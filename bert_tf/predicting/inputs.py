@@ -121,6 +121,7 @@ def _own_form(
 def _in_memory(
     examples: ExampleSet[Any], bad: BadRows, task: TaskFile, *, has_columns: bool = True
 ) -> Inputs:
+    """Examples that were read whole, with the bad rows where they are in the file."""
     items: list[Any] = []
     bad_rows = collections.deque(bad.rows)
     for number, item in enumerate(examples.items):

@@ -79,7 +79,7 @@ def read_conll(
         _check_columns(sentence, width if labelled else None)
         tags = None
         if file_scheme is not None:
-            tags = _checked(sentence, spelt[number], file_scheme, labels)
+            tags = _checked_tags(sentence, spelt[number], file_scheme, labels)
         return TaggedExample(str(number), words, tags, sentence.document)
 
     places = (sentence.first_line for sentence in sentences)
@@ -133,7 +133,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
     is_alone = first[0] == "#" or len(first) != len(last)
     is_comment = first[0].startswith("#") and len(first) > 1 and not is_tag(first[-1]) and is_alone
     columns = [[row[0] for row in s.rows] for s in sentences if len(s.rows) > 1]
-    if is_comment or (columns and all(map(_counts, columns))):
+    if is_comment or (columns and all(map(_numbers_words, columns))):
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and at the end its tag, got "
             f"{shown(' '.join(first))}: remove comments, and columns before the words, as "
@@ -141,7 +141,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
         )
 
 
-def _counts(column: Sequence[str]) -> bool:
+def _numbers_words(column: Sequence[str]) -> bool:
     """True if a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
     numbers = [int(text) for text in column if text.isdecimal()]
     are_numbers = bool(numbers) and all(text[0].isdecimal() for text in column)
@@ -167,7 +167,7 @@ def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
     return min(SCHEMES, key=lambda scheme: faults[scheme])
 
 
-def _checked(
+def _checked_tags(
     sentence: _Sentence, tags: Sequence[str], scheme: Scheme, labels: Collection[str] | None
 ) -> tuple[str, ...]:
     fault = sentence.fault(scheme)

@@ -173,7 +173,7 @@ def word_places(text: str) -> tuple[WordPlace, ...]:
     places: list[WordPlace] = []
     start, end = None, 0  # of the word that has begun, if any
     for place, character in enumerate(text):
-        kind = _kind(character)
+        kind = _character_kind(character)
         if kind == "letter":
             start, end = place if start is None else start, place + 1
         elif kind != "dropped":  # what is invisible may be within a word, not at its ends
@@ -186,7 +186,7 @@ def word_places(text: str) -> tuple[WordPlace, ...]:
 
 
 @functools.cache
-def _kind(character: str) -> str:
+def _character_kind(character: str) -> str:
     """Kind of a character in the tokenizer's rules."""
     from bert_tf.pipelines.normalization import code_points
 
@@ -223,7 +223,7 @@ def tags_of_spans(
         if not isinstance(span, dict) or not {*_SPAN_KEYS} <= span.keys():
             raise BadRowError(
                 f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {shown(span)}"
-                f"{_writer_of(span)}"
+                f"{_other_tool_hint(span)}"
             )
         start, end = span["start"], span["end"]
         if not all(type(place) is int for place in (start, end)) or not 0 <= start < end:
@@ -239,7 +239,7 @@ def tags_of_spans(
             fault = "spans of whole words"
         if fault:
             got = f"{shown(text[start:end])} (characters {start} to {end})"
-            around = shown(_around(text, places, start, end))
+            around = shown(_touched_words(text, places, start, end))
             cause = _likely_cause(text, start, end, places, own)
             raise BadRowError(f"expected {fault} in {what}, got {got} of {around}{cause}")
         if {*tags[first : last + 1]} != {"O"}:
@@ -248,14 +248,14 @@ def tags_of_spans(
     return tuple(tags)
 
 
-def _around(text: str, places: Sequence[WordPlace], start: int, end: int) -> str:
+def _touched_words(text: str, places: Sequence[WordPlace], start: int, end: int) -> str:
     """The words that a span touches, with what is between them."""
     touched = [place for place in places if place[0] < end and place[1] > start]
     first, last = (touched[0][0], touched[-1][1]) if touched else (start, end)
     return text[min(first, start) : max(last, end)]
 
 
-def _writer_of(span: Any) -> str:
+def _other_tool_hint(span: Any) -> str:
     """The tool that writes an entity in another form, and what to write, or ""."""
     tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
     tool = "doccano or spaCy" if isinstance(span, list) else tool

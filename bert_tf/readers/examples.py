@@ -259,13 +259,13 @@ def name(value: Any, what: str) -> str:
     """A name: text, a whole number, true or false."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, str) and isinstance(value := _whole(value), int):
+    if not isinstance(value, str) and isinstance(value := _as_whole(value), int):
         return str(value)
     stripped = filled_text(value, what).strip()
     return value if value == stripped else stripped  # a ClassName stays one
 
 
-def _whole(value: Any) -> Any:
+def _as_whole(value: Any) -> Any:
     """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -302,7 +302,7 @@ def number(value: Any, what: str) -> float:
 
 def whole_number(value: Any, what: str, most: int) -> int:
     """A whole number from 0 to ``most``."""
-    whole = _whole(getattr(value, "place", value))
+    whole = _as_whole(getattr(value, "place", value))
     if isinstance(whole, str) and whole.strip().isdecimal():
         whole = int(whole)
     if isinstance(whole, int) and not isinstance(whole, bool) and 0 <= whole <= most:

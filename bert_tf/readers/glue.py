@@ -214,6 +214,7 @@ def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
 
 
 def _file_names(task: GlueTask, split: str) -> list[str]:
+    """The names under which a split's file may be in a data folder, the first one wins."""
     if task.name == "AX":  # GLUE's download script calls it the diagnostic set
         inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
         names = [*inside, "AX.tsv", "diagnostic.tsv"]

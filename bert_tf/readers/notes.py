@@ -55,7 +55,7 @@ def class_notes(
 ) -> list[str]:
     """Notes where nearly all examples have one class, or names do not look like classes."""
     counts, total = places.counts, len(items)
-    notes = _look_notes(path, places)
+    notes = _alike_notes(path, places)
     # The numbers of classes that examples have, where each may have several.
     several = {len(item.label) for item in items if isinstance(item.label, tuple)}
     is_large = len(counts) >= _MANY_CLASSES and not several
@@ -109,7 +109,7 @@ def class_notes(
     return notes + [f"{path}: {names} count as classes: {remedy}" for names, remedy in shown_names]
 
 
-def _look_notes(path: str, places: LabelPlaces) -> list[str]:
+def _alike_notes(path: str, places: LabelPlaces) -> list[str]:
     """Notes on names with invisible characters, and on names that look alike."""
     seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
@@ -145,7 +145,7 @@ def tag_notes(path: str, places: LabelPlaces) -> list[str]:
     """Notes on tags that look like tags of entities and are not."""
     odd = find_odd_tags(places.counts)
     if not odd:
-        return _look_notes(path, places)
+        return _alike_notes(path, places)
     if any(is_tag(tag) and tag != "O" for tag in places.counts):
         return [
             f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "

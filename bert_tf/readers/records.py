@@ -145,13 +145,13 @@ def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         if not text.strip():
             continue
         try:
-            yield line, _checked(parse_json(text, "the line", unique_keys=True))
+            yield line, _as_record(parse_json(text, "the line", unique_keys=True))
         except ValueError as error:
             what = str(error).removesuffix(".")
             yield line, BadRowError(f"expected a JSON object, got {shown(text)} ({what})")
 
 
-def _checked(row: Any) -> Given:
+def _as_record(row: Any) -> Given:
     if isinstance(row, Mapping | BadRowError):
         return row
     return BadRowError(f"expected a JSON object, got {shown(row)}")
@@ -167,7 +167,7 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
             'writes one by to_json(path, orient="records").'
         )
     for number, row in enumerate(rows):
-        yield f"row {number}", _checked(row)
+        yield f"row {number}", _as_record(row)
 
 
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
@@ -281,7 +281,7 @@ def read_given(path: str, encoding: str = "utf-8") -> Iterator[Record]:
             "give them again."
         )
     for number, row in enumerate(_given.get()[path]):
-        yield f"row {number}", _checked(row)
+        yield f"row {number}", _as_record(row)
 
 
 def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:

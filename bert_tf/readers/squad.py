@@ -39,13 +39,13 @@ class _Question(NamedTuple):
 
 def _questions(path: str, document: Any) -> Iterator[_Question]:
     """Walks SQuAD's layout; articles and paragraphs are counted from 0."""
-    for number, article in enumerate(_field(document, "data", list, path)):
+    for number, article in enumerate(_required_field(document, "data", list, path)):
         where = f"{path}, article {number}"
-        for at, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+        for at, paragraph in enumerate(_required_field(article, "paragraphs", list, where)):
             inside = f"{where}, paragraph {at}"
-            for fields in _field(paragraph, "qas", list, inside):
+            for fields in _required_field(paragraph, "qas", list, inside):
                 if not isinstance(fields, dict):
-                    _field(fields, "id", str, f"{inside}, a question")  # raises
+                    _required_field(fields, "id", str, f"{inside}, a question")  # raises
                 if type(fields.get("id")) is int:
                     fields["id"] = str(fields["id"])
                 title = str(article.get("title", ""))
@@ -55,7 +55,7 @@ def _questions(path: str, document: Any) -> Iterator[_Question]:
                 yield _Question(place, title, paragraph.get("context"), fields)
 
 
-def _field(value: Any, key: str, kind: type, where: str) -> Any:
+def _required_field(value: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(value, dict):
         got = f"a {type(value).__name__}"
     elif key not in value:
@@ -141,7 +141,7 @@ def read_questions(
             nothing = answers in ("", None)
             answers = [] if nothing else [{"text": answers, "answer_start": start}]
         elif isinstance(answers, dict):
-            answers = _pairs(answers)
+            answers = _pair_answers(answers)
         return _make_question(
             question_id,
             "" if title is None else str(title),
@@ -166,7 +166,7 @@ def _check_new(question_id: str, ids: set[str]) -> None:
     ids.add(question_id)
 
 
-def _pairs(answers: dict[str, Any]) -> list[dict[str, Any]]:
+def _pair_answers(answers: dict[str, Any]) -> list[dict[str, Any]]:
     texts, starts = answers.get("text"), answers.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise BadRowError(

@@ -142,7 +142,7 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
 
 def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[Record]:
     """The rows of a table; if the first line names its columns, ``columns`` must be among them."""
-    suffix = table.suffix or _suffix(table.path)
+    suffix = table.suffix or _form_of(table.path)
     if suffix in _DELIMITERS:
         return _read_fields(table, suffix, columns)
     return READERS.get(suffix, read_given)(table.path, table.encoding)
@@ -162,18 +162,18 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
         raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
     if not has_all:
         missing = next(name for name in columns if name in wanted - row.keys())
-        hint = _several(missing, row)
+        hint = _several_columns_hint(missing, row)
         raise BadRowError(f"expected the key {missing!r}, got {listed(row)}{hint}")
     return [None if name is None else row[name] for name in columns]
 
 
-def _several(column: str, known: Iterable[str]) -> str:
+def _several_columns_hint(column: str, known: Iterable[str]) -> str:
     """Advice where one name joins those of several columns."""
     then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
     return then if "," in column and {*column.split(",")} <= {*known} else ""
 
 
-def _suffix(path: str) -> str:
+def _form_of(path: str) -> str:
     """The form of a table; "" of rows that were given in Python."""
     if is_given(path):
         return ""
@@ -221,18 +221,18 @@ def _read_names(path: str, rows: Iterator[Fields], columns: Sequence[str | None]
         if (count := header.count(column)) != 1:
             raise ValueError(
                 f"{path}, line {line}: expected one column {column!r}, got {count or 'none'}; the "
-                f"columns are {listed(header)}{_cause(column, header)}."
+                f"columns are {listed(header)}{_missing_column_hint(column, header)}."
             )
     return header
 
 
-def _cause(column: str, header: Sequence[str]) -> str:
+def _missing_column_hint(column: str, header: Sequence[str]) -> str:
     """Likely cause of a missing column, with its remedy, or ""."""
     gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
     if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
         return " (the first line seems to be a row: put one with the columns' names before it)"
     if gap is None:
-        return _several(column, header)
+        return _several_columns_hint(column, header)
     spelling = "tab" if gap == "\t" else repr(gap)
     return (
         f" (the file seems to use {_GAPS[gap]}: finetune and predict take --delimiter={spelling}; "

@@ -150,12 +150,12 @@ class RunDirectory:
                 yield
             except BaseException:
                 if not is_begun:
-                    self._forget(local)
+                    self._remove_start(local)
                 raise
         finally:
             os.close(descriptor)
 
-    def _forget(self, local: str) -> None:
+    def _remove_start(self, local: str) -> None:
         """Removes the lock, the flags and the folders of a start, where nothing else is there."""
         own = {_LOCK, os.path.basename(self.flags)}
         for name in set(os.listdir(local)) - own:
