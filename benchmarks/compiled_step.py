@@ -8,9 +8,9 @@ update, in bfloat16; the compilers that jax 0.10.2 brings compile it without the
 libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's description in h100.txtpb
 (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2). --python names
 environments that have them, if this one does not. A line a program: kernels, bytes that they move,
-the seconds that takes at the memory's speed, temporaries, seconds of compiling; below it what the
-step's parts move most. The compiler for a GPU times nothing there, and asks no library, so that
-products are Triton's. --keep keeps the programs, lowered and compiled.
+the seconds that takes at the memory's speed, temporaries, a processor's seconds to compile; below
+it what the step's parts move most. The compiler for a GPU times nothing there, and has the flags
+that a run sets. --keep keeps the programs, lowered and compiled.
 """
 
 import argparse
@@ -23,7 +23,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -95,7 +94,7 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
         for key, feature in features.PRETRAINING_FEATURES.items()
     }
     batch[features.CURSOR] = tf.zeros([rows, 4], tf.int32)
-    step = tf.function(loop.replica_step, jit_compile=True)
+    step = tf.function(loop.replica_step, jit_compile=True, autograph=False)
     # No such device is there to lower for; the program is the same.
     text = step.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
     return text, step_flops(config, rows, length, sizes["P"])
@@ -134,9 +133,9 @@ def compile_program(program: str, name: str, hlo_file: str) -> None:
     with mlir.make_ir_context():
         # The compilers do not know what XLA's bridge makes of tf.identity.
         module = ir.Module.parse(text.replace("mhlo.copy", "stablehlo.optimization_barrier"))
-        began = time.monotonic()
+        began = _processor_seconds()
         found = device.client.compile(module, xla_client.DeviceList((device,)), compiling)
-        seconds = time.monotonic() - began
+        seconds = _processor_seconds() - began
     memory = found.get_compiled_memory_stats()
     hlo = "\n".join(each.to_string() for each in found.hlo_modules())
     pathlib.Path(hlo_file).write_text(hlo)
@@ -146,6 +145,11 @@ def compile_program(program: str, name: str, hlo_file: str) -> None:
     print(json.dumps([seconds, *sizes, moved]))
     sys.stdout.flush()
     os._exit(0)  # libtpu's own end fails without a TPU
+
+
+def _processor_seconds() -> float:
+    """Seconds of all cores that this process has taken, and those that it began."""
+    return sum(os.times()[:4])
 
 
 # === The compiled program ===
@@ -220,7 +224,7 @@ def account(
         f"{moved / target.bytes_per_second * 1e3:.1f} ms; products {flops / 1e12:.3g} TFLOP: "
         f"{flops / target.peak * 1e3:.1f} ms, MFU {flops / target.peak / least:.0%} at most; "
         f"{arguments / 1e9:.2f} GB variables and batch, {temporaries / 1e9:.2f} temporaries{fits}; "
-        f"compiled in {seconds:.0f} s",
+        f"compiled in {seconds:.0f} s of a processor",
         *(
             f"  {size / 1e9:7.2f} GB {counts[where]:4}  {where}"
             for where, size in parts.most_common(8)

@@ -3,8 +3,10 @@
 Keras' own are replaced where they round too early or take more time or memory.
 """
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -140,11 +142,36 @@ class LayerNorm(keras.layers.Layer):
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
+# Puts a barrier behind a tensor: XLA keeps it for the backward pass, and does not compute it again.
+_barrier: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
+    "_barrier", default=None
+)
+
+
+@contextlib.contextmanager
+def barriers_by(barrier: Callable[[Any], Any]) -> Iterator[None]:
+    """A context in which layer normalisation keeps its sums for the backward pass.
+
+    With the sums at hand its gradient's parts are computed from inputs alone. Without them XLA
+    writes their product with the normalised input, float32 and as large as that, to memory.
+    """
+    token = _barrier.set(barrier)
+    try:
+        yield
+    finally:
+        _barrier.reset(token)
+
+
 def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def mean(x: Any) -> Any:
+        barrier = _barrier.get()
+        if barrier is None:
+            return ops.mean(x, axis=-1, keepdims=True)
+        return barrier(ops.sum(x, axis=-1, keepdims=True)) / x.shape[-1]
+
     def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        inverse = ops.rsqrt(variance + epsilon)
+        centred = x - mean(x)
+        inverse = ops.rsqrt(mean(ops.square(centred)) + epsilon)
         normal = centred * inverse
 
         def gradient(upstream: Any) -> tuple[Any, Any, Any]:
@@ -153,9 +180,9 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
             rows = tuple(range(len(x.shape) - 1))
             product = upstream * normal
             along = upstream * gamma
-            mean = ops.mean(along, axis=-1, keepdims=True)
+            level = ops.mean(along, axis=-1, keepdims=True)
             projection = ops.mean(product * gamma, axis=-1, keepdims=True)
-            dx = (along - mean - normal * projection) * inverse
+            dx = (along - level - normal * projection) * inverse
             return dx, ops.sum(product, axis=rows), ops.sum(upstream, axis=rows)
 
         return normal * gamma + beta, gradient
@@ -248,7 +275,8 @@ def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
     words = keras.random.randint(
         ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
     )
-    draws = ops.reshape(ops.view(words, "int16"), (-1,))
+    # By way of uint32: a GPU's kernel for another shape of int32 numbers runs on the host.
+    draws = ops.reshape(ops.view(ops.view(words, "uint32"), "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
     return ops.reshape(draws >= dropped - LEVELS // 2, shape)

@@ -19,9 +19,10 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 from bert_tf.training.attention import attend_in_groups
+from bert_tf.training.compilation import Compilation
 from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
-from bert_tf.training.step import Batch, Objective, draw_on_tpu
+from bert_tf.training.step import Batch, Objective
 
 # Makes the dataset of an input pipeline, which reads for the replicas of one host.
 MakeBatches = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -227,21 +228,21 @@ class PretrainingLoop(TrainingLoop):
         jit_compile: bool = False,
         **options: Any,
     ) -> None:
-        on_tpu = device_type == "TPU"
-        self.leaves_padding_out = not (on_tpu or jit_compile)
+        self.leaves_padding_out = not Compilation(device_type, jit_compile).by_xla
         on_cpu = self.leaves_padding_out and device_type == "CPU"
         if encoder := getattr(model, "encoder", None):
             encoder.trains_without_padding = self.leaves_padding_out
             encoder.training_attention = attend_in_groups if on_cpu else None
-            if on_tpu:
-                encoder.seed_generator.draw = draw_on_tpu
         self.objective = PretrainingObjective(
             model,
             device_type,
             predicts_all=not (on_cpu and isinstance(model, modeling.BertPretrainer)),
         )
         super().__init__(
-            model, optimizer, strategy, self.objective, jit_compile=jit_compile, **options
+            *(model, optimizer, strategy, self.objective),
+            device_type=device_type,
+            jit_compile=jit_compile,
+            **options,
         )
         self._evaluate_batch = tf.function(self._evaluate_step, autograph=False)
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 
+from .compilation import Compilation
 from .step import Objective, ReplicaStep
 
 _CALL_SECONDS = 2.0
@@ -102,7 +103,8 @@ class TrainingLoop:
         seed: seeds the dropout masks.
         gradient_accumulation_steps: K, the micro-batches of a replica's share of a batch.
         clip_norm: the global norm that the summed gradients are clipped to.
-        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+        device_type: the strategy's, "CPU", "GPU" or "TPU".
+        jit_compile: compile the step with XLA. (On a TPU everything is, regardless.)
         measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
 
     Raises:
@@ -119,6 +121,7 @@ class TrainingLoop:
         seed: int,
         gradient_accumulation_steps: int = 1,
         clip_norm: float = 1.0,
+        device_type: str = "CPU",
         jit_compile: bool = False,
         measures_waits: bool = True,
     ) -> None:
@@ -135,6 +138,12 @@ class TrainingLoop:
         self.model = model
         self.optimizer = optimizer
         self.strategy = strategy
+        self.compilation = Compilation(device_type, jit_compile)
+        if encoder := getattr(model, "encoder", None):
+            encoder.seed_generator.draw = self.compilation.masks.draw
+            if self.compilation.by_xla:
+                encoder.trains_without_padding = False
+                encoder.training_attention = None
         self.replica_step = ReplicaStep(
             model,
             optimizer,
@@ -142,9 +151,10 @@ class TrainingLoop:
             seed=seed,
             micro_batches=gradient_accumulation_steps,
             clip_norm=clip_norm,
-            jit_compile=jit_compile,
+            num_replicas=strategy.num_replicas_in_sync,
+            compilation=self.compilation,
         )
-        self._objective = objective
+        self._num_sums = objective.num_sums
         self._micro_batches = gradient_accumulation_steps
         self._measures_waits = measures_waits
         # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
@@ -214,16 +224,15 @@ class TrainingLoop:
             ended = tf.maximum(ended, self._time_after([]))
             batch, came = self._timed(iterator.get_next())  # type: ignore[attr-defined]
             waited += tf.maximum(came - ended, 0.0)
-            rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
-            outcome = self.strategy.run(self.replica_step, args=(batch,))
+            outcome = self.strategy.run(self.replica_step.run, args=(batch,))
             # They are the same on every replica.
-            own, norm, step_cursors = (
+            own, measured, rate, step_cursors = (
                 self.strategy.experimental_local_results(value)[0] for value in outcome
             )
             sums += own
-            measures = measures.write(index, tf.stack([self._objective.loss(own), norm]))
+            measures = measures.write(index, measured)
             cursors = cursors.write(index, step_cursors)
-            ended = self._time_after(norm)  # the loss is there before the gradients
+            ended = self._time_after(measured)
             return index + 1, sums, rate, measures, cursors, ended, waited
 
         replicas = self.strategy.num_replicas_in_sync
@@ -232,7 +241,7 @@ class TrainingLoop:
             make_one,
             (
                 tf.constant(0),
-                tf.zeros([self._objective.num_sums]),
+                tf.zeros([self._num_sums]),
                 tf.zeros(()),
                 tf.TensorArray(tf.float32, num_steps, element_shape=(2,)),
                 tf.TensorArray(tf.int32, num_steps, element_shape=(replicas, 4)),

@@ -9,8 +9,9 @@ Dimension letters: B batch, K micro-batches.
 """
 
 import abc
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,6 +19,8 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 from bert_tf.modeling.keras_hooks import without_reduction
+
+from .compilation import Compilation
 
 # Nested tensors by name, (B, ...) each, with the rows' places in the data, ``features.CURSOR``.
 Batch = Mapping[str, Any]
@@ -46,45 +49,15 @@ class Objective(abc.ABC):
         """The batch's mean loss, from all of its sums."""
 
 
-def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
-    """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
-
-    The counter of a Keras seed generator is mirrored, so that every replica would draw the same
-    mask, and would have to be saved. A function of the numbers needs neither.
-
-    >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
-    >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
-    (True, False)
-    """
-    # Stateless operations take two 32-bit numbers as their key.
-    key = tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
-    for number in (step, replica, micro_batch):
-        key = tf.random.fold_in(key, tf.cast(number, tf.int32))
-    drawn = tf.random.stateless_uniform((count, 2), key, minval=None, maxval=None, dtype=tf.int32)
-    return tf.cast(drawn, tf.int64)
-
-
-def draw_on_tpu(shape: Sequence[int], dropped: int, generator: Any) -> tf.Tensor:
-    """Draws a dropout mask, two elements a word.
-
-    The words' last dimensions are the tensor's, so that a TPU pads neither: the words of a CPU's
-    draws, in rows of one or two, would take sixty-four and more times their size.
-    """
-    rows = shape[0]
-    words = tf.random.stateless_uniform(
-        [(rows + 1) // 2, *shape[1:]], generator.next(), None, None, tf.int32, alg="threefry"
-    )
-    # The sixteen bits decide: what is below them is below one level.
-    threshold = (dropped << 16) - (1 << 31)
-    halves = [words, tf.bitwise.left_shift(words, 16)]
-    return tf.concat([half >= threshold for half in halves], axis=0)[:rows]
+_TENSORFLOW = Compilation()
 
 
 class ReplicaStep:
     """One update of a model, as one replica runs it inside ``strategy.run``.
 
     The optimizer no longer reduces gradients over the replicas: they are reduced here, before they
-    are clipped. ``micro_batches`` is K. ``jit_compile`` compiles the gradients with XLA.
+    are clipped. ``micro_batches`` is K. ``run`` is the step as XLA compiles it, where it does: as
+    a whole for one replica and for GPUs, else the gradients alone.
     """
 
     def __init__(
@@ -96,7 +69,8 @@ class ReplicaStep:
         seed: int,
         micro_batches: int,
         clip_norm: float,
-        jit_compile: bool = False,
+        num_replicas: int = 1,
+        compilation: Compilation = _TENSORFLOW,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
@@ -106,16 +80,30 @@ class ReplicaStep:
         self._seed_variables = modeling.seed_variables(model)
         self._micro_batches = micro_batches
         self._clip_norm = clip_norm
-        # Strategies forbid XLA round their collectives, so it goes round the gradients only.
-        self._gradients = (
-            tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
-        )
+        self._compilation = compilation
+        # Kernels of a GPU would make the seeds there, and each dropout wait for its own to come
+        # back: the host makes keys of them.
+        on_host = compilation.device_type == "GPU" and not compilation.by_xla
+        self._place_of_seeds = tf.device("CPU:0") if on_host else contextlib.nullcontext()
+        self._gradients: Callable[..., Any] = self.sum_gradients
+        self.run: Callable[[Batch], tuple[tf.Tensor, ...]] = self
+        if compilation.jit_compile and compilation.device_type != "TPU":
+            # Strategies forbid XLA round their collectives, but for those of GPUs.
+            if num_replicas == 1 or compilation.device_type == "GPU":
+                self.run = tf.function(self.__call__, jit_compile=True, autograph=False)
+            else:
+                self._gradients = tf.function(self.sum_gradients, jit_compile=True)
 
-    def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""
-        gradients, outcome = self.reduce(batch)
+    def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Makes the update from this replica's share of a batch.
+
+        Returns the objective's sums of all replicas; (2,) the mean loss and the gradients' global
+        norm before clipping; the learning rate; and the cursors, as ``reduce`` does.
+        """
+        rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
+        gradients, (sums, norm, cursors) = self.reduce(batch)
         self._apply(gradients, self._model.trainable_variables)
-        return outcome
+        return sums, tf.stack([self._objective.loss(sums), norm]), rate, cursors
 
     def reduce(
         self, batch: Batch
@@ -136,7 +124,7 @@ class ReplicaStep:
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
         *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
-        norm = tf.linalg.global_norm(gradients)
+        norm = self._compilation.global_norm(gradients)
         gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
@@ -197,13 +185,15 @@ class ReplicaStep:
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """One micro-batch's gradients, dense, and its sums."""
         variables = [variable.value for variable in self._model.trainable_variables]
-        seeds = tf.unstack(
-            dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
-        )
+        with self._place_of_seeds:
+            count = len(self._seed_variables)
+            seeds = tf.unstack(
+                self._compilation.masks.seeds(self._seed, step, replica, index, count)
+            )
         masks = keras.StatelessScope(
             state_mapping=list(zip(self._seed_variables, seeds, strict=True))
         )
-        with tf.GradientTape() as tape, masks:
+        with tf.GradientTape() as tape, masks, self._compilation.barriers():
             loss, sums = self._objective.part(rows, totals)
         gradients = tape.gradient(
             loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO

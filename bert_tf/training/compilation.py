@@ -1,0 +1,59 @@
+"""Differences between a step of TensorFlow's kernels and one that XLA compiles."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert_tf.modeling.layers import barriers_by
+
+from .masks import DRAWN, HASHED, Masks
+
+
+class Compilation(NamedTuple):
+    """The device of a step, and whether XLA compiles it.
+
+    ``jit_compile``: XLA compiles on a CPU or a GPU; on a TPU it compiles everything regardless.
+    """
+
+    device_type: str = "CPU"
+    jit_compile: bool = False
+
+    @property
+    def by_xla(self) -> bool:
+        """True if XLA compiles the gradients, so that shapes must be known: padding stays."""
+        return self.jit_compile or self.device_type == "TPU"
+
+    @property
+    def joins_kernels(self) -> bool:
+        """True for programs that spare the memory's traffic; a CPU keeps its bits under XLA."""
+        return self.by_xla and self.device_type != "CPU"
+
+    @property
+    def masks(self) -> Masks:
+        """The way in which dropout's masks are drawn."""
+        return HASHED if self.joins_kernels else DRAWN
+
+    def global_norm(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The Euclidean norm of all gradients as one vector."""
+        if not self.joins_kernels:
+            return tf.linalg.global_norm(gradients)
+        # A kernel for each matrix and one for all that is left, where XLA makes two or three for
+        # the norm of each gradient; without the barrier it would sum each vector by itself.
+        squares = [tf.square(gradient) for gradient in gradients]
+        rows = [tf.reduce_sum(each, axis=-1) if len(each.shape) > 1 else each for each in squares]
+        joined = tf.concat([tf.reshape(row, [-1]) for row in rows], axis=0)
+        return tf.sqrt(tf.reduce_sum(_barrier(joined)))
+
+    def barriers(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which layers keep sums that XLA would compute again."""
+        if not self.joins_kernels:
+            return contextlib.nullcontext()
+        return barriers_by(_barrier)
+
+
+def _barrier(value: tf.Tensor) -> tf.Tensor:
+    """The value as it is, behind which XLA does not look."""
+    return gen_xla_ops.xla_optimization_barrier([value])[0]
