@@ -239,6 +239,10 @@ def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[
     rows, length = map(int, shape.split("x"))
     path, hlo_file = (folder / f"{name}-{size}-{shape}.{kind}" for kind in ("mlir", "hlo"))
     environment = {**os.environ, **ENVIRONMENT}
+    if target.platform == "cuda":
+        from bert_tf.startup import COMPILER_FLAGS
+
+        environment.setdefault("XLA_FLAGS", COMPILER_FLAGS)
     text, flops = lower(target.platform, size, rows, length)
     path.write_text(text)
     words = [python, __file__, "--compile", str(path), name, str(hlo_file)]

@@ -61,6 +61,19 @@ def check_versions() -> None:
         )
 
 
+def set_compiler_flags() -> None:
+    """Sets what XLA reads when TensorFlow loads, where there is an NVIDIA GPU; a user's word wins.
+
+    Of the products that BERT is made of XLA would compile some 1,700 kernels of Triton, to run each
+    once and to keep thirty: a minute or more. cuBLASLt's kernels are only run.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    names_file = bool(flags.strip()) and not flags.lstrip().startswith("-")
+    if glob.glob("/dev/nvidia[0-9]*") and "triton_gemm" not in flags and not names_file:
+        os.environ["XLA_FLAGS"] = f"{flags} {COMPILER_FLAGS}".strip()
+
+
+COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
 _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
 

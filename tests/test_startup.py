@@ -48,3 +48,29 @@ def test_what_loading_says_is_shown_only_where_it_fails(value, status, said, tmp
     done = run_python(f"{script}; os.write(2, b'a warning')", env=environment)
     assert done.returncode == status and done.stderr.startswith(said)
     assert ("ValueError" in done.stderr) == bool(status)
+
+
+@pytest.mark.parametrize(
+    "cards, before, after",
+    [
+        (["/dev/nvidia0"], None, "--xla_gpu_enable_triton_gemm=false"),
+        (["/dev/nvidia0"], "--xla_a=1", "--xla_a=1 --xla_gpu_enable_triton_gemm=false"),
+        (
+            ["/dev/nvidia0"],
+            "--xla_gpu_enable_triton_gemm=true",
+            "--xla_gpu_enable_triton_gemm=true",
+        ),
+        (["/dev/nvidia0"], "flags.txt", "flags.txt"),
+        ([], None, None),
+    ],
+    ids=["none", "others", "the user's own", "a file of the user's", "no card"],
+)
+def test_tritons_products_are_off_on_a_gpu_unless_the_user_names_them(
+    cards, before, after, monkeypatch
+):
+    monkeypatch.setattr(startup.glob, "glob", lambda pattern: cards)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    if before is not None:
+        monkeypatch.setenv("XLA_FLAGS", before)
+    startup.set_compiler_flags()
+    assert os.environ.get("XLA_FLAGS") == after

@@ -315,7 +315,7 @@ class PretrainingSettings:
     jit_compile: str = choice(
         "auto",
         ("auto", "true", "false"),
-        "Compile the gradients with XLA. auto: on a GPU, not on a CPU, where nothing is gained; a "
+        "Compile the step with XLA. auto: on a GPU, not on a CPU, where nothing is gained; a "
         "TPU compiles everything. Results differ only by rounding and by dropout's draws, so a "
         "run that resumes with another setting is not the same bit for bit.",
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -35,6 +35,15 @@ class Compilation(NamedTuple):
     def masks(self) -> Masks:
         """The way in which dropout's masks are drawn."""
         return HASHED if self.joins_kernels else DRAWN
+
+    def place_of_seeds(self) -> contextlib.AbstractContextManager[Any]:
+        """A context in which a step makes the seeds of its masks.
+
+        TensorFlow makes keys of seeds on the host: each dropout would wait for its own, copied back
+        from a GPU.
+        """
+        on_host = self.device_type == "GPU" and not self.by_xla
+        return tf.device("CPU:0") if on_host else contextlib.nullcontext()
 
     def global_norm(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """The Euclidean norm of all gradients as one vector."""

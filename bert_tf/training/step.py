@@ -9,7 +9,6 @@ Dimension letters: B batch, K micro-batches.
 """
 
 import abc
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -81,10 +80,6 @@ class ReplicaStep:
         self._micro_batches = micro_batches
         self._clip_norm = clip_norm
         self._compilation = compilation
-        # Kernels of a GPU would make the seeds there, and each dropout wait for its own to come
-        # back: the host makes keys of them.
-        on_host = compilation.device_type == "GPU" and not compilation.by_xla
-        self._place_of_seeds = tf.device("CPU:0") if on_host else contextlib.nullcontext()
         self._gradients: Callable[..., Any] = self.sum_gradients
         self.run: Callable[[Batch], tuple[tf.Tensor, ...]] = self
         if compilation.jit_compile and compilation.device_type != "TPU":
@@ -185,7 +180,7 @@ class ReplicaStep:
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """One micro-batch's gradients, dense, and its sums."""
         variables = [variable.value for variable in self._model.trainable_variables]
-        with self._place_of_seeds:
+        with self._compilation.place_of_seeds():
             count = len(self._seed_variables)
             seeds = tf.unstack(
                 self._compilation.masks.seeds(self._seed, step, replica, index, count)

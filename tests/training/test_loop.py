@@ -91,8 +91,9 @@ def plain():
         {},
         {"gradient_accumulation_steps": 4},
         pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
+        pytest.param({"jit_compile": True, "device_type": "GPU"}, marks=pytest.mark.slow),
     ],
-    ids=["plain", "accumulated", "xla"],
+    ids=["plain", "accumulated", "xla", "xla on a GPU"],
 )
 def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     weights, rows = plain

@@ -1,0 +1,212 @@
+"""The step as XLA compiles it for a GPU or a TPU: its masks, its norm, the shapes of its arrays."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
+from bert_tf.pretraining.objective import PretrainingLoop
+from bert_tf.training import optimizers
+from bert_tf.training.compilation import Compilation
+from bert_tf.training.masks import draw_by_hash, hashed_seeds
+
+from .conftest import bert, make_loop, random_batch
+
+LARGE = 1_000_000
+LANES = 128  # to which a TPU pads the last dimension of an array
+ROWS, LENGTH, PREDICTIONS = 32, 512, 76
+
+
+@functools.cache
+def traced_step():
+    """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
+    config = BertConfig(
+        vocab_size=30_522,
+        hidden_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=512,
+    )
+    model = BertPretrainer(config, dtype="mixed_bfloat16")
+    optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    step = PretrainingLoop(model, optimizer, strategy, seed=0, device_type="TPU").replica_step
+    shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
+    spec = {
+        key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)
+        for key, feature in features.PRETRAINING_FEATURES.items()
+    }
+    spec[features.CURSOR] = tf.TensorSpec([ROWS, 4], tf.int32)
+    return tf.function(step, autograph=False).get_concrete_function(spec).graph
+
+
+def graphs_of(graph):
+    yield graph
+    for function in graph._functions.values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield from graphs_of(inner)
+
+
+def padded(graph):
+    """The large tensors that are padded more than twofold, by name, and all tensors' number."""
+    found, count = {}, 0
+    for inner in graphs_of(graph):
+        for operation in inner.get_operations():
+            for tensor in operation.outputs:
+                count += 1
+                size, width = tensor.shape.num_elements(), (tensor.shape or [1])[-1:]
+                if tensor.dtype != tf.resource and size > LARGE and 2 * width[0] < LANES:
+                    found[tensor.name] = tensor.shape.as_list()
+    return found, count
+
+
+def test_no_large_array_is_padded_more_than_twofold():
+    found, count = padded(traced_step())
+    assert count > 500
+    assert not found
+    # As a CPU draws, words are in rows of one and halves of them in rows of two.
+    draw = functools.partial(draw_in_pairs, (ROWS, 2, LENGTH, LENGTH), 9, MaskSeeds(3))
+    found, _ = padded(tf.function(draw, autograph=False).get_concrete_function().graph)
+    assert {tuple(shape[1:]) for shape in found.values()} >= {(1,), (2,)}
+
+
+def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
+    kinds = {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
+    for graph in graphs_of(traced_step()):
+        for operation in graph.get_operations():
+            assert operation.type not in kinds and "String" not in operation.type, operation.name
+            assert "Py" not in operation.type and "Scatter" not in operation.type, operation.name
+            for tensor in operation.outputs:
+                assert tensor.dtype != tf.string, tensor.name
+                assert tensor.dtype == tf.resource or tensor.shape.is_fully_defined(), tensor.name
+
+
+# === Masks by a hash ===
+
+
+def scrambled(word):
+    """Wellons' lowbias32, on a Python integer."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        word = (word ^ (word >> shift)) * factor % 2**32
+    return word ^ (word >> 16)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_mask_is_the_hash_of_its_places_and_seed(jit_compile):
+    shape, first, second = (3, 2, 5), 2**32 - 7, 123_456_789  # places pass the largest word
+    seeds = MaskSeeds(3)
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def drawn(state):
+        seeds.state.assign(state)
+        return draw_by_hash(shape, 20_000, seeds), draw_by_hash(shape, 20_000, seeds)
+
+    masks = drawn(tf.constant([first, second], tf.int64))
+    for number, mask in enumerate(masks):
+        words = [scrambled(scrambled((first + place) % 2**32) ^ (second + number))
+                 for place in range(30)]  # fmt: skip
+        expected = np.reshape(np.array(words) >= 20_000 << 16, shape)
+        np.testing.assert_array_equal(mask, expected)
+    assert (masks[0].numpy() != masks[1].numpy()).any()
+
+
+def test_hashed_masks_have_their_rate_and_no_pattern():
+    """Rates, neighbours, axes and seeds next to each other, in standard errors of n draws."""
+    shape, dropped = (16, 4, 64, 64), 6554
+    keys = [hashed_seeds(7, *numbers, 1)[0] for numbers in ((0, 0, 0), (1, 0, 0), (0, 1, 0))]
+    keys += [keys[0] + tf.constant([0, 1], tf.int64)]  # the next dropout of the same step
+    masks = []
+    for key in keys:
+        seeds = MaskSeeds(3)
+        seeds.state.assign(key)
+        masks.append(draw_by_hash(shape, dropped, seeds).numpy().astype(float))
+    rate = 1 - dropped / 65536
+    spread = rate * (1 - rate)
+    signed = [(mask - rate).ravel() for mask in masks]
+    size = len(signed[0])
+    errors = [each.mean() / np.sqrt(spread / size) for each in signed]
+    errors += [
+        np.mean(one * other) / spread * np.sqrt(size)
+        for number, one in enumerate(signed)
+        for other in signed[:number]
+    ]
+    errors += [
+        np.mean(signed[0][:-lag] * signed[0][lag:]) / spread * np.sqrt(size - lag)
+        for lag in (1, 2, 3, 16, 63, 64, 65, 4096, 16384)
+    ]
+    assert len(errors) == 19 and np.abs(errors).max() < 4
+    for axis in range(4):
+        others = tuple(each for each in range(4) if each != axis)
+        means = masks[0].mean(axis=others)
+        chi_square = np.sum((means - rate) ** 2) / (spread * len(means) / size)
+        assert abs(chi_square - len(means)) < 5 * np.sqrt(2 * len(means))
+
+
+def test_seeds_follow_every_number():
+    points = [(7, 0, 0, 0), (8, 0, 0, 0), (7 + 2**32, 0, 0, 0), (7, 1, 0, 0), (7, 0, 1, 0),
+              (7, 0, 0, 1)]  # fmt: skip
+    seeds = [hashed_seeds(*point, 3).numpy() for point in points]
+    assert len({tuple(row) for each in seeds for row in each}) == 3 * len(points)
+    np.testing.assert_array_equal(seeds[3], hashed_seeds(7, tf.constant(1, tf.int64), 0, 0, 3))
+
+
+@pytest.mark.parametrize(
+    "device_type, jit_compile, hashes",
+    [("CPU", False, False), ("CPU", True, False), ("GPU", False, False), ("GPU", True, True),
+     ("TPU", False, True)],
+)  # fmt: skip
+def test_masks_are_hashed_where_xla_compiles_for_another_device(device_type, jit_compile, hashes):
+    loop = make_loop(bert(), device_type=device_type, jit_compile=jit_compile)
+    draw = loop.model.encoder.seed_generator.draw
+    assert draw == (draw_by_hash if hashes else draw_in_pairs)
+    assert loop.compilation == Compilation(device_type, jit_compile)
+
+
+# === The step ===
+
+
+def test_gradients_and_norm_are_those_of_tensorflows_kernels():
+    """The sums of layer normalisation are kept, and the norm is taken of all gradients at once."""
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    found = []
+    for options in ({"device_type": "GPU", "jit_compile": True}, {}):
+        loop = make_loop(bert(), **options)
+        loop.model.encoder.trains_without_padding = False
+        compiles = options.get("jit_compile")
+        reduce = tf.function(loop.replica_step.reduce, jit_compile=compiles, autograph=False)
+        gradients, (sums, norm, _) = reduce(batch)
+        found.append([*gradients, sums / 100.0, norm])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
+
+
+def test_no_random_word_passes_the_host_on_a_gpu_without_xla():
+    """A GPU's kernels of Reshape keep int32 numbers, and no others, in the host's memory."""
+    loop = make_loop(bert(dropout=0.5), device_type="GPU")
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    step = tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
+    random = 0
+    for graph in graphs_of(step.graph):
+        for operation in graph.get_operations():
+            random += operation.type.startswith("StatelessRandomUniform")
+            if operation.type == "Reshape":
+                source = operation.inputs[0]
+                while source.op.type in ("Identity", "Bitcast") and source.dtype == tf.int32:
+                    source = source.op.inputs[0]
+                assert not source.op.type.startswith("Stateless") or source.dtype != tf.int32
+    assert random > 3
+
+
+def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
+    loop = make_loop(bert(dropout=0.5), device_type="GPU")
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    step = tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
+    folds = [o for o in step.graph.get_operations() if o.type == "StatelessRandomGetKeyCounter"]
+    on_host = [o for o in folds if "CPU:0" in o.device]
+    assert len(on_host) >= 4
