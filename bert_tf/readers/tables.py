@@ -152,7 +152,8 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
     """The values of a row's columns, ``wanted`` where they are not None."""
     if isinstance(row, BadRowError):
         raise row
-    if "_task_hash" in row:  # of Prodigy, which leaves out a list without spans
+    # A number is Prodigy's, which leaves out a list without spans; a text is a column of a .csv.
+    if isinstance(row.get("_task_hash"), int):
         row = {"spans": [], **row}
         if row.get("answer", "accept") != "accept" and not bad.answers_all:
             raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")

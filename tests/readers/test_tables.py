@@ -43,6 +43,11 @@ def test_csv_takes_quotes_off(read):
     ]
 
 
+def test_a_column_of_prodigys_name_is_one_as_any(read):
+    content = "text,_task_hash,answer\nso good,5,reject\n"
+    assert read("a.csv", content, ["answer"]) == [(2, 0, ["reject"])]
+
+
 def test_json_lines_keep_their_types(read):
     content = '{"a": [1, "x"], "b": null}\n\n{"b": true, "c": 0, "a": "ü"}\n'
     assert read("a.jsonl", content, ["b", "a", None]) == [
