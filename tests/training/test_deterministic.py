@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import optimizers
 from tests.training.conftest import batches_dataset, bert
-from tests.training.test_step_on_tpu import graphs_of
+from tests.training.test_compilation import graphs_of
 
 tf.config.experimental.enable_op_determinism()
 model = bert()
