@@ -141,9 +141,6 @@ class TrainingLoop:
         self.compilation = Compilation(device_type, jit_compile)
         if encoder := getattr(model, "encoder", None):
             encoder.seed_generator.draw = self.compilation.masks.draw
-            if self.compilation.by_xla:
-                encoder.trains_without_padding = False
-                encoder.training_attention = None
         self.replica_step = ReplicaStep(
             model,
             optimizer,

@@ -48,9 +48,6 @@ class Objective(abc.ABC):
         """The batch's mean loss, from all of its sums."""
 
 
-_TENSORFLOW = Compilation()
-
-
 class ReplicaStep:
     """One update of a model, as one replica runs it inside ``strategy.run``.
 
@@ -68,8 +65,8 @@ class ReplicaStep:
         seed: int,
         micro_batches: int,
         clip_norm: float,
-        num_replicas: int = 1,
-        compilation: Compilation = _TENSORFLOW,
+        num_replicas: int,
+        compilation: Compilation,
     ) -> None:
         self._model = model
         self._optimizer = optimizer

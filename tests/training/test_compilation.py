@@ -25,13 +25,7 @@ ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 @functools.cache
 def traced_step():
     """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
-    config = BertConfig(
-        vocab_size=30_522,
-        hidden_size=128,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=512,
-    )
+    config = BertConfig.from_preset("bert-tiny", num_hidden_layers=1)
     model = BertPretrainer(config, dtype="mixed_bfloat16")
     optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
     strategy = tf.distribute.get_strategy()
