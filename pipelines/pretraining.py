@@ -31,7 +31,7 @@ from .pairing import (
 )
 from .pools import Batching, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
-from .vocabulary import SAMPLE_BYTES, casing_note, unknown_note
+from .text_notes import SAMPLE_BYTES, casing_note, unknown_note
 from .wordpiece import BertTokenizer
 
 # A pool of about so much text has many documents to draw random segments from, and takes a hundred

@@ -15,7 +15,7 @@ from bert_tf.evaluation.report import write_report
 from bert_tf.files import replace_whole
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.vocabulary import unknown_note
+from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json

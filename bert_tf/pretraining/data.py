@@ -13,8 +13,9 @@ from bert_tf import features
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.pools import Reached
+from bert_tf.pipelines.text_notes import marks_note
 from bert_tf.pipelines.tfrecords import Records, open_records
-from bert_tf.pipelines.vocabulary import learn_vocabulary, marks_note
+from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
 from bert_tf.training.progress import Progress

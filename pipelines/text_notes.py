@@ -1,0 +1,85 @@
+"""How a text fits a vocabulary and its casing, in sentences."""
+
+import collections
+import itertools
+import unicodedata
+from collections.abc import Sequence
+
+from bert_tf.untrusted import listed, quote
+
+from .corpus import Corpus
+from .wordpiece import BertTokenizer
+
+#: The text of a corpus that notes are of.
+SAMPLE_BYTES = 200_000
+_LONGEST = 1000
+_TOLD = 50  # what is rarer than one in so many is not told
+
+
+def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
+    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None."""
+    # Chinese vocabularies have a handful of other special tokens, with capitals.
+    capitals = [piece for piece in vocab if piece.lower() != piece and piece[0] not in "[<"]
+    if not do_lower_case or 100 * len(capitals) < len(vocab):
+        return None
+    return (
+        f"The vocabulary seems to be cased ({len(capitals):,} pieces with capitals, such as "
+        f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
+        "its case."
+    )
+
+
+def marks_note(corpus: Corpus) -> str | None:
+    """A sentence where lower-casing changes letters of scripts without capitals, else None."""
+    characters = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
+    kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
+    letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
+    changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
+    if 2 * letters.total() <= characters.total() or _TOLD * changed.total() <= characters.total():
+        return None
+    return (
+        f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
+        f"{letters.total():,} letters ({_commonest(changed)}), whose script has no capitals: "
+        "--do_lower_case=false keeps them."
+    )
+
+
+def word_counts(texts: Sequence[str], tokenizer: BertTokenizer) -> tuple[int, int, int]:
+    """Numbers of tokens, of words and of unknown words in texts."""
+    ids = tokenizer.tokenize(texts).flat_values.numpy()
+    return ids.size, int((~tokenizer.continuation[ids]).sum()), int((ids == tokenizer.unk_id).sum())
+
+
+def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
+    """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
+    texts, lower = [text[:_LONGEST] for text in texts], tokenizer.do_lower_case
+    _, size, unknown = word_counts(texts, tokenizer)
+    if _TOLD * unknown <= size:
+        return None
+    words = collections.Counter(itertools.chain.from_iterable(map(str.split, texts)))
+    for word, pieces in zip([*words], tokenizer.tokenize([*words]).to_list(), strict=True):
+        if tokenizer.unk_id not in pieces:
+            del words[word]
+    known = {piece.removeprefix("##") for piece in tokenizer.vocab}
+    missing: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
+    capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
+    lacking = f"it lacks {_commonest(missing)}, as it was made of other text"
+    if not missing:
+        lacking = "these are too long, or have no fitting pieces"
+    elif 2 * capitals > missing.total():
+        lacking = f"it lacks the capitals {_commonest(missing)}, and do_lower_case is false"
+    return (
+        f"{unknown / size:.1%} of the words in a sample are unknown to the vocabulary, such as "
+        f"{_commonest(words)}: {lacking}."
+    )
+
+
+def _as_uncased(text: str) -> str:
+    letters = unicodedata.normalize("NFD", text.lower())
+    return "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+
+
+def _commonest(counts: collections.Counter[str]) -> str:
+    return listed([text for text, _ in counts.most_common(5)])
