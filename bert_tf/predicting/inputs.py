@@ -202,11 +202,12 @@ def _read_texts(
     table: TableFile, text_columns: Sequence[str], id_column: str | None, bad: BadRows
 ) -> Iterator[TextExample | BadRow]:
     reported = 0
+    what = [f"column {name!r}" for name in text_columns]
     for place, row in read_columns(table, [id_column, *text_columns], bad):
         yield from bad.rows[reported:]
         reported = len(bad.rows)
         try:
-            yield text_example(row, text_columns)
+            yield text_example(row, what)
         except BadRowError as error:
             bad.report(place, error)
     yield from bad.rows[reported:]

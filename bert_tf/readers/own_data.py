@@ -126,12 +126,13 @@ def _read_texts(
 ) -> ExampleSet[TextExample]:
     bad = BadRows.of(str(path), skip_bad_rows)
     places = notes.LabelPlaces()
+    *what, label_what = (f"column {name!r}" for name in (*text_columns, label_column))
 
     def make_example(row: Row) -> TextExample:
-        example = text_example(row, text_columns)
+        example = text_example(row, what)
         if label_column is None:
             return example
-        label = read_label(row.values[-1], f"column {label_column!r}")
+        label = read_label(row.values[-1], label_what)
         if not isinstance(label, float):
             places.add([label] if isinstance(label, str) else label, bad.place)
         return TextExample(example.id, example.text_a, example.text_b, label)
@@ -148,10 +149,12 @@ def _read_texts(
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 
-def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
-    """Makes an example without a label of a row's id and one or two texts; ignores the rest."""
-    example_id, *texts = row.values[: 1 + len(text_columns)]
-    what = [f"column {name!r}" for name in text_columns]
+def text_example(row: Row, what: Sequence[str]) -> TextExample:
+    """Makes an example without a label of a row's id and one or two texts; ignores the rest.
+
+    ``what`` names each text in errors, as "column 'text'".
+    """
+    example_id, *texts = row.values[: 1 + len(what)]
     text_a, *second = map(text, texts, what)
     if not any(second):
         is_visible = filled_text(text_a, what[0]).isprintable()  # a blank is, too

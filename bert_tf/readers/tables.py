@@ -157,15 +157,15 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
         row = {"spans": [], **row}
         if row.get("answer", "accept") != "accept" and not bad.answers_all:
             raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
-    has_all = row.keys() >= wanted
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
-    if is_task and ("data" in wanted or not has_all):
+    if is_task and ("data" in wanted or not row.keys() >= wanted):
         raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
-    if not has_all:
-        missing = next(name for name in columns if name in wanted - row.keys())
+    try:
+        return [None if name is None else row[name] for name in columns]
+    except KeyError as error:
+        missing = str(error.args[0])
         hint = _several_columns_hint(missing, row)
-        raise BadRowError(f"expected the key {missing!r}, got {listed(row)}{hint}")
-    return [None if name is None else row[name] for name in columns]
+        raise BadRowError(f"expected the key {missing!r}, got {listed(row)}{hint}") from None
 
 
 def _several_columns_hint(column: str, known: Iterable[str]) -> str:
