@@ -3,12 +3,8 @@ r"""Converts a BERT checkpoint from one format to another, and checks that both 
     python -m bert_tf.convert --model=uncased_L-12_H-768_A-12 --output=bert-base \
         --format=huggingface
 
---model is a directory of this library, of Hugging Face (config.json with model.safetensors or
-tf_model.h5), of sentence-transformers, of google-research/bert (bert_config.json,
-bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub preset, a .keras file, or
-hf://OWNER/NAME, a model of the Hugging Face hub; its format is recognised. --output must not be
-there yet; it appears whole, and only after its weights were found to be the input's, and a model
-made from it gave the outputs of the input's on random tokens.
+The format of --model is recognised, and --output appears whole, after the check;
+docs/checkpoints.md lists the formats.
 """
 
 import dataclasses
@@ -32,22 +28,23 @@ class _Settings:
 
     model: str = string(
         None,
-        "The model: a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or "
-        "tiny.",
+        "Convert this model: a run, a checkpoint of any format that bert_tf.load takes, "
+        "hf://OWNER/NAME, or tiny.",
         rules=[_NEEDED],
         other_name="input",
     )
-    output: str = string(None, "The directory to write.", rules=[_NEEDED])
+    output: str = string(None, "Write this new directory.", rules=[_NEEDED])
     format: str = choice(
         None,
         tuple(WRITTEN),
-        "What to write. bert_tf: this library's directory; huggingface: config.json and "
-        "model.safetensors; google_tf1: bert_model.ckpt.",
+        "Write bert_tf (this library's directory), huggingface (config.json and "
+        "model.safetensors) or google_tf1 (bert_model.ckpt).",
         rules=[_NEEDED],
     )
     allow_pickle: bool = switch(
         False,
-        "Accept pytorch_model.bin. A pickle can run any code: only from someone you trust.",
+        "Accept pytorch_model.bin, a pickle, which can run any code, so only from someone you "
+        "trust.",
     )
 
 

@@ -3,12 +3,8 @@ r"""Writes pre-training examples as TFRecords in the format of Google's script o
     python -m bert_tf.create_pretraining_data --input='corpus/*.txt' --vocab_file=vocab.txt \
         --output_file=examples.tfrecord
 
-``python -m bert_tf.pretrain`` needs no such files: it pairs and masks anew in every epoch, as it
-reads. They are for other programs, and for fixing the examples of an experiment once.
-
---output_file=examples.tfrecord@16 writes sixteen files, examples.tfrecord-00000-of-00016 and so on,
-with all cores. With --runner=DirectRunner, or another runner of Apache Beam (pip install
-'bert_tf[beam]'), its workers write them, each the same bytes as without; Beam's own flags follow.
+They are for other programs: ``pretrain`` reads text, and needs no such files. docs/data.md says
+how many cores, and workers of Apache Beam, share the work.
 """
 
 import contextlib
@@ -39,37 +35,40 @@ class RecordSettings:
     """Every flag of the command but those of Apache Beam."""
 
     input: Sequence[str] = words(
-        (), "Text files, with globs and commas; gzip allowed.", rules=[required(_A_FILE)]
+        (), "Read these text files, with globs and commas, gzip too.", rules=[required(_A_FILE)]
     )
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "How documents are told apart; by default recognised by suffix and first lines.",
+        "Tell documents apart as in this format, instead of as the input's name and first lines "
+        "say.",
     )
     vocab_file: str = string(
         None,
-        "The vocabulary, one piece a line.",
+        "Use this vocabulary, one piece a line.",
         rules=[required(f"{_A_FILE}; python -m bert_tf.vocab learns one")],
     )
     output_file: Sequence[str] = words(
         (),
-        "The TFRecord files to write, with commas; they take the examples in turn. Or NAME@N: N "
-        "files NAME-00000-of-N and so on, each with a share of the text.",
+        "Write the examples in turn to these TFRecord files, with commas, or by NAME@N to N files "
+        "NAME-00000-of-N and so on, each with a share of the text.",
         rules=[required(_A_FILE)],
     )
     runner: str | None = string(
         None,
-        "Write NAME@N on Apache Beam, by this runner of it, such as DirectRunner or "
-        "DataflowRunner. Every worker has to see the input, --vocab_file and --output_file.",
+        "Write NAME@N on Apache Beam by this runner, such as DirectRunner or DataflowRunner, "
+        "whose workers all see the input, --vocab_file and --output_file.",
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
-    max_seq_length: int = integer(128, "Tokens in a row.")
-    max_predictions_per_seq: int = integer(20, "The most masked tokens in a row.")
-    masked_lm_prob: float = number(0.15, "The share of a row's tokens to mask.")
-    short_seq_prob: float = number(0.1, "The share of documents cut shorter.")
+    max_seq_length: int = integer(128, "Make rows of this many tokens.")
+    max_predictions_per_seq: int = integer(20, "Mask at most this many tokens of a row.")
+    masked_lm_prob: float = number(0.15, "Mask this share of a row's tokens.")
+    short_seq_prob: float = number(0.1, "Cut this share of the documents shorter.")
     do_whole_word_mask: bool = switch(False, "Mask whole words.")
-    num_epochs: int = integer(10, "Passes over the text, each paired and masked anew.", least=1)
-    seed: int = integer(12345, "The seed of everything random.")
+    num_epochs: int = integer(
+        10, "Pass over the text this often, and pair and mask it anew each time.", least=1
+    )
+    seed: int = integer(12345, "Draw everything random from this seed.")
 
 
 # Names of Google's script.
@@ -86,7 +85,7 @@ def main(argv: list[str]) -> None:
     settings = flag_fields.checked(RecordSettings, flags.FLAGS)
     if argv[1:] and not settings.runner:
         raise ValueError(
-            f"This command has no flag {listed(argv[1:])} (--help lists its flags); those of "
+            f"This command has no flag {listed(argv[1:])} (--help=all lists its flags); those of "
             "Apache Beam need --runner."
         )
 
@@ -147,5 +146,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(command)
     command.run(main, passes_on=True)

@@ -1,29 +1,9 @@
-r"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenizer inside.
+"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenizer inside.
 
-    python -m bert_tf.export --model=runs/sst2 --output=exports/sst2/1
+    python -m bert_tf.export --model=runs/reviews --output=exports/reviews/1 --name=reviews
 
-    python -m bert_tf.export --model=all-MiniLM-L6-v2 --output=exports/minilm/1 --normalize
-
-    docker run -p 8501:8501 -v $PWD/exports/sst2:/models/sst2 -e MODEL_NAME=sst2 tensorflow/serving
-
---model is anything that ``bert_tf.load`` reads, with its vocabulary; a run of ``bert_tf.finetune``
-records how to serve it. --output is a new directory whose name is a number, the version. It holds a
-SavedModel, which answers without this library, and in assets.extra/ a model card (README.md) and
-sample requests with their answers.
-
-| the model's head     | what serving_default answers                                           |
-|----------------------|------------------------------------------------------------------------|
-| classes, one number  | the class's name and all probabilities; the number; of text or pairs   |
-| a tag for each token | entities with their places in the text                                 |
-| spans                | question and context: the answer with its place, and others            |
-| multiple choice      | the choice that follows the text                                       |
-| masked LM            | guesses for each literal [MASK]                                        |
-| none                 | embeddings: mean, [CLS] and pooled                                     |
-
-A model of sentence embeddings also compares texts with others.
-
-Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
-embeddings and one for next sentences, tags one for words that are split already.
+It ends by printing the signatures and the command that serves them; docs/serving.md says what
+the signatures of each model answer.
 """
 
 import dataclasses
@@ -69,17 +49,19 @@ class ExportSettings:
 
     model: str = flag_fields.string(
         None,
-        "The model: a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or "
-        "tiny.",
+        "Export this model: a run, a checkpoint of any format that bert_tf.load takes, "
+        "hf://OWNER/NAME, or tiny.",
         rules=[_NEEDED],
         other_name="checkpoint",
     )
     output: str = flag_fields.string(
-        None, "The version's directory, such as exports/mine/1.", rules=[_NEEDED, _is_version]
+        None,
+        "Write this new directory, whose name is a number, the version, such as exports/mine/1.",
+        rules=[_NEEDED, _is_version],
     )
     name: str = flag_fields.string(
         "bert",
-        "The model's name in a server, a part of the address that clients call.",
+        "Give the model this name in a server, a part of the address that clients call.",
         rules=[_is_name],
     )
 

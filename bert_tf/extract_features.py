@@ -1,13 +1,10 @@
 r"""Writes a BERT's hidden states of text: a vector for each token, or one for each line.
 
-    python -m bert_tf.extract_features --model=uncased_L-12_H-768_A-12 \
-        --input=sentences.txt --output=states
     python -m bert_tf.extract_features --model=all-MiniLM-L6-v2 --input='text/*.gz' \
-        --pooling=mean --normalize --format=parquet --output=embeddings
+        --pooling=mean --output=embeddings
 
-A line is a sentence, or two with " ||| " between them. The first command's part-*.jsonl are, one
-after the other, the JSON lines that google-research/bert's script of the same name writes. The same
-command resumes one that was stopped, and --output ends up as if it had not been stopped.
+A line is a sentence, or two with " ||| " between them. The same command resumes one that was
+stopped; docs/features.md describes the files.
 """
 
 from absl import flags

@@ -1,18 +1,9 @@
-r"""Predicts on unlabelled files with a fine-tuned model.
+"""Predicts on unlabelled files with a fine-tuned model.
 
-    python -m bert_tf.predict --model=runs/sst2 --input=reviews.tsv --output=predictions.tsv
+    python -m bert_tf.predict --model=runs/reviews --input=new.csv --output=predicted.tsv
 
-    python -m bert_tf.predict --model=a-hugging-face-classifier --input=pairs.csv \
-        --text_columns=premise,hypothesis --output=predictions.jsonl
-
-    zcat reviews.gz | python -m bert_tf.predict --model=runs/sst2 --input=- --input_format=lines
-
---model is what ``bert_tf.finetune`` left, which says its task, columns, labels and thresholds;
-or any other checkpoint with a task's head, for which --text_columns says what to read. --input is a
-.tsv, .csv, .jsonl, .json or .parquet table (.gz too), for tagging also CoNLL's columns and for
-squad SQuAD's JSON; its labels, if any, are ignored. The predictions are in its order, one for
-each row, with its ids or the rows' numbers, and the probability of each class; a row without text
-has an ``error`` instead. --keep_columns writes the input's columns, too.
+Each row of --input, a table (.gz too), CoNLL's columns or SQuAD's JSON, has one in --output, in
+its order; docs/fine_tuning.md says what it holds.
 """
 
 from absl import flags

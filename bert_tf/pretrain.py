@@ -1,13 +1,9 @@
-r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
+"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
 
-    python -m bert_tf.pretrain
     python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
-    python -m bert_tf.pretrain --input='gs://bucket/wiki/*' --bert_config=bert-base \
-        --vocab_file=vocab.txt --train_batch_size=256 --num_train_steps=1000000 \
-        --learning_rate=1e-4 --num_warmup_steps=10000 --phases=128:0.9,512:0.1 --tpu=NAME
 
-Without flags it trains a small model on a sample corpus for about five minutes
-(--recipe=five_minutes). The same command resumes a run that was stopped.
+Without flags it trains a small model on a sample corpus for about five minutes, and --dry_run
+says what a run would cost; docs/pretraining.md has all choices.
 """
 
 import os
@@ -50,7 +46,6 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     pretraining_settings.define_flags()
-    # --help lists the flags of the module that is run, and these besides.
+    # --help lists the flags of the module that is run: these become its own.
     flags.adopt_module_key_flags(pretraining_settings)
-    flags.adopt_module_key_flags(command)
     command.run(main)

@@ -1,13 +1,9 @@
 """Verifies an export outside this library.
 
-    python -m bert_tf.verify DIR
-    python -m bert_tf.verify exports/mine/1 --python=other/env/bin/python
+    python -m bert_tf.verify exports/reviews/1
 
-DIR is a version's directory. Its files are compared with the hashes that were exported with them.
-Then a fresh process that loads TensorFlow and the operations of tensorflow_text, and neither this
-library nor Keras, asks every signature the samples that were recorded with the export, and compares
-the answers: floats within --tolerance, all else exactly.
-Exit status 0: all answers are as recorded; 1: an answer differs or is missing.
+A process without this library sends the export the requests that were recorded with it, and
+compares the answers; the exit status is 1 if one differs. docs/serving.md has more.
 """
 
 import sys
@@ -23,14 +19,14 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "python",
         None,
-        "The interpreter of another environment with tensorflow and tensorflow_text, of any "
-        "versions, to ask there; by default this one.",
+        "Ask in another environment, by its interpreter, with tensorflow and tensorflow_text of "
+        "any versions.",
     )
     flags.DEFINE_float(
         "tolerance",
         None,
-        "The most that a float may differ, absolute; 1e-4 by default. Exports that compute in "
-        "bfloat16 may need 0.05 on another machine.",
+        "Let floats differ by this much, by default 1e-4; exports that compute in bfloat16 may "
+        "need 0.05 on another machine.",
         lower_bound=0.0,
     )
 

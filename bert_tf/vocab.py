@@ -1,10 +1,8 @@
-r"""Learns a WordPiece vocabulary from text.
+"""Learns a WordPiece vocabulary from text.
 
     python -m bert_tf.vocab --input='corpus/*.txt.gz' --output=vocab.txt
-    python -m bert_tf.vocab --input=gs://bucket/wiki --input_format=wikiextractor \
-        --vocab_size=28996 --do_lower_case=false --output=gs://bucket/vocab.txt
 
-The same text and flags give the same vocabulary on every machine. A hundred megabytes take less
+The same text and flags give the same vocabulary on every machine; a hundred megabytes take less
 than a minute on two cores.
 """
 
@@ -40,19 +38,25 @@ class VocabularySettings:
 
     input: Sequence[str] = words(
         (),
-        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+        "Learn from these text files, with globs and commas, on any file system that TensorFlow "
+        "reads, gzip too.",
         rules=[_NEEDED],
     )
-    output: str = string("", "The vocabulary to write, one piece a line.", rules=[_NEEDED])
+    output: str = string(
+        "", "Write the vocabulary to this new file, one piece a line.", rules=[_NEEDED]
+    )
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
-        "document a line, in its 'text'. By default recognised by the suffix and the first lines.",
+        "Read the input as google (a sentence a line), wikiextractor (<doc> elements), prose "
+        "(paragraphs) or jsonl (a document a line, in its 'text'), instead of as its name and "
+        "first lines say.",
     )
-    vocab_size: int = integer(30522, "How many pieces to learn.")
+    vocab_size: int = integer(30522, "Learn this many pieces.")
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents (uncased).")
-    min_frequency: int = integer(2, "How often a pair of pieces must occur to become a piece.")
+    min_frequency: int = integer(
+        2, "Make a piece only of a pair of pieces that occurs this often.", is_rare=True
+    )
 
 
 def define_flags() -> None:

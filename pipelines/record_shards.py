@@ -117,7 +117,8 @@ def write_on_beam(
     )
     if unknown:
         raise ValueError(
-            f"{listed(unknown)}: neither a flag of this command (see --help) nor of Apache Beam."
+            f"{listed(unknown)}: neither a flag of this command (--help=all lists them) nor of "
+            "Apache Beam."
         )
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         numbers = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle()

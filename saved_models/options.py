@@ -42,13 +42,14 @@ class ExportOptions(flag_fields.QuestionOptions):
 
     max_seq_length: int | None = flag_fields.integer(
         None,
-        "The most tokens of a row, [CLS] and [SEP] included; by default the training's of a "
-        "fine-tuned model, that of sentence embeddings, else all of the model's positions.",
+        "Read rows of at most this many tokens, [CLS] and [SEP] included, by default as the model "
+        "was trained, else all of its positions.",
     )
     pair: bool = flag_fields.switch(
         False,
-        "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
+        "Classes and numbers: let serving_default take text and text_pair, by default as the "
         "model was fine-tuned.",
+        is_rare=True,
     )
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
@@ -61,26 +62,27 @@ class ExportOptions(flag_fields.QuestionOptions):
     transformers_signature: bool = flag_fields.switch(
         False,
         "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
-        "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients "
-        "go on, also those of int64_serving; the signature named strings then takes strings.",
+        "classes had, so that their clients go on, and the signature strings the texts.",
     )
     precision: str = flag_fields.choice(
-        "float32", PRECISIONS, "The arithmetic; float32 by default."
+        "float32", PRECISIONS, "bfloat16 computes in bfloat16, faster on a machine that has it."
     )
     max_rows: int | None = flag_fields.integer(
         None,
         "Refuse requests of more rows; by default no limit, but a server that batches refuses "
         "more than 64.",
         least=1,
+        is_rare=True,
     )
     max_bytes: int | None = flag_fields.integer(
         None,
         "Refuse requests with more bytes of text in a row; by default no limit.",
         least=256,  # the ordinary samples are shorter
+        is_rare=True,
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(
         (),
-        "The sizes that a server pads its batches to, as 8,16,32,64; by default none.",
+        "Have a server pad its batches to these sizes, such as 8,16,32,64; by default none.",
         rules=[_ASCENDING, _FITS_REQUESTS],
     )
 

@@ -90,7 +90,7 @@ def test_the_file_is_a_program_with_every_command(tmp_path):
         command = [sys.executable, str(FILE), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert "--most_stars: stars: the most stars. (default: '5'" in run("finetune", "--help")
+    assert "--most_stars: stars: the most stars. (default: 5" in run("finetune", "--help")
     run(
         "finetune", "--task=stars", f"--train_file={tmp_path}/reviews.csv",
         "--text_columns=review", "--label_column=stars", "--init_checkpoint=tiny", "--max_steps=2",

@@ -29,6 +29,7 @@ _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
 )
 
+_HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
 # How Python and absl refuse a flag's value, and what the flag expects.
 _EXPECTED = {
@@ -49,9 +50,12 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
     if program.endswith(".py"):
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
-        if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
-            print(flag_fields.help_text())
-            sys.exit(0)
+        for word in argv[1:]:
+            if asked := _HELP.fullmatch(word):
+                if asked["which"] not in (None, "all"):
+                    sys.exit(f"Error: {quote(word)}: expected --help, or --help=all.")
+                print(flag_fields.help_text(program, is_whole=bool(asked["more"])))
+                sys.exit(0)
         matches = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
         if left := flag_fields.instead([match[1] for match in matches if match], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
@@ -61,13 +65,13 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         guess = f" (did you mean --{near[0]}?)" if near else ""
         sys.exit(
             f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
-            "--help lists the flags."
+            "--help=all lists the flags."
         )
     except flags.Error as error:
         message = reason(error).rstrip(".")
         for refused, expected in _EXPECTED.items():
             message = re.sub(refused, expected, message)
-        sys.exit(f"Error: {message}; {program} --help lists the flags.")
+        sys.exit(f"Error: {message}; {program} --help=all lists the flags.")
     words = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
     if words and not arguments:
         sys.exit(

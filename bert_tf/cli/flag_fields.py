@@ -22,7 +22,9 @@ from bert_tf.untrusted import quote
 from .flag_rules import Rule, among, at_least, check, refuses
 
 # In --help, what stands above a flag, and above those that follow.
-HEADINGS = {"debug": "Errors and limits"}
+HEADINGS = {"debug": "Errors"}
+# Flags that --help=all alone shows.
+RARE = {"debug"}
 _WIDTH = 80
 _LARGEST = 2**31 - 1  # that TensorFlow's int32 holds
 
@@ -33,8 +35,8 @@ Rules = Sequence[Rule]
 T = TypeVar("T")
 
 STRATEGY = (
-    "mirrored: every GPU of this machine shares each batch. one_device: the first GPU, or the CPU. "
-    "auto: mirrored where there are several GPUs."
+    "Share each batch among all GPUs of this machine (mirrored), or use the first GPU, or else the "
+    "CPU, alone (one_device); auto is mirrored where there are several GPUs."
 )
 REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
@@ -59,17 +61,20 @@ def _field(
     other_name: str = "",
     only: str = "",
     is_kept: bool = False,
+    is_rare: bool = False,
 ) -> Any:
-    """A field of any type, whose good values are ``expected``.
+    """A field of any type, whose good values are ``expected``; ``help`` is one sentence.
 
     ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
-    ``--help``, which does not show its ``other_name``. Of a fine-tuning ``only`` names the data
-    that have the option (``tables`` of a user's own, ``published`` data, ``files`` of either but
-    ``glue``), and ``is_kept`` says that ``task.json`` keeps it for predictions and exports.
+    ``--help``, which does not show its ``other_name``, and only as ``--help=all`` what is rare. Of
+    a fine-tuning ``only`` names the data that have the option (``tables`` of a user's own,
+    ``published`` data, ``files`` of either but ``glue``), and ``is_kept`` says that ``task.json``
+    keeps it for predictions and exports.
     """
     metadata = {
         **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},
         **{"rules": tuple(rules), "other_name": other_name, "only": only, "is_kept": is_kept},
+        "is_rare": is_rare,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -160,13 +165,13 @@ def _are_texts(value: Any) -> bool:
 
 def delimiter(of: str, **more: Any) -> Any:
     """The field of what separates the columns of a table."""
-    form = ".csv or .tsv: one character, such as ';', or tab."
-    return string(None, f"What separates the columns of {of} {form}", **more)
+    help = f"Split the columns of {of} .csv or .tsv at this character, such as ';', or at tab."
+    return string(None, help, **more)
 
 
 def encoding(of: str, **more: Any) -> Any:
     """The field of a table's encoding."""
-    return string("utf-8", f"The encoding of {of}.", **more)
+    return string("utf-8", f"Read {of} in this encoding.", **more)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,20 +180,26 @@ class QuestionOptions:
 
     doc_stride: int = integer(
         128,
-        "squad: how many tokens lie between the starts of two windows of a context.",
+        "squad: begin the windows of a context so many tokens apart.",
         least=1,
         is_kept=True,
         heading="Questions",
+        is_rare=True,
     )
     max_query_length: int = integer(
-        64, "squad: the most tokens of a question.", least=1, is_kept=True
+        64, "squad: cut questions to this many tokens.", least=1, is_kept=True, is_rare=True
     )
     # The memory grows with the square of a question's answers.
     n_best_size: int = integer(
-        20, "squad: how many answers to keep for each question.", least=1, most=1000, is_kept=True
+        20,
+        "squad: keep this many answers for each question.",
+        least=1,
+        most=1000,
+        is_kept=True,
+        is_rare=True,
     )
     max_answer_length: int = integer(
-        30, "squad: the most tokens of an answer.", least=1, is_kept=True
+        30, "squad: give answers of at most this many tokens.", least=1, is_kept=True, is_rare=True
     )
 
 
@@ -230,12 +241,15 @@ def define_flags(
             values[other_name].help = ""
         if field.metadata["heading"]:
             HEADINGS[field.name] = field.metadata["heading"]
+        if field.metadata["is_rare"]:
+            RARE.add(field.name)
     define_aliases(aliases, values)
 
 
 def define_aliases(aliases: Mapping[str, str], values: flags.FlagValues) -> None:
     """Defines other names of flags."""
     HEADINGS.update((name, "Other names") for name in list(aliases)[:1])
+    RARE.update(aliases)
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)
 
@@ -299,21 +313,37 @@ def given(settings: type, values: flags.FlagValues) -> dict[str, Any]:
 # === --help ===
 
 
-def help_text(values: flags.FlagValues = flags.FLAGS) -> str:
-    """The docstring of the program, and each of its flags with its default and bounds."""
-    parts = [(sys.modules["__main__"].__doc__ or "").strip()]
-    for flag in values.get_key_flags_for_module(sys.argv[0]):
-        if heading := HEADINGS.get(flag.name):
+def help_text(
+    program: str, values: flags.FlagValues = flags.FLAGS, *, is_whole: bool = False
+) -> str:
+    """The program's docstring and its flags, or those that are not rare, with defaults and bounds.
+
+    The flags are those of the module that is run, and of ``command``.
+    """
+    found = [
+        flag
+        for module in (sys.argv[0], "bert_tf.cli.command")
+        for flag in values.get_key_flags_for_module(module)
+        if flag.help  # else it is another's other name
+    ]
+    parts, heading = [(sys.modules["__main__"].__doc__ or "").strip()], "Flags"
+    for flag in found:
+        heading = HEADINGS.get(flag.name, heading)
+        if not is_whole and flag.name in RARE:
+            continue
+        if heading:
             parts.append(f"\n{heading}:\n")
-        if flag.help:  # else it is another's other name
-            parts.append(_paragraph(flag))
+            heading = ""
+        parts.append(_paragraph(flag))
+    if not is_whole:
+        parts.append(f"\n{program} --help=all lists all {len(found)} flags.")
     return "\n".join(parts)
 
 
 def _paragraph(flag: flags.Flag) -> str:
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
-    default = f"default: {flag.default_as_str}" if flag.default_as_str else ""
-    more = "; ".join(filter(None, (default, flag.parser.syntactic_help)))
+    default = (flag.default_as_str or "").strip("'")
+    more = "; ".join(filter(None, (default and f"default: {default}", flag.parser.syntactic_help)))
     text = f"{name}: {flag.help}" + f" ({more})" * bool(more)
     return textwrap.fill(
         text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False

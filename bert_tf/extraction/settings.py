@@ -30,46 +30,53 @@ class ExtractionSettings:
 
     model: str = string(
         None,
-        "The model: a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or "
-        "tiny.",
+        "Take the hidden states of this model: a run, a checkpoint of any format that "
+        "bert_tf.load takes, hf://OWNER/NAME, or tiny.",
         rules=[_NEEDED],
         other_name="init_checkpoint",
     )
     input: tuple[str, ...] = words(
         (),
-        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+        "Read these text files, with globs and commas, on any file system that TensorFlow reads, "
+        "gzip too.",
         rules=[_NEEDED],
     )
-    output: str = string(None, "The directory to write, or to resume.", rules=[_NEEDED])
+    output: str = string(None, "Write this directory, or resume it.", rules=[_NEEDED])
     format: str = choice(
         "jsonl",
         FORMATS,
-        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: needs pyarrow.",
+        "Write jsonl (Google's, a JSON object a line), numpy (.npz files) or parquet (with "
+        "pyarrow).",
     )
     layers: tuple[int, ...] = words(
         None,
-        "The blocks to read, -1 for the last and 0 for the lowest. Default: -1,-2,-3,-4, or as "
-        "many of these as the model has; -1 where lines are pooled.",
+        "Read these blocks, -1 the last and 0 the lowest: by default the last four, or the last "
+        "one where lines are pooled.",
         rules=[_OF_NUMBERS],
     )
     pooling: str | None = choice(
         None,
         POOLINGS,
-        "One vector a line: that of [CLS] or of the last token, or the mean or the maximum over "
-        "all tokens, [CLS] and [SEP] included. none: one vector for each token. Default: none; a "
-        "directory of sentence-transformers gives the embedding that it describes, unless --layers "
-        "is given.",
+        "Write one vector a line, that of [CLS] (cls) or of the last token (last), or the mean or "
+        "the maximum over all tokens, instead of one a token (none, the default but for models of "
+        "sentence-transformers).",
     )
     normalize: bool = switch(
         False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
     )
     max_seq_length: int | None = integer(
         None,
-        "The most tokens of a line; a longer one loses its end. Default: what a directory of "
-        "sentence-transformers says, else 128, or the model's number of positions if that is less.",
+        "Cut lines to this many tokens, by default as a directory of sentence-transformers says, "
+        "else to 128, or to the model's positions if it has fewer.",
     )
-    batch_size: int = integer(32, "The most lines of a batch, over all devices.", least=1)
-    precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
+    batch_size: int = integer(
+        32, "Compute at most this many lines at once, over all devices.", least=1, is_rare=True
+    )
+    precision: str = choice(
+        "float32",
+        PRECISIONS,
+        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
+    )
 
     @property
     def is_pooled(self) -> bool:

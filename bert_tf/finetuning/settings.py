@@ -100,39 +100,36 @@ class FineTuningSettings:
 
     task: str = flag_fields.string(
         None,
-        "What to train for. Published data: cola, sst2, mrpc, stsb, qqp, mnli (which predicts ax "
-        "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, ner (CoNLL's "
-        "column files). Your own tables: classification, multilabel, regression, tagging, "
-        "multiple_choice, similarity (embeddings), squad.",
+        "Learn this task: classification, multilabel, regression, tagging, multiple_choice, "
+        "similarity (embeddings) or squad on a table of your own, or from published files cola, "
+        "sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (GLUE), squad, swag or ner.",
         heading="What every run needs",
     )
     train_file: str | None = flag_fields.string(
         None,
-        "The training data: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
+        "Train on this file: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
         ".json, SWAG's .csv, or CoNLL's columns.",
         rules=[_TO_TRAIN_ON],
         only="files",
     )
     text_columns: Sequence[str] = flag_fields.words(
         None,
-        "The columns to read. One text or two; tagging: the words; multiple_choice: the context "
-        "and the choices (in .jsonl: one list of them); similarity: two texts, or "
-        "anchor,positive,negative; squad: question,context.",
+        "Read these columns: one text or two; tagging: the words; multiple_choice: the context "
+        "and the choices; similarity: two texts, or anchor,positive,negative; squad: "
+        "question,context.",
         only="tables",
     )
     label_column: str | None = flag_fields.string(
         None,
-        "The column to learn: the class, the classes, the number, the tags, the right choice "
-        "(counted from 0), or the answers (a list as in SQuAD, or one text with "
-        "--answer_start_column); similarity: the score, or no column where the two texts of a row "
-        "belong together.",
+        "Learn this column: the class, the classes, the number, the tags, the right choice "
+        "(counted from 0), the answers; similarity: the score, if there is one.",
         only="tables",
     )
     init_checkpoint: str = flag_fields.string(
         None,
-        "The weights to start from, with their config and vocabulary: a directory of this library, "
+        "Start from these weights, with their config and vocabulary: a directory of this library, "
         "Hugging Face, Google, Model Garden or KerasHub, a .keras file, hf://OWNER/NAME of the "
-        "Hugging Face hub, or tiny, a small model that bert_tf ships.",
+        "Hugging Face hub, or tiny, which bert_tf ships.",
         rules=[
             required(
                 "name the weights to start from, a directory of Hugging Face, Google, Model "
@@ -142,11 +139,11 @@ class FineTuningSettings:
         ],
     )
     model_dir: str = flag_fields.string(
-        None, "Where the run keeps everything; runs/TASK by default."
+        None, "Keep the run in this directory, runs/TASK by default; the same command resumes it."
     )
     dev_file: str | None = flag_fields.string(
         None,
-        "What to evaluate on, in the same form; without it a part of --train_file is held out.",
+        "Evaluate on this file, in the same form, instead of on a part held out of --train_file.",
         rules=[
             without("dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."),
         ],
@@ -155,72 +152,72 @@ class FineTuningSettings:
     )
     dev_fraction: float = flag_fields.number(
         0.1,
-        "The share to hold out without a --dev_file; for squad, whole articles. 0: nothing is held "
-        "out, and the last epoch counts as the best.",
+        "Hold out this share where there is no --dev_file; with 0 nothing is held out, and the "
+        "last epoch counts as the best.",
         least=0.0,
         most=0.9,
         only="files",
     )
     test_file: str | None = flag_fields.string(
         None,
-        "What to predict after the training, and to score where it has labels.",
+        "Predict this file after the training, and score it where it has labels.",
         only="files",
     )
     skip_bad_rows: bool = flag_fields.switch(
-        False, "Leave bad rows out, count them and list them; without it the first one is an error."
+        False, "Leave bad rows out, and count and list them, instead of ending at the first one."
     )
     data_dir: str | None = flag_fields.string(
         None,
-        "GLUE's files: the task's folder, or the folder that holds one for each task.",
+        "Read GLUE's files from this folder, the task's own or the one that has a folder for each "
+        "task.",
         rules=[_ONE_SOURCE],
         only="glue",
     )
     tfds: str | None = flag_fields.string(
-        None,
-        "Instead of --data_dir: load glue/mrpc, for example, with TensorFlow Datasets.",
+        None, "Load GLUE with TensorFlow Datasets, such as glue/mrpc, instead of from --data_dir."
     )
     id_column: str | None = flag_fields.string(
         None,
-        "The column with the rows' ids; without it rows are counted.",
+        "Take the rows' ids from this column instead of counting the rows.",
         only="tables",
         heading="Tables of your own",
+        is_rare=True,
     )
     delimiter: str | None = flag_fields.delimiter("your own", only="tables")
     encoding: str = flag_fields.encoding(
-        "your own .csv, .tsv or .jsonl, and of ner's files (CoNLL-2002's own are latin-1)",
+        "your own .csv, .tsv or .jsonl, and ner's files (CoNLL-2002's own are latin-1),",
         only="files",
     )
     max_seq_length: int = flag_fields.integer(
         None,
-        "The most tokens in a row, with [CLS] and [SEP]; 128 by default, 384 for squad. Shorter "
-        "rows are not padded to it.",
+        "Cut texts so that a row has at most this many tokens, with [CLS] and [SEP]: 128 by "
+        "default, 384 for squad.",
         least=5,
     )
     train_batch_size: int = flag_fields.integer(
         32,
-        "Examples in a step, over all devices.",
+        "Take this many examples in a step, over all devices.",
         least=1,
         heading="Training",
         rules=[divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,
-        "How many parts to split a step's examples into, computed one after the other: less "
-        "memory, the same update.",
+        "Compute a step in this many parts, one after the other: less memory, the same update.",
         least=1,
     )
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
     learning_rate: float = flag_fields.number(
         None,
-        "The highest rate. The paper's: 5e-5 to 2e-5. By default it follows the size: "
-        + "".join(f"{rate:g} up to {units} units (hidden_size), " for units, rate, _ in BY_SIZE)
+        "Let the rate rise to this (the paper's: 5e-5 to 2e-5), by default by hidden_size: "
+        + "".join(f"{rate:g} up to {units} units, " for units, rate, _ in BY_SIZE)
         + f"{USUAL[0]:g} above.",
         rules=[within(lambda rate: rate > 0, "above 0")],
     )
     num_train_epochs: int = flag_fields.number(
         None,
-        f"How often each example is seen; a whole number. By default {USUAL[1]}, and "
-        f"{BY_SIZE[0][2]} up to {BY_SIZE[0][0]} units.",
+        f"See each example this many times, a whole number: by default {USUAL[1]}, and "
+        f"{BY_SIZE[0][2]} with weights of up to {BY_SIZE[0][0]} units.",
         rules=[_WHOLE],
     )
     max_steps: int | None = flag_fields.integer(
@@ -233,59 +230,63 @@ class FineTuningSettings:
     )
     warmup_proportion: float = flag_fields.number(
         0.1,
-        "The share of the steps over which the rate rises; after that it falls to 0.",
+        "Let the rate rise over this share of the steps, and then fall to 0.",
         least=0.0,
         most=1.0,
+        is_rare=True,
     )
     optimizer: str = flag_fields.choice(
         "adamw",
         ["adamw", "adam"],
-        "adamw: Adam with bias correction. adam: Google's, without it: early steps are larger, and "
-        "training on small data sets sometimes fails.",
+        "adamw is Adam with bias correction, and adam Google's, without it, with which training "
+        "on small data sets sometimes fails.",
+        is_rare=True,
     )
     weight_decay: float = flag_fields.number(
         0.01,
-        "How much matrices and embeddings decay in each step, as a share of the rate.",
+        "Let matrices and embeddings decay by this share of the rate in each step.",
         least=0.0,
+        is_rare=True,
     )
     hidden_dropout_prob: float | None = flag_fields.number(
         None,
-        "The share of hidden values, of attention weights and of the head's inputs that dropout "
-        "sets to 0; by default the checkpoint's.",
+        "Drop this share of hidden values, of attention weights and of the head's inputs, instead "
+        "of the checkpoint's share.",
         rules=[SHARE],
+        is_rare=True,
     )
     freeze: int = flag_fields.integer(
         0,
-        "Do not train the embeddings and this many of the lowest blocks.",
+        "Leave the embeddings and this many of the lowest blocks as they are; with 0 everything "
+        "is trained.",
         least=0,
         heading="What is trained",
+        is_rare=True,
     )
     pooling: str | None = flag_fields.choice(
         None,
         HEAD_POOLINGS,
-        "What the head reads of a text. cls: [CLS], through the pooler, as in the paper. mean, "
-        "max: all tokens, without a pooler. By default what --init_checkpoint was trained for: "
-        "mean for most models of sentence-transformers, cls for others. similarity: what a text's "
-        "vector is, by default mean.",
+        "Let the head read [CLS] through the pooler (cls), or the mean or the maximum over all "
+        "tokens; by default what --init_checkpoint was trained for.",
+        is_rare=True,
     )
     metric: str | None = flag_fields.string(
         None,
-        "The dev score that decides which weights are kept, and which of several runs is best; by "
-        "default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
-        "docs/evaluation.md lists those of each task.",
+        "Keep the weights, and the run of several, that are best by this dev score, such as loss, "
+        "macro_f1 or f1_CLASS; docs/evaluation.md lists those of each task.",
         heading="Evaluation",
         rules=[ON_DEV, _is_score],
     )
     early_stopping_epochs: int = flag_fields.integer(
         0,
         "Stop at the first evaluation that comes at least this many epochs after the best one and "
-        "is no better. 0: never.",
+        "is no better; 0 never does.",
         least=0,
         rules=[ON_DEV],
     )
     seed: int = flag_fields.integer(
         12345,
-        "The seed of the new head, of dropout, of the order, and of what is held out.",
+        "Draw the new head, dropout, the order, and what is held out, from this seed.",
         least=0,
         most=2**32 - 1,
         heading="Several runs",
@@ -293,8 +294,8 @@ class FineTuningSettings:
     sweep: str | None = flag_fields.choice(
         None,
         ["paper"],
-        "paper: every combination of batch sizes 16 and 32, rates 5e-5, 3e-5 and 2e-5, and 2, 3 "
-        "and 4 epochs.",
+        "Train with each combination of the paper's batch sizes (16, 32), rates (5e-5, 3e-5, "
+        "2e-5) and epochs (2, 3, 4), and keep the best.",
         rules=[
             ON_DEV,
             without(
@@ -305,22 +306,26 @@ class FineTuningSettings:
     )
     restarts: int = flag_fields.integer(
         1,
-        "How many seeds to train with, from --seed on; the best on the dev set is kept.",
+        "Train with this many seeds, from --seed on, and keep the best on the dev set.",
         least=1,
         rules=[_KEEPS_BEST],
     )
     precision: str = flag_fields.choice(
         "float32",
         PRECISIONS,
-        "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
         heading="Machine",
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     eval_batch_size: int = flag_fields.integer(
-        64, "Examples in an evaluation batch, over all devices.", least=1
+        64, "Evaluate this many examples at once, over all devices.", least=1, is_rare=True
     )
     save_checkpoints_minutes: float = flag_fields.number(
-        10.0, "Minutes between two saves within an epoch.", least=0.0, heading="What is kept"
+        10.0,
+        "Save after so many minutes within an epoch, too.",
+        least=0.0,
+        heading="What is kept",
+        is_rare=True,
     )
     export: bool = flag_fields.switch(
         True,

@@ -20,69 +20,72 @@ class PredictionSettings:
 
     model: str = flag_fields.string(
         None,
-        "The fine-tuned model: a run, another checkpoint with a task's head, or hf://OWNER/NAME.",
+        "Predict with this model: a run, another checkpoint with a task's head, or "
+        "hf://OWNER/NAME.",
         rules=[_NEEDED],
         other_name="model_dir",
     )
     input: str = flag_fields.string(
         None,
-        "The file to predict; - is standard input, whose form --input_format says.",
+        "Predict this file; - is standard input, whose form --input_format says.",
         rules=[_NEEDED],
     )
     output: str | None = flag_fields.string(
         None,
-        "The file to write, replaced where it exists: .tsv, .csv or .jsonl; tagging: .conll too, "
-        "squad: .json too. Standard output, tab-separated, without it.",
+        "Write this file, and replace it where it exists: .tsv, .csv or .jsonl, for tags also "
+        ".conll, for answers also .json; without it, write tab-separated standard output.",
     )
     text_columns: Sequence[str] | None = flag_fields.words(
         None,
-        "The columns to read, by default the training's: one text or two; tagging: the words; "
-        "multiple_choice: the context and the choices (in .jsonl: one list of them); squad: "
-        "question,context.",
+        "Read these columns, by default the training's: one text or two; tagging: the words; "
+        "multiple_choice: the context and the choices; squad: question,context.",
     )
     id_column: str | None = flag_fields.string(
         None,
-        "The column of ids; by default the training's where the file has it, else rows are counted "
-        "from 0.",
+        "Take ids from this column, by default the training's where the file has it, else count "
+        "the rows from 0.",
+        is_rare=True,
     )
     input_format: str | None = flag_fields.choice(
         None,
         FORMS,
-        "What --input is, in place of what the end of its name says; lines: a text on each line, "
-        "and no line of names.",
+        "Read --input in this form instead of the one that its name ends in; lines is a text on "
+        "each line, and no line of names.",
     )
     delimiter: str | None = flag_fields.delimiter("a")
-    encoding: str = flag_fields.encoding("a .csv, .tsv or .jsonl, and of a file in CoNLL's columns")
+    encoding: str = flag_fields.encoding("a .csv, .tsv or .jsonl, and a file in CoNLL's columns,")
     keep_columns: bool = flag_fields.switch(
-        False,
-        "Also write the input's columns, before the predictions and instead of the ids. Columns "
-        "of an earlier prediction are replaced.",
+        False, "Write the input's columns, too, before the predictions and instead of the ids."
     )
     skip_bad_rows: bool = flag_fields.switch(
         False,
-        "List bad rows instead of an error at the first: the output has them without a prediction, "
-        "and says why. Rows without text are always listed.",
+        "List bad rows, and write them without a prediction and with the reason, instead of "
+        "ending at the first one.",
     )
     threshold: float | None = flag_fields.number(
         None,
-        "Instead of the model's own. multilabel: the least probability at which a class is "
-        'predicted; squad: answer "" where its score exceeds the best answer\'s by this much.',
+        "Replace the model's own threshold, for multilabel the least probability of a class that "
+        'is predicted, for squad how much the score of "" exceeds the best answer\'s.',
+        is_rare=True,
     )
     top_k: int | None = flag_fields.integer(
         None,
-        "One class a row: write this many of the likeliest classes with their probabilities "
-        "(prediction, "
-        "probability, prediction_2, ...) instead of a column for each class.",
+        "Write this many of the likeliest classes with their probabilities, instead of a column "
+        "for each class.",
         least=1,
     )
     max_seq_length: int | None = flag_fields.integer(
-        None, "The most tokens of a row; by default the training's, else all positions."
+        None,
+        "Read rows of at most this many tokens, by default as the model was trained, else all of "
+        "its positions.",
     )
-    batch_size: int = flag_fields.integer(64, "Examples at once, over all devices.", least=1)
+    batch_size: int = flag_fields.integer(
+        64, "Predict this many examples at once, over all devices.", least=1, is_rare=True
+    )
     precision: str = flag_fields.choice(
         "float32",
         PRECISIONS,
-        "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
 

@@ -123,120 +123,29 @@ class PretrainingSettings:
 
     input: Sequence[str] = words(
         (),
-        "Text files: names and globs, separated by commas, on any file system that TensorFlow "
-        "reads; gzip allowed. Without it and --tfds, the documentation of this Python installation "
-        "becomes a sample corpus.",
-        heading="Data",
+        "Train on these text files, names and globs with commas, on any file system that "
+        "TensorFlow reads, gzip too; without it and --tfds, on the documentation of this Python "
+        "installation.",
+        heading="What every run needs",
     )
-    input_format: str | None = choice(
-        None,
-        (*INPUT_FORMATS, "tfrecord"),
-        "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
-        "prose: a file is a document, a blank line ends a paragraph. jsonl: a document a line, in "
-        "its 'text'. tfrecord: examples that Google's create_pretraining_data made. By default "
-        "recognised by the name (.tfrecord) or the first lines.",
-    )
-    tfds: str | None = string(
-        None,
-        "A text dataset of TensorFlow Datasets, alone or next to --input.",
-        rules=[_needs_text(lambda name: name is not None)],
-    )
-    eval_input: Sequence[str] = words(
-        (), "Files to evaluate on, instead of documents held out of the input."
-    )
-    held_out_fraction: float = number(
-        0.01,
-        "The share of documents held out for evaluation, at least one document; 0: no evaluation "
-        "without --eval_input.",
-        rules=[within(lambda share: 0 <= share < 1, "0 or more and below 1")],
-    )
-    vocab_file: str | None = string(
-        None,
-        "A vocabulary, one piece a line. Without it one is learned from the input.",
-        rules=[without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")],
-    )
-    vocab_size: int | None = integer(
-        None,
-        "How many pieces to learn, without --vocab_file; by default 8,000, or what a JSON "
-        "--bert_config has room for.",
-        least=6,
-    )
-    do_lower_case: bool | None = switch(
-        None,
-        "Lower-case the text and strip accents (uncased); true by default, or what "
-        "--init_checkpoint says.",
-    )
-    max_predictions_per_seq: int | None = integer(
-        None,
-        "The most masked tokens in a row; by default --masked_lm_prob of a full row.",
-        least=1,
-        heading="Rows and masks",
-    )
-    masked_lm_prob: float = number(
-        0.15,
-        "The share of a row's tokens to mask.",
-        rules=[within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
-    )
-    short_seq_prob: float = number(
-        0.1,
-        "The share of documents cut to a random shorter length.",
-        rules=[within(lambda share: 0 <= share <= 1, "from 0 to 1")],
-    )
-    masking: Masking = choice(  # noqa: RUF009
-        "token",
-        get_args(Masking),
-        "What is masked at once: single pieces as in the paper, or words.",
-    )
-    mask_split: str = string(
-        "80,10,10",
-        "What replaces the tokens to predict, in percent: [MASK], a random token, the token "
-        "itself.",
-    )
-    nsp: bool = switch(
-        True, "Train next-sentence prediction. --nsp=false keeps the pairs and drops this loss."
-    )
-    pairs: bool = switch(
-        True,
-        "Rows of two texts, the second one random in about half; --pairs=false: rows of one text, "
-        "without next-sentence prediction. The embedding of segment B then stays untrained, "
-        "though MRPC, QNLI and SQuAD use it.",
-        rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
-    )
-    objective: Objective = choice(  # noqa: RUF009
-        "mlm",
-        get_args(Objective),
-        "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
-        "before it only, without masks and next sentences (the ablation in section 5.1 of the "
-        "paper).",
-        rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
-    )
-
     recipe: str = choice(
         "default",
         list(RECIPES),
-        "The values of all flags that are not given. default: those listed here, for small models. "
-        "bert_base, bert_large: the paper's pre-training. five_minutes, the default without a "
-        "corpus or weights to start from: a small model that learns much in five minutes on two "
-        "cores. hour: the same for text of your own and about an hour. What a recipe sets is "
-        "printed.",
-        heading="Model",
+        "Set what no flag does by a recipe, and print it: default (the defaults listed here), the "
+        "paper's bert_base or bert_large, five_minutes (where there is neither a corpus nor "
+        "weights) or hour.",
     )
     bert_config: str = string(
         "bert-tiny",
-        "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
-        "bert-L4-H256 for example), or a bert_config.json.",
+        "Train a model of this preset (bert-tiny, -mini, -small, -medium, -base, -large, or one "
+        "of the 24 miniatures, such as bert-L4-H256) or bert_config.json.",
         rules=[_IS_PRESET],
-    )
-    config_overrides: Sequence[str] = words(
-        (),
-        "Values of the config that differ from the preset's, for example "
-        "hidden_dropout_prob=0,num_attention_heads=8.",
     )
     init_checkpoint: str | None = string(
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
-        "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
-        "a .keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships.",
+        "casing: a directory of this library, Hugging Face, Google, Model Garden or KerasHub, a "
+        ".keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships.",
         rules=[
             without(
                 *("bert_config", "vocab_size"),
@@ -244,98 +153,208 @@ class PretrainingSettings:
             )
         ],
     )
+    model_dir: str = string(
+        "runs/pretrain", "Keep the run in this directory; the same command resumes it."
+    )
+    dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
+    input_format: str | None = choice(
+        None,
+        (*INPUT_FORMATS, "tfrecord"),
+        "Read the input as google (a sentence a line, a blank line ends a document), "
+        "wikiextractor (<doc> elements), prose (a file is a document), jsonl (a document a line, "
+        "in its 'text') or tfrecord (Google's examples), instead of as its name and first lines "
+        "say.",
+        heading="Data",
+    )
+    tfds: str | None = string(
+        None,
+        "Train on this text dataset of TensorFlow Datasets, alone or next to --input.",
+        rules=[_needs_text(lambda name: name is not None)],
+        is_rare=True,
+    )
+    eval_input: Sequence[str] = words(
+        (), "Evaluate on these files instead of on documents held out of the input."
+    )
+    held_out_fraction: float = number(
+        0.01,
+        "Hold out this share of the documents for the evaluation, at least one document; with 0 "
+        "there is no evaluation without --eval_input.",
+        rules=[within(lambda share: 0 <= share < 1, "0 or more and below 1")],
+        is_rare=True,
+    )
+    vocab_file: str | None = string(
+        None,
+        "Use this vocabulary, one piece a line, instead of learning one from the input.",
+        rules=[without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")],
+    )
+    vocab_size: int | None = integer(
+        None,
+        "Learn this many pieces, by default 8,000, or as many as a JSON --bert_config has room "
+        "for.",
+        least=6,
+    )
+    do_lower_case: bool | None = switch(
+        None,
+        "Lower-case the text and strip accents (uncased), by default true, or as "
+        "--init_checkpoint says.",
+    )
+    max_predictions_per_seq: int | None = integer(
+        None,
+        "Mask at most this many tokens of a row, by default --masked_lm_prob of a full row.",
+        least=1,
+        heading="Rows and masks",
+        is_rare=True,
+    )
+    masked_lm_prob: float = number(
+        0.15,
+        "Mask this share of a row's tokens.",
+        rules=[within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
+        is_rare=True,
+    )
+    short_seq_prob: float = number(
+        0.1,
+        "Cut this share of the documents to a random shorter length.",
+        rules=[within(lambda share: 0 <= share <= 1, "from 0 to 1")],
+        is_rare=True,
+    )
+    masking: Masking = choice(  # noqa: RUF009
+        "token",
+        get_args(Masking),
+        "Mask single pieces, as in the paper (token), or all pieces of a word (whole_word).",
+    )
+    mask_split: str = string(
+        "80,10,10",
+        "Replace so many percent of the tokens to predict by [MASK], by a random token, and by "
+        "themselves.",
+        is_rare=True,
+    )
+    nsp: bool = switch(
+        True, "Train next-sentence prediction; --nsp=false keeps the pairs and drops this loss."
+    )
+    pairs: bool = switch(
+        True,
+        "Make rows of two texts, the second one random in about half; --pairs=false makes rows of "
+        "one text, without next-sentence prediction.",
+        rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
+        is_rare=True,
+    )
+    objective: Objective = choice(  # noqa: RUF009
+        "mlm",
+        get_args(Objective),
+        "Predict masked tokens from both sides (mlm), or each next token from those before it, "
+        "without masks and next sentences (ltr).",
+        rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
+        is_rare=True,
+    )
+    config_overrides: Sequence[str] = words(
+        (),
+        "Change these values of the config, such as hidden_dropout_prob=0,num_attention_heads=8.",
+        heading="Model",
+        is_rare=True,
+    )
     precision: str = choice(
         "float32",
         PRECISIONS,
-        "bfloat16: matrix products in bfloat16, weights and sums in float32; faster where the "
-        "processor or the card has it.",
+        "bfloat16 computes matrix products in bfloat16, faster where the processor or the card "
+        "has it, and keeps weights and sums in float32.",
     )
-
-    num_train_steps: int = integer(3600, "Steps of the whole run.", least=1, heading="Training")
+    num_train_steps: int = integer(
+        3600, "Train for this many steps in all.", least=1, heading="Training"
+    )
     num_warmup_steps: int = integer(
         None,
-        "Steps until the rate is highest; by default a tenth of all.",
+        "Let the rate rise over this many steps, by default a tenth of all.",
         least=0,
         rules=[_IS_WITHIN_STEPS],
+        is_rare=True,
     )
     train_batch_size: int = integer(
         16,
-        "Rows in a step, over all replicas.",
+        "Take this many rows in a step, over all replicas.",
         least=1,
         rules=[divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
-        1, "How many parts to split a batch into, to save memory.", least=1
+        1, "Compute a step in this many parts, one after the other, to save memory.", least=1
     )
     learning_rate: float = number(
         1e-3,
-        "The highest rate. The paper's, for bert-base: 1e-4.",
+        "Let the rate rise to this, and then fall; the paper's for bert-base is 1e-4.",
         rules=[within(lambda rate: 0 < rate < math.inf, "above 0")],
     )
     optimizer: str = choice(
         "adam",
         OPTIMIZERS,
-        "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
+        "adam is Google's, without bias correction; adamw has it; lamb is for batches of "
+        "thousands of rows.",
+        is_rare=True,
     )
     weight_decay: float = number(
         0.01,
-        "The decay of the weights, except biases and LayerNorm, per unit of the rate. 0: none.",
+        "Let weights, except biases and LayerNorm, decay by this share of the rate in each step.",
         rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
+        is_rare=True,
     )
     phases: str = string(
         None,
-        "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule; "
-        "128:0.9:20,512:0.1:76 says the most predictions of a row, too.",
+        "Train on these lengths of rows for these shares of the steps, as in the paper's "
+        "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
         rules=[one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
     )
-    seed: int = integer(12345, "The seed of everything random.", least=0, most=2**32 - 1)
+    seed: int = integer(12345, "Draw everything random from this seed.", least=0, most=2**32 - 1)
 
     # Hardware, saving, logging: free to differ when a run is started again
     strategy: str = choice(
         "auto",
         (*STRATEGIES, "multi_worker"),
-        "mirrored: every GPU of this machine. multi_worker: the GPUs of all workers that "
-        "--worker_hosts or TF_CONFIG names. auto: what the machine has, or the workers named.",
+        "Use every GPU of this machine (mirrored), one device (one_device), the GPUs of all "
+        "workers that --worker_hosts or TF_CONFIG names (multi_worker), or what the machine has "
+        "or the workers named (auto).",
         heading="Machines",
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "For a run on several machines: HOST:PORT of every worker, separated by commas, the same "
-        "list on each. The first one is the chief, which alone writes. --model_dir and the input "
-        "must be on a disk that all of them share. Whoever reaches these ports can read and write "
-        "files as this user: let only the workers reach them. TF_CONFIG does the same.",
+        "Train on several machines, the HOST:PORT of each with commas, the first one the chief; "
+        "whoever reaches these ports can read and write files as this user.",
     )
     task_index: int | None = integer(
-        None, "Which of --worker_hosts this process is, from 0.", least=0
+        None, "Be this one of --worker_hosts, counted from 0.", least=0
     )
-    tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
+    tpu: str | None = string(
+        None, "Train on this TPU: its name, grpc://HOST:PORT, or local on a TPU VM."
+    )
     deterministic: bool = switch(
-        False, "On a GPU: use operations that repeat bit for bit, and are slower."
+        False, "Use operations of a GPU that repeat bit for bit, and are slower.", is_rare=True
     )
     jit_compile: str = choice(
         "auto",
         ("auto", "true", "false"),
-        "Compile the step with XLA. auto: on a GPU, not on a CPU, where nothing is gained; a "
-        "TPU compiles everything. Results differ only by rounding and by dropout's draws, so a "
-        "run that resumes with another setting is not the same bit for bit.",
+        "Compile the step with XLA, by default on a GPU and not on a CPU, where nothing is "
+        "gained; a TPU compiles everything.",
+        is_rare=True,
     )
     remat: bool = switch(False, flag_fields.REMAT)
-    model_dir: str = string("runs/pretrain", "Where the run keeps everything.")
     save_checkpoints_steps: int = integer(
         1000,
-        "Steps between two checkpoints, where ten minutes do not pass before.",
+        "Save a checkpoint every so many steps, where ten minutes do not pass before.",
         least=1,
         heading="Saving and evaluation",
+        is_rare=True,
     )
-    keep_checkpoints: int = integer(3, "How many of the newest checkpoints to keep.", least=1)
-    eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
-    max_eval_steps: int = integer(200, "The most batches of the final evaluation.", least=1)
+    keep_checkpoints: int = integer(
+        3, "Keep this many of the newest checkpoints.", least=1, is_rare=True
+    )
+    eval_batch_size: int = integer(64, "Evaluate this many rows at once.", least=1, is_rare=True)
+    max_eval_steps: int = integer(
+        200, "End the final evaluation after this many batches.", least=1, is_rare=True
+    )
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
         None,
-        "Where the index of the input is kept, with blocks of JSON lines and large gzip files.",
+        "Keep the index of the input here, with blocks of JSON lines and large gzip files, "
+        "instead of in MODEL_DIR/corpus.",
+        is_rare=True,
     )
-    dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
 
     @property
     def replacement(self) -> tuple[float, float]:
@@ -386,10 +405,10 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     flags.DEFINE_integer(
         "max_seq_length",
         128,
-        "Tokens in a row, [CLS] and [SEP] included. See also --phases.",
+        "Make rows of this many tokens, [CLS] and [SEP] included; --phases has several lengths.",
         flag_values=values,
     )
-    flag_fields.HEADINGS["max_seq_length"] = "Short for --phases"
+    flag_fields.HEADINGS["max_seq_length"] = "Length of rows"
 
 
 def settings_from_flags(

@@ -37,11 +37,10 @@ _FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch
 class _Options(ClassWeights, LongTexts):
     few_shot: bool = flag_fields.switch(
         False,
-        "classification of single texts with few examples, 8 a class for instance: learn from "
-        "pairs of texts whether both have one class, then fit the head to the texts' vectors. "
-        "Works best from a model of sentence embeddings. By default "
+        "classification: learn from few single texts, such as 8 a class, by pairs of them that "
+        "have one class or two (by default "
         + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
-        + " then.",
+        + ").",
         rules=[
             refuses(
                 lambda is_on, values: is_on and values["pooling"] == "cls",
@@ -63,10 +62,11 @@ class _Options(ClassWeights, LongTexts):
     )
     few_shot_pairs: int = flag_fields.integer(
         20,
-        "--few_shot: how many pairs each text forms with texts of its own class, and as many with "
-        "others.",
+        "--few_shot: form this many pairs of each text with texts of its own class, and as many "
+        "with others.",
         least=1,
         rules=[needs("few_shot")],
+        is_rare=True,
     )
 
 

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 class _Options(ClassWeights, LongTexts):
     label_separator: str = flag_fields.string(
         ",",
-        "multilabel: what separates the classes of a row.",
+        "multilabel: split the classes of a row at this text.",
         only="tables",
         heading="Several classes a text",
+        is_rare=True,
     )
 
 

@@ -49,9 +49,9 @@ class LongTexts:
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
         LONG_TEXTS,
-        "What is read of a single text with more tokens than --max_seq_length. head: the "
-        "beginning. head_tail: the beginning, a quarter of the row, and the end. windows: "
-        "everything, in at most 16 overlapping windows, whose outputs are averaged.",
+        "Of a single text longer than --max_seq_length read the beginning (head), the beginning "
+        "and the end (head_tail), or everything, in at most 16 overlapping windows whose outputs "
+        "are averaged (windows).",
         rules=[of_single_texts],
         is_kept=True,
         heading="Texts with classes or numbers",
@@ -67,6 +67,7 @@ class Smoothing:
         "Train towards 1 - SHARE + SHARE / CLASSES for the right class, and SHARE / CLASSES for "
         "each other one.",
         rules=[SHARE],
+        is_rare=True,
     )
 
 
@@ -76,10 +77,8 @@ class ClassWeights(Smoothing):
 
     class_weights: str | None = flag_fields.string(
         None,
-        "What each class counts in the loss: balanced (every class counts the same in total), or "
-        'NAME:WEIGHT,NAME:WEIGHT or {"NAME": WEIGHT} (1 for classes not named). multilabel: the '
-        "weight of examples that have the class, where those without it count 1. tagging: the "
-        "weights are of tags.",
+        "Weigh classes in the loss: balanced (each counts the same in total), or "
+        'NAME:WEIGHT,NAME:WEIGHT or {"NAME": WEIGHT}, where other classes count 1.',
     )
 
 

@@ -62,17 +62,18 @@ def _has_others(name: str, values: Values, given_flags: Given) -> str:
 class _Options:
     normalize: bool | None = flag_fields.switch(
         None,
-        "similarity: scale vectors to length 1; by default as --init_checkpoint does, else true.",
+        "similarity: scale vectors to length 1, by default as --init_checkpoint does, else true.",
         heading="Vectors of texts",
+        is_rare=True,
     )
     similarity_loss: str | None = flag_fields.choice(
         None,
         SIMILARITY_LOSSES,
-        "similarity: what is learned. With scores cosent (the order of the cosines; the default) "
-        "or cosine (the scores themselves, scaled from 0 to 1). Without, one_way "
-        "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
-        "anchor, too).",
+        "similarity: learn from scores their order (cosent, the default) or their values "
+        "(cosine), and without scores each anchor's own text (one_way, the default) or also each "
+        "text's own anchor (both_ways).",
         rules=[_has_others],
+        is_rare=True,
     )
 
 

@@ -52,20 +52,23 @@ _SAYS_WHERE = refuses(
 class _Options(flag_fields.QuestionOptions):
     answer_start_column: str | None = flag_fields.string(
         None,
-        "squad: the column with the place in the context where the answer begins, in characters "
+        "squad: find in this column the character of the context where the answer begins, counted "
         "from 0.",
         only="tables",
         rules=[_SAYS_WHERE],
+        is_rare=True,
     )
     title_column: str | None = flag_fields.string(
         None,
-        "squad: the column with the article's title; whole articles are held out.",
+        "squad: find the article's title in this column, and hold out whole articles.",
         only="tables",
+        is_rare=True,
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
-        'squad: answer "" where its score is this much higher than the best answer\'s; by default '
-        "the value that scores best on the evaluated set.",
+        'squad: answer "" where its score is this much higher than the best answer\'s, by '
+        "default the value that scores best on the evaluated set.",
+        is_rare=True,
     )
     # Whether a question may have no answer: by default whether a labelled one has none.
     with_null: bool | None = flag_fields.from_data()

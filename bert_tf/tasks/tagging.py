@@ -67,9 +67,9 @@ def _are_variants(name: str, values: Values, given_flags: Given) -> str:
 class _Options(ClassWeights):
     character_spans: bool = flag_fields.switch(
         False,
-        "tagging: --text_columns names a text, and --label_column the list of its entities, each "
-        'as {"start": 0, "end": 3, "label": "PER"}: its first character, and the one after its '
-        "last (.jsonl, .json, .parquet).",
+        'tagging: read a text and the list of its entities, each as {"start": 0, "end": 3, '
+        '"label": "PER"} with the first character and the one after the last (.jsonl, .json, '
+        ".parquet).",
         only="tables",
         rules=[
             refuses(
@@ -85,13 +85,14 @@ class _Options(ClassWeights):
         "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
         only="published",
         is_kept=True,
+        is_rare=True,
     )
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, and compare: {', '.join(FEATURE_BASED)}, several of them, or "
-        f"{_ALL_FEATURES}. --learning_rate is {_FEATURES_DEFAULTS['learning_rate']:g} then by "
-        f"default, and --num_train_epochs {_FEATURES_DEFAULTS['num_train_epochs']}.",
+        f"choice of layers, out of {', '.join(FEATURE_BASED)}, or {_ALL_FEATURES}, and compare "
+        f"the runs (--learning_rate={_FEATURES_DEFAULTS['learning_rate']:g} and "
+        f"--num_train_epochs={_FEATURES_DEFAULTS['num_train_epochs']} by default).",
         rules=[
             _are_variants,
             ON_DEV,
@@ -101,10 +102,11 @@ class _Options(ClassWeights):
                 "leave it out.",
             ),
         ],
+        is_rare=True,
     )
     lstm_units: int | None = flag_fields.integer(
         None,
-        "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
+        "--feature_based: make each direction of the BiLSTM this wide, by default the paper's "
         f"{_FEATURES_DEFAULTS['lstm_units']}.",
         least=1,
         rules=[
@@ -114,6 +116,7 @@ class _Options(ClassWeights):
                 "it out.",
             ),
         ],
+        is_rare=True,
     )
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf.cli import command
 from bert_tf.finetuning.settings import fields as fine_tuning_flags
 from tests.anew import run_in_forks
+from tests.documents import PAGES, ROOT
 
 PROGRAM = textwrap.dedent(
     """
@@ -97,7 +98,7 @@ def test_the_end_is_quiet_where_nobody_reads(program, arguments):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-HELP_OF_IT = "python -m bert_tf.program --help lists the flags.\n"
+HELP_OF_IT = "python -m bert_tf.program --help=all lists the flags.\n"
 TWO = "DATA PREDICTIONS"
 WHOLE = f"python -m bert_tf.program {TWO} [--name=value ...] is the whole command.\n"
 
@@ -129,6 +130,7 @@ ENDS = (
      "TPU, other commands on the CPU or the GPUs; leave it out.\n"),
     (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
      f"--kind?); {HELP_OF_IT}"),
+    (["--help=kind"], "", 1, "", "Error: '--help=kind': expected --help, or --help=all.\n"),
     *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")
       for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
                              ("export=maybe", "true or false"))),
@@ -136,7 +138,7 @@ ENDS = (
 
 
 # Of the first program, too.
-OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped")
+OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped", "--helpfull")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,7 @@ def ended(program):
     takes = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
     lines = {number: [takes[given[1]], *given[0]] for number, given in enumerate(ENDS)}
     lines |= {words: [program, *words.split()] for words in OTHERS}
-    helps = [f"{name} --help" for name in HELP]
+    helps = [f"{name} {flag}" for name in HELP for flag in ("--help", "--help=all")]
     lines |= {line: f"bert_tf.{line}".split() for line in (*helps, *REFUSED)}
     return dict(zip(lines, run_in_forks(program.parent, *lines.values()), strict=True))
 
@@ -161,8 +163,9 @@ def test_tensorflows_errors_are_a_users():
 
 
 def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
-    short, long, asked, bug, dropped = (ended[words] for words in OTHERS[:5])
+    short, long, asked, bug, dropped, whole = (ended[words] for words in OTHERS)
     assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert "--[no]debug: Show the" in whole.stdout and "debug" not in long.stdout
     assert "--kind: What goes wrong." in long.stdout
     assert asked.returncode == 1 and "Traceback" in asked.stderr
     # A bug is not dressed as a user's error.
@@ -192,40 +195,72 @@ def test_an_interrupt_within_a_finalizer_is_not_lost(program):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
 
 
-# What each command's --help shows, among others.
+# The most flags that each command's --help shows, and one that --help=all adds.
 HELP = {
-    "convert": ["--model: The model: a run, a checkpoint"],
-    "create_pretraining_data": ["--output_file: The TFRecord files"],
-    "export": ["--model: The model: a run, a checkpoint", "--[no]pair: Classes and numbers"],
-    "extract_features": ["--layers: The blocks to read"],
-    "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
-    "predict": ["--model: "],
-    "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
-    "verify": ["--tolerance: "],
-    "vocab": ["--vocab_size: How many pieces to learn."],
+    "convert": (4, "debug"),
+    "create_pretraining_data": (14, "random_seed"),
+    "export": (8, "pair"),
+    "extract_features": (9, "batch_size"),
+    "finetune": (34, "doc_stride"),
+    "predict": (13, "threshold"),
+    "pretrain": (28, "mask_split"),
+    "verify": (2, "debug"),
+    "vocab": (5, "min_frequency"),
 }
 
 
+def _shown(text):
+    """The flags that a help shows, each with its paragraph in one line."""
+    lines = re.sub(r"\n {4}(?=\S)", " ", text.split("\n\n", 3)[-1])
+    return dict(re.findall(r"^  --(?:\[no\])?(\w+): (.*)$", lines, re.MULTILINE))
+
+
 @pytest.mark.parametrize("name", HELP)
-def test_help_teaches_and_loads_no_tensorflow(ended, name):
-    done = ended[f"{name} --help"]
-    assert done.returncode == 0
-    assert all(text in done.stdout for text in HELP[name])
+def test_help_is_short_and_loads_no_tensorflow(ended, name):
+    done, whole = ended[f"{name} --help"], ended[f"{name} --help=all"]
+    most, rare = HELP[name]
+    assert done.returncode == whole.returncode == 0
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
+    text, example, more, _ = done.stdout.split("\n\n", 3)
+    assert "\n" not in text and more.count("\n") == 1
+    assert example.count("python -m") == 1 and f"    python -m bert_tf.{name} " in example
+    some, every = _shown(done.stdout), _shown(whole.stdout)
+    assert 2 <= len(some) <= most and some.items() < every.items()
+    assert rare in every.keys() - some.keys()
+    end = f"\n\npython -m bert_tf.{name} --help=all lists all {len(every)} flags.\n"
+    assert done.stdout.endswith(end) and "--help=all" not in whole.stdout
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_a_flags_help_is_one_sentence(ended, name):
+    for flag, shown in _shown(ended[f"{name} --help=all"].stdout).items():
+        sentence = re.sub(
+            r"^<[^>]*>: | \((default: [^()]*|an? [^()]*|integer >= \d+)\)$", "", shown
+        )
+        assert sentence.endswith(".") and not re.search(r"[.?!] ", sentence), (flag, sentence)
+
+
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the checkout is missing")
+@pytest.mark.parametrize("name", HELP)
+def test_a_page_names_every_flag_that_help_shows(ended, name):
+    pages = "".join(page.read_text() for page in PAGES)
+    named = set(re.findall(r"--(?:no)?(\w+)", pages)) | set(re.findall(r"--(\w+)", pages))
+    assert _shown(ended[f"{name} --help"].stdout).keys() <= named
 
 
 def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
-    text = ended["finetune --help"].stdout
+    text = ended["finetune --help=all"].stdout
     assert (
         text.startswith("Fine-tunes a BERT for a task") and max(map(len, text.split("\n"))) <= 100
     )
     headings = re.findall(r"^[A-Z][a-z ']+:$", text, re.M)
     assert headings[:2] == ["What every run needs:", "More data:"]
-    assert headings[-1] == "Errors and limits:"
-    first = "  --train_batch_size: Examples in a step, over all devices. (default: '32'; a\n"
-    assert f"\nTraining:\n\n{first}    positive integer)\n" in text
-    shown = {*re.findall(r"^  --(?:\[no\])?(\w+): ", text, re.M)}
-    assert {*fine_tuning_flags(), "debug"} <= shown
+    assert headings[-1] == "Errors:"
+    # Of what is rare alone no heading is shown.
+    assert "Questions:" in headings and "Questions:" not in ended["finetune --help"].stdout
+    first = "  --train_batch_size: Take this many examples in a step, over all devices.\n"
+    assert f"\nTraining:\n\n{first}    (default: 32; a positive integer)\n" in text
+    assert {*fine_tuning_flags(), "debug"} <= _shown(text).keys()
 
 
 # Commands that are not whole, and the sentence that each ends with.
@@ -238,7 +273,7 @@ REFUSED = {
     "create_pretraining_data --input=a.txt": "--vocab_file is missing: it has to name a file; "
     "python -m bert_tf.vocab learns one.",
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
-    "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help lists the flags.",
+    "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help=all lists the flags.",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
 }

@@ -117,5 +117,5 @@ def test_the_model_has_another_name_that_help_does_not_show(settings, other_name
     values(["p", f"--{other_name}=runs/a"])
     assert values["model"].value == "runs/a" and values["model"].present
     monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
-    shown = flag_fields.help_text(values)
+    shown = flag_fields.help_text("p", values, is_whole=True)
     assert "--model: " in shown and f"--{other_name}: " not in shown

@@ -118,7 +118,7 @@ def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monke
     ("output", "flags", "sentence"),
     [
         ("out", ["--runner=DirectRunner"], "With --runner each worker writes files of its own: g"),
-        ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help l"),
+        ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help=a"),
     ],
 )
 def test_what_is_refused(world, tmp_path, output, flags, sentence):
