@@ -18,6 +18,7 @@ SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")
 DENSE_ACTIVATIONS = ("linear", "tanh")  # of a model's ``sentence_dense``
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
+XLA_CHOICES = ("auto", "true", "false")  # where XLA compiles a training's step
 OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word"]
 Objective = Literal["mlm", "ltr"]  # of pre-training

@@ -71,6 +71,17 @@ class Examples:
         """N."""
         return len(self.lengths)
 
+    def few_lengths(self) -> np.ndarray:
+        """Lists four lengths or fewer that batches can be padded to, ascending int32.
+
+        >>> Examples(np.int32([5, 52, 9]), 128, None).few_lengths()
+        array([16, 32, 48, 64], dtype=int32)
+        """
+        longest = int(self.lengths.max())
+        multiple = 8 * -(-longest // 32)
+        most = min(-(-longest // multiple) * multiple, self.max_seq_length)
+        return padded_lengths(most, multiple)
+
     def num_batches(self, batch_size: int) -> int:
         """Number of an epoch's batches (``fit``'s ``steps_per_epoch``); the last may be smaller."""
         check_at_least("batch_size", batch_size, 1)
@@ -84,6 +95,7 @@ class Examples:
         seed: int = 0,
         first_step: int = 0,
         length_multiple: int = _LENGTH_MULTIPLE,
+        few_shapes: bool = False,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
         """Makes the batches to train on, each epoch in another order; what ``make_batch`` returns.
@@ -106,6 +118,8 @@ class Examples:
             first_step: how many batches, counted through the epochs, have been seen before.
             length_multiple: S is the batch's greatest length, rounded up to a multiple of this,
                 and at most ``max_seq_length``.
+            few_shapes: S is one of ``few_lengths``, whatever the multiple, and the greatest of
+                them for an epoch's smaller last batch: five shapes at most, for XLA to compile.
             num_parallel_calls: how many batches are made at once, by default as tf.data sees fit.
 
         Raises:
@@ -141,7 +155,11 @@ class Examples:
                 lambda: [next(passes)], output_signature=tf.TensorSpec((), tf.int64)
             )
         dataset = numbers.flat_map(make_epoch)
-        dataset = self._packed(dataset, length_multiple, num_parallel_calls)
+        if few_shapes:
+            widths, full = self.few_lengths(), batch_size
+        else:
+            widths, full = padded_lengths(self.max_seq_length, length_multiple), 0
+        dataset = self._packed(dataset, widths, full, num_parallel_calls)
         return dataset.apply(
             tf.data.experimental.assert_cardinality(epochs * steps - first_step)
         ).prefetch(tf.data.AUTOTUNE)
@@ -161,7 +179,7 @@ class Examples:
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        return self._packed(dataset).prefetch(tf.data.AUTOTUNE)
+        return self._packed(dataset, padded_lengths(self.max_seq_length)).prefetch(tf.data.AUTOTUNE)
 
     def whole_batch(self) -> tuple[Any, int]:
         """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
@@ -177,18 +195,20 @@ class Examples:
     def _packed(
         self,
         dataset: tf.data.Dataset,
-        length_multiple: int = _LENGTH_MULTIPLE,
+        widths: np.ndarray,
+        full: int = 0,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Numbers of examples, (B,) int32, to batches."""
+        """Numbers of examples, (B,) int32, to batches; those smaller than ``full`` are widest."""
         with tf.device("CPU:0"):
             lengths = tf.constant(self.lengths, tf.int32)
-            widths = tf.constant(padded_lengths(self.max_seq_length, length_multiple))
+            widths = tf.constant(widths)
 
         @tf.autograph.experimental.do_not_convert
         def make(indices: tf.Tensor) -> Any:
             longest = tf.reduce_max(tf.gather(lengths, indices))
             width = tf.gather(widths, tf.searchsorted(widths, longest[None])[0])
+            width = tf.where(tf.size(indices) < full, widths[-1], width)
             return self.make_batch(indices, width)
 
         parallel = num_parallel_calls or tf.data.AUTOTUNE

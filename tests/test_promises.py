@@ -27,7 +27,7 @@ FLAGS = {
         warmup_proportion optimizer weight_decay hidden_dropout_prob label_smoothing
         class_weights few_shot few_shot_pairs freeze pooling normalize similarity_loss
         feature_based lstm_units metric early_stopping_epochs seed sweep restarts
-        precision strategy eval_batch_size save_checkpoints_minutes export
+        precision strategy jit_compile eval_batch_size save_checkpoints_minutes export
     """,
     "predict": """
         model input output text_columns id_column input_format delimiter encoding

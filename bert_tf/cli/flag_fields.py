@@ -42,6 +42,9 @@ REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."
 )
+JIT_COMPILE = (
+    "Compile the step with XLA, by default on a GPU and not on a CPU, where nothing is gained"
+)
 # The bounds of absl let NaN pass.
 _IS_NUMBER = refuses(
     lambda value, _: value is not None and math.isnan(value),

@@ -80,6 +80,7 @@ def training_batches(
     seed: int,
     first_step: int,
     length_multiple: int,
+    few_shapes: bool,
 ) -> tf.data.Dataset:
     """The batches from a step on, for a ``TrainingLoop``, with the places of their last rows."""
     batches = scale.scaled(
@@ -89,6 +90,7 @@ def training_batches(
             seed=seed,
             first_step=first_step,
             length_multiple=length_multiple,
+            few_shapes=few_shapes,
         )
     )
     each_epoch, most = examples.num_batches(batch_size), len(examples)

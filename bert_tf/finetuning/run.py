@@ -45,7 +45,9 @@ def run(
     ``callbacks`` are Keras'; ``is_temporary``: the model directory is gone after it. Returned are
     the results, as ``results.json`` has them.
     """
-    strategy = open_devices(settings.strategy, settings.precision)
+    strategy = open_devices(
+        settings.strategy, settings.precision, jit_compile=settings.jit_compile == "true"
+    )
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     settings, sentence = with_usual(settings, directory)

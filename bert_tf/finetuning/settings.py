@@ -5,12 +5,12 @@ settings of the flags that are given.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from bert_tf.choices import HEAD_POOLINGS, PRECISIONS, STRATEGIES
+from bert_tf.choices import HEAD_POOLINGS, PRECISIONS, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import (
@@ -42,7 +42,7 @@ _ALIASES = {
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("export", "remat"),
+        *("export", "remat", "jit_compile"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -73,6 +73,17 @@ _WHOLE = refuses(
 _KEEPS_BEST = refuses(
     lambda runs, values: runs > 1 and not evaluates(values),
     "--{flag} keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0.",
+)
+
+
+def _changes_shapes(option: Callable[[str], Any]) -> bool:
+    """True where a step's shapes follow from its texts: XLA would compile each step anew."""
+    return option("long_text") == "windows" or bool(option("feature_based"))
+
+
+_OF_FEW_SHAPES = refuses(
+    lambda value, values: value == "true" and _changes_shapes(values.get),
+    "--{flag}=true: XLA cannot compile --long_text=windows or --feature_based: leave it out.",
 )
 
 
@@ -317,6 +328,13 @@ class FineTuningSettings:
         heading="Machine",
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
+    jit_compile: str = flag_fields.choice(
+        "auto",
+        XLA_CHOICES,
+        f"{flag_fields.JIT_COMPILE}; rows are padded to one of four lengths.",
+        rules=[_OF_FEW_SHAPES],
+        is_rare=True,
+    )
     eval_batch_size: int = flag_fields.integer(
         64, "Evaluate this many examples at once, over all devices.", least=1, is_rare=True
     )
@@ -349,6 +367,11 @@ class FineTuningSettings:
     def variants(self) -> tuple[str, ...]:
         """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
         return getattr(self.options, "variants", ())
+
+    @property
+    def changes_shapes(self) -> bool:
+        """True where no two steps have the same shapes, so that XLA compiles none of them."""
+        return _changes_shapes(self.option)
 
     def option(self, name: str) -> Any:
         """An option of some kinds, ``None`` where the task's kind does not have it."""

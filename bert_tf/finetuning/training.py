@@ -14,13 +14,14 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task
 from bert_tf.training import saved_states
 from bert_tf.training.attention import attention_to
+from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Trainer
-from bert_tf.untrusted import one_line
+from bert_tf.untrusted import listed, one_line
 
 from .objective import Learner, TaskObjective, training_batches
 from .run_directory import FineTuningDirectory
@@ -80,7 +81,10 @@ class Training(Trainer):
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
-        model.encoder.trains_without_padding = True
+        self._device_type = device_type()
+        replicas = model.distribute_strategy.num_replicas_in_sync
+        self._jit_compile = is_compiled(settings, self._device_type, replicas)
+        model.encoder.trains_without_padding = not self._jit_compile
         model.encoder.recomputes_blocks = settings.remat
         with model.distribute_strategy.scope():
             # The optimizer is for callbacks to look at.
@@ -92,9 +96,7 @@ class Training(Trainer):
             epochs=self._num_epochs,
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
-        self._makes_single_steps = (
-            bool(callbacks) or model.distribute_strategy.num_replicas_in_sync > 1
-        )
+        self._makes_single_steps = bool(callbacks) or replicas > 1
         self.loop = TrainingLoop(
             learner.model,
             optimizer,
@@ -104,6 +106,8 @@ class Training(Trainer):
             ),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
+            device_type=self._device_type,
+            jit_compile=self._jit_compile,
         )
 
     # --- Training --------------------------------------------------------------------------
@@ -117,6 +121,9 @@ class Training(Trainer):
         self._restore()
         if not self.has_ended():
             self.examples = self.task.prepared(self.model, self.examples)
+            if self._jit_compile:
+                lengths = listed(map(str, self.examples.few_lengths()))
+                print(f"XLA compiles the step once for each length of rows: {lengths} tokens.")
         with self.interruption, self.background:
             if not self.has_ended():
                 self.callbacks.begin()
@@ -135,7 +142,7 @@ class Training(Trainer):
 
     def batches(self) -> Iterator[Any]:
         """The batches from the state on; how attention is computed depends on their shapes."""
-        settings, model, device = self.settings, self.model, device_type()
+        settings, model = self.settings, self.model
         batches = training_batches(
             self.examples,
             self.task.target_scale,
@@ -143,14 +150,15 @@ class Training(Trainer):
             epochs=self._num_epochs,
             seed=settings.seed,
             first_step=self.state.step,
-            length_multiple=_LENGTH_MULTIPLE[device],
+            length_multiple=_LENGTH_MULTIPLE[self._device_type],
+            few_shapes=self._jit_compile,
         )
         mask = batches.element_spec["rows"].get(features.INPUT_MASK)
-        if mask is not None:
+        if mask is not None and not self._jit_compile:
             # (B, S), or (B, K, S) where an example is K rows.
             texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
-            attend = attention_to(self.examples.lengths, texts, heads, device)
+            attend = attention_to(self.examples.lengths, texts, heads, self._device_type)
             model.encoder.training_attention = attend
         return iter(batches)
 
@@ -305,6 +313,16 @@ class Training(Trainer):
         size, total = self.settings.train_batch_size, len(self.examples)
         place = (step - 1) % self.steps_per_epoch
         return min(size, total - place * size)
+
+
+def is_compiled(settings: FineTuningSettings, device_type: str, replicas: int) -> bool:
+    """True if XLA compiles the step: several replicas share a batch in shapes that it cannot know.
+
+    >>> is_compiled(FineTuningSettings("mrpc"), "GPU", 1)
+    True
+    """
+    asked = asks_for_xla(settings.jit_compile, device_type)
+    return asked and replicas == 1 and not settings.changes_shapes
 
 
 # === Where a training is, and whether it went wrong ===

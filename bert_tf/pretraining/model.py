@@ -19,6 +19,7 @@ from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules
+from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.progress import duration
 from bert_tf.training.run_directory import RunDirectory
 
@@ -129,10 +130,8 @@ def fit_vocabulary(
 
 def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
     """Sets the precision of a device's models; returns whether XLA is to compile the gradients."""
-    jit_compile = settings.jit_compile == "true"
-    if settings.jit_compile == "auto":
-        jit_compile = device_type == "GPU"
-    elif device_type == "TPU" and not jit_compile:
+    jit_compile = asks_for_xla(settings.jit_compile, device_type)
+    if device_type == "TPU" and settings.jit_compile == "false":
         raise ValueError(
             "--jit_compile=false: a TPU runs only what XLA has compiled; leave the flag out."
         )

@@ -8,7 +8,15 @@ from typing import Any, get_args
 
 from absl import flags
 
-from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
+from bert_tf.choices import (
+    INPUT_FORMATS,
+    OPTIMIZERS,
+    PRECISIONS,
+    STRATEGIES,
+    XLA_CHOICES,
+    Masking,
+    Objective,
+)
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
@@ -328,9 +336,8 @@ class PretrainingSettings:
     )
     jit_compile: str = choice(
         "auto",
-        ("auto", "true", "false"),
-        "Compile the step with XLA, by default on a GPU and not on a CPU, where nothing is "
-        "gained; a TPU compiles everything.",
+        XLA_CHOICES,
+        f"{flag_fields.JIT_COMPILE}; a TPU compiles everything.",
         is_rare=True,
     )
     remat: bool = switch(False, flag_fields.REMAT)

@@ -12,6 +12,11 @@ from bert_tf.modeling.layers import barriers_by
 from .masks import DRAWN, HASHED, Masks
 
 
+def asks_for_xla(jit_compile: str, device_type: str) -> bool:
+    """True if ``--jit_compile`` asks for XLA; auto does on a GPU."""
+    return jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
+
+
 class Compilation(NamedTuple):
     """The device of a step, and whether XLA compiles it.
 

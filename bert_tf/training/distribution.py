@@ -311,15 +311,24 @@ def device_type() -> str:
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
-def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
+def open_devices(
+    strategy: str, precision: str, *, jit_compile: bool = False
+) -> tf.distribute.Strategy:
     """Chooses the devices of what runs on one machine, and sets their arithmetic.
 
-    Models are to be built in the scope of the strategy that is returned.
+    Models are to be built in the scope of the strategy that is returned. ``jit_compile``: XLA is to
+    compile on a CPU, too.
     """
     check_one_worker()
     devices = choose_strategy(strategy)
-    set_precision(precision, devices.device_type)
-    if strategy == "mirrored" or devices.strategy.num_replicas_in_sync > 1:
+    set_precision(precision, devices.device_type, jit_compile)
+    replicas = devices.strategy.num_replicas_in_sync
+    if jit_compile and replicas > 1:
+        raise ValueError(
+            f"--jit_compile=true is for one device, and {replicas} are to share each batch: leave "
+            "it out, or add --strategy=one_device."
+        )
+    if strategy == "mirrored" or replicas > 1:
         # Predictions may be on standard output.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
     return devices.strategy

@@ -137,10 +137,16 @@ class ReplicaStep:
         num_rows, static_rows = tf.shape(first)[0], first.shape[0]
         is_even = static_rows is not None and static_rows % count == 0
         size = -(-num_rows // count)  # a small batch has fewer parts than K
+        if self._compilation.by_xla and not is_even:
+            sizes = tf.range(1, size + 1)
+            size = tf.reduce_max(tf.where(num_rows % sizes == 0, sizes, 1))
 
         def cut(value: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            if is_even:  # (B, ...) -> (K, B / K, ...): XLA needs to know the shape of a part
+            # (B, ...) -> (K, B / K, ...): XLA needs to know the shape of a part.
+            if is_even:
                 return tf.reshape(value, [count, -1, *value.shape[1:]])[index]
+            if self._compilation.by_xla:
+                return tf.reshape(value, tf.concat([[-1, size], tf.shape(value)[1:]], 0))[index]
             return value[index * size : (index + 1) * size]
 
         def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
@@ -159,7 +165,7 @@ class ReplicaStep:
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(
-            lambda index, *_: (index < count) & (index * size < num_rows),
+            lambda index, *_: index * size < num_rows,
             add,
             [tf.constant(0), sums, *zeros],
             parallel_iterations=1,

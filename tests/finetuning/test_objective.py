@@ -12,8 +12,8 @@ from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 
 
-def _outcome(parts, words):
-    """Gradients, loss and tokens of rows that have so many tagged words each."""
+def _outcome(parts, words, jit_compile=False):
+    """Gradients and loss of rows that have so many tagged words each."""
     keras.utils.set_random_seed(2)
     ids = keras.Input((4,), dtype="int32", name=features.INPUT_WORD_IDS)
     states = keras.layers.Embedding(9, 3)(ids)
@@ -30,6 +30,7 @@ def _outcome(parts, words):
         seed=0,
         gradient_accumulation_steps=parts,
         clip_norm=1e9,
+        jit_compile=jit_compile,
     )
     rng = np.random.default_rng(1)
     targets = rng.integers(0, 5, (len(words), 4))
@@ -39,13 +40,23 @@ def _outcome(parts, words):
         "targets": tf.constant(targets, tf.int32),
         features.CURSOR: tf.constant([[0, 0, 0, len(words) - 1]]),
     }
-    gradients, (sums, *_) = loop.replica_step.reduce(batch)
+    # As the loop's graph has them: XLA alone knows how many rows there are.
+    specs = tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), batch
+    )
+    step = tf.function(
+        loop.replica_step.reduce, [specs], jit_compile=jit_compile, autograph=False
+    )
+    gradients, (sums, *_) = step(batch)
     return [gradient.numpy() for gradient in gradients], sums.numpy()[0]
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("words", [[4, 1, 0, 0], [4, 3, 1, 2, 4], [1]])
-def test_parts_count_by_their_words(words):
-    (whole, loss), (gradients, of_parts) = (_outcome(parts, words) for parts in (1, 3))
+def test_parts_count_by_their_words(words, jit_compile):
+    """For XLA all parts have one size: 4 rows are 2 parts of 2, and 5 rows 5 of one."""
+    whole, loss = _outcome(1, words)
+    gradients, of_parts = _outcome(3, words, jit_compile)
     assert of_parts == pytest.approx(loss, rel=1e-6)
     for ours, theirs in zip(gradients, whole, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)

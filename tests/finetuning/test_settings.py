@@ -115,6 +115,9 @@ TEXTS = "classification"
         (TEXTS, {"train_batch_size": 8, "gradient_accumulation_steps": 3}, "=8 is not a multiple"),
         ("similarity", {"train_batch_size": 1}, "^--train_batch_size=1: a pair of --task=similari"),
         ("similarity", {"gradient_accumulation_steps": 2}, "steps=2: the loss compares the rows"),
+        (TEXTS, {"jit_compile": "true", "long_text": "windows"},
+         "--jit_compile=true: XLA cannot compile --long_text=windows or --feature_based"),
+        ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true: XLA cannot compile"),
         # Frozen features.
         ("ner", {"feature_based": "lst"}, r"=lst is unknown \(did you mean last\?\): expected emb"),
         ("ner", {"feature_based": ""}, "--feature_based is empty: expected embeddings, second_to_"),

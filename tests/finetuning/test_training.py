@@ -134,6 +134,39 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
         np.testing.assert_allclose(trained, weight, rtol=0, atol=1e-6, err_msg=weight.path)
 
 
+@pytest.mark.parametrize(
+    ("flags", "device", "replicas", "compiles"),
+    [
+        ({}, "GPU", 1, True),
+        ({}, "CPU", 1, False),
+        ({}, "GPU", 2, False),
+        ({"jit_compile": "false"}, "GPU", 1, False),
+        ({"jit_compile": "true"}, "CPU", 1, True),
+        ({"long_text": "windows"}, "GPU", 1, False),
+    ],
+)
+def test_xla_compiles_where_shapes_are_few(inputs, tmp_path, flags, device, replicas, compiles):
+    asked = settings(inputs, tmp_path, **flags)
+    assert training.is_compiled(asked, device, replicas) == compiles
+
+
+@pytest.mark.slow
+def test_xla_trains_as_tensorflow_does(inputs, tmp_path, capsys):
+    """With rows that are padded further.
+
+    46 rows are 5 batches of 8 and one of 6, in parts of 4, and 2 of 3.
+    """
+    flags = {"hidden_dropout_prob": 0, "num_train_epochs": 1, "export": False}
+    flags |= {"gradient_accumulation_steps": 2, "dev_file": None, "dev_fraction": 0}
+    for choice in ("true", "false"):
+        run(settings(inputs, tmp_path / choice, jit_compile=choice, **flags))
+    said = "XLA compiles the step once for each length of rows: 8, 16 tokens."
+    assert capsys.readouterr().out.count(said) == 1
+    ours, theirs = (saved(tmp_path / choice / "last") for choice in ("true", "false"))
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=0, atol=2e-6, err_msg=name)
+
+
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])

@@ -82,6 +82,20 @@ def test_each_pass_is_the_next_epoch_of_a_run(examples):
     assert _batches(rest) == _batches(rest) == planned[3:5]
 
 
+def test_a_compiled_training_meets_five_shapes(examples):
+    """Four lengths, and the smaller last batch of an epoch at the greatest of them."""
+    assert LENGTHS.max() == 19 and examples.few_lengths().tolist() == [8, 16, 20]
+    shapes = {
+        (len(indices), width)
+        for indices, width in _batches(examples.training_batches(2, epochs=9, few_shapes=True))
+    }
+    assert shapes == {(2, 8), (2, 16), (2, 20), (1, 20)}
+    long = Examples(np.int32([130, 40]), 512, _make_batch)
+    assert long.few_lengths().tolist() == [40, 80, 120, 160]
+    (batch,) = _batches(long.training_batches(2, few_shapes=True))
+    assert batch == ([1, 0], 160)
+
+
 def test_evaluation_in_the_examples_order_or_the_longest_first():
     examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
     dataset = examples.evaluation_batches(2)
