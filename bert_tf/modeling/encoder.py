@@ -13,7 +13,7 @@ from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
-from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
+from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
 from .transformer import TransformerBlock
 
 
@@ -25,11 +25,14 @@ def look_up(table: Any, ids: Any) -> Any:
     """
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, ids, axis=0)
+    ids = ops.cast(ids, INDEX)
 
     def rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:
             flat = ops.reshape(upstream, (-1, table.shape[-1]))
-            return ops.segment_sum(flat, ops.reshape(ids, (-1,)), num_segments=table.shape[0])
+            # Behind the maximum: TensorFlow moves a reshape before a cast, to the int32 ids.
+            numbers = ops.reshape(ops.maximum(ids, -1), (-1,))
+            return ops.segment_sum(flat, numbers, num_segments=table.shape[0])
 
         return ops.take(table, ids, axis=0), gradient
 

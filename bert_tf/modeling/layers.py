@@ -78,6 +78,11 @@ class _Dense(keras.layers.Dense):
         return ops.custom_gradient(_add_bias)(products, ops.cast(self.bias, products.dtype))
 
 
+# The dtype of what is computed with ids and places: TensorFlow computes with int32 on the host, as
+# it does with shapes, and a GPU would wait for copies there and back.
+INDEX = "int64"
+
+
 class BertLayer(keras.layers.Layer):
     """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
 

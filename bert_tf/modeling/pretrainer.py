@@ -22,7 +22,7 @@ from .base import (
     optional,
 )
 from .encoder import BertEncoder
-from .layers import BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
+from .layers import INDEX, BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -75,7 +75,8 @@ class MaskedLMHead(BertLayer):
         """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least."""
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a row -> places in (B * S, H)
-        places = positions + ops.expand_dims(ops.arange(batch, dtype=positions.dtype), 1) * sequence
+        row = ops.expand_dims(ops.arange(batch, dtype=INDEX), 1)
+        places = ops.cast(positions, INDEX) + row * sequence
         transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
         # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))

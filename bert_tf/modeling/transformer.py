@@ -13,7 +13,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .layers import BertLayer, Dropout, LayerNorm, MaskSeeds, get_activation
+from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, get_activation
 
 
 class TokenRows:
@@ -34,8 +34,8 @@ class TokenRows:
             is_row = ops.reshape(ops.logical_or(ops.cast(real_tokens, "bool"), first), (-1,))
             # (R,) the places of the rows among B * S, and (B * S,) the rows of the places; one that
             # is left out has the row behind the last.
-            self._places = ops.cast(ops.nonzero(is_row)[0], "int32")
-            count = ops.cumsum(ops.cast(is_row, "int32"))
+            self._places = ops.cast(ops.nonzero(is_row)[0], INDEX)
+            count = ops.cumsum(ops.cast(is_row, INDEX))
             self._rows = ops.where(is_row, count - 1, ops.shape(self._places)[0])
 
     @property
@@ -47,7 +47,7 @@ class TokenRows:
     def numbers(self) -> Any:
         """(B, S) int32: which row a token is; R where it is left out."""
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
-        return ops.reshape(rows, (self._batch, self._sequence))
+        return ops.reshape(ops.cast(rows, "int32"), (self._batch, self._sequence))
 
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""

@@ -52,7 +52,7 @@ def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
     >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
     [1.0, 0.0]
     """
-    return tf.cast(tf.reduce_max(input_mask, axis=1), tf.float32)
+    return tf.reduce_max(tf.cast(input_mask, tf.float32), axis=1)
 
 
 def batch_sums(

@@ -9,7 +9,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.modeling.layers import barriers_by
 
-from .masks import DRAWN, HASHED, Masks
+from .masks import COUNTED, DRAWN, HASHED, Masks
 
 
 def asks_for_xla(jit_compile: str, device_type: str) -> bool:
@@ -39,7 +39,9 @@ class Compilation(NamedTuple):
     @property
     def masks(self) -> Masks:
         """The way in which dropout's masks are drawn."""
-        return HASHED if self.joins_kernels else DRAWN
+        if self.joins_kernels:
+            return HASHED
+        return COUNTED if self.device_type == "GPU" else DRAWN
 
     def place_of_seeds(self) -> contextlib.AbstractContextManager[Any]:
         """A context in which a step makes the seeds of its masks.

@@ -18,7 +18,7 @@ class LossSums(NamedTuple):
 
 
 def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int32.
+    """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int64.
 
     The kernel of ``tf.nn.sparse_softmax_cross_entropy_with_logits`` runs on one core of a CPU and
     took a quarter of a small model's step; softmax runs on all.
@@ -28,7 +28,7 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         # (N, V): the probabilities serve both directions.
         probabilities = tf.nn.softmax(logits)
-        at_labels = tf.stack([tf.range(tf.size(labels)), labels], axis=1)
+        at_labels = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
         # The largest probability is 1 / sum(exp(logits - top)), at least 1 / V: no underflow.
         log_sum = tf.reduce_max(logits, axis=-1) - tf.math.log(
             tf.reduce_max(probabilities, axis=-1)
@@ -50,7 +50,8 @@ def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tens
     """
 
     def is_label() -> tf.Tensor:
-        return tf.range(logits.shape[-1]) == labels[:, None]
+        # Floats hold each number of a vocabulary: so much is computed on the device itself.
+        return tf.range(logits.shape[-1], dtype=tf.float32) == tf.cast(labels, tf.float32)[:, None]
 
     @tf.custom_gradient
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
@@ -82,9 +83,10 @@ def weighted_sums(
     """
     # (N, V) and (N,): so the logits were computed, and another shape of them may be a copy.
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
-    labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
+    # As in ``encoder.look_up``: TensorFlow computes with int32 on the host, of a GPU's, too.
+    labels = tf.reshape(tf.cast(tf.bitcast(tf.cast(labels, tf.int32), tf.uint32), tf.int64), [-1])
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
-    hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+    hits = tf.equal(tf.argmax(logits, axis=-1), labels)
     likelihood = _likelihood if device_type == "CPU" else _likelihood_without_scatter
     return LossSums(
         loss=tf.reduce_sum(weights * likelihood(logits, labels)),

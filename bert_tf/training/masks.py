@@ -4,6 +4,8 @@ A mask depends on the run's seed, the step, the replica, the micro-batch, the dr
 model and the element's place in the tensor, and on nothing else.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +14,14 @@ import tensorflow as tf
 from bert_tf.modeling.layers import Draw, draw_in_pairs
 
 
-def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
+def dropout_seeds(
+    seed: int,
+    step: Any,
+    replica: Any,
+    micro_batch: Any,
+    count: int,
+    words: tf.DType = tf.int32,
+) -> tf.Tensor:
     """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
 
     The counter of a Keras seed generator is mirrored, so that every replica would draw the same
@@ -26,8 +35,29 @@ def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: i
     key = tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
     for number in (step, replica, micro_batch):
         key = tf.random.fold_in(key, tf.cast(number, tf.int32))
-    drawn = tf.random.stateless_uniform((count, 2), key, minval=None, maxval=None, dtype=tf.int32)
+    drawn = tf.random.stateless_uniform((count, 2), key, minval=None, maxval=None, dtype=words)
     return tf.cast(drawn, tf.int64)
+
+
+# === On a GPU without XLA ===
+
+
+def draw_by_counter(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Tensor:
+    """Draws a mask (``layers.Draw``) of Philox's words, from the generator's two on.
+
+    They are the counter, whose key is always the same: TensorFlow makes keys on the host, and each
+    dropout would wait for its own.
+    """
+    count = math.prod(shape)
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[(count + 1) // 2],
+        key=tf.constant([0x9E3779B97F4A7C15], tf.uint64),
+        counter=tf.bitcast(generator.next(), tf.uint64),
+        alg=1,
+        dtype=tf.uint32,
+    )
+    draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
+    return tf.reshape(draws >= dropped, shape)
 
 
 # === Where XLA compiles for a GPU or a TPU ===
@@ -87,4 +117,5 @@ class Masks(NamedTuple):
 
 
 DRAWN = Masks(dropout_seeds, draw_in_pairs)
+COUNTED = Masks(functools.partial(dropout_seeds, words=tf.int64), draw_by_counter)
 HASHED = Masks(hashed_seeds, draw_by_hash)

@@ -44,9 +44,7 @@ def _outcome(parts, words, jit_compile=False):
     specs = tf.nest.map_structure(
         lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), batch
     )
-    step = tf.function(
-        loop.replica_step.reduce, [specs], jit_compile=jit_compile, autograph=False
-    )
+    step = tf.function(loop.replica_step.reduce, [specs], jit_compile=jit_compile, autograph=False)
     gradients, (sums, *_) = step(batch)
     return [gradient.numpy() for gradient in gradients], sums.numpy()[0]
 

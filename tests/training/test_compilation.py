@@ -13,7 +13,7 @@ from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import optimizers
 from bert_tf.training.compilation import Compilation
-from bert_tf.training.masks import draw_by_hash, hashed_seeds
+from bert_tf.training.masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
 
 from .conftest import bert, make_loop, random_batch
 
@@ -110,16 +110,29 @@ def test_a_mask_is_the_hash_of_its_places_and_seed(jit_compile):
     assert (masks[0].numpy() != masks[1].numpy()).any()
 
 
-def test_hashed_masks_have_their_rate_and_no_pattern():
+def test_a_mask_without_xla_is_philoxs_words_from_a_counter_on():
+    """Two elements a word; the last of an odd number of them is half a word."""
+    seeds, shape = MaskSeeds(3), (3, 5)
+    generator = tf.random.Generator.from_key_counter(0x9E3779B97F4A7C15, [11, 7], "philox")
+    words = generator.uniform_full_int([8], tf.uint32).numpy()
+    halves = np.stack([words & 0xFFFF, words >> 16], axis=1).reshape(-1)
+    seeds.state.assign([11, 7])
+    drawn = draw_by_counter(shape, 20_000, seeds)
+    np.testing.assert_array_equal(drawn, halves[:15].reshape(shape) >= 20_000)
+    assert (draw_by_counter(shape, 20_000, seeds).numpy() != drawn.numpy()).any()
+
+
+@pytest.mark.parametrize(("seeds_of", "draw"), [HASHED, COUNTED])
+def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
     """Rates, neighbours, axes and seeds next to each other, in standard errors of n draws."""
     shape, dropped = (16, 4, 64, 64), 6554
-    keys = [hashed_seeds(7, *numbers, 1)[0] for numbers in ((0, 0, 0), (1, 0, 0), (0, 1, 0))]
+    keys = [seeds_of(7, *numbers, 1)[0] for numbers in ((0, 0, 0), (1, 0, 0), (0, 1, 0))]
     keys += [keys[0] + tf.constant([0, 1], tf.int64)]  # the next dropout of the same step
     masks = []
     for key in keys:
         seeds = MaskSeeds(3)
         seeds.state.assign(key)
-        masks.append(draw_by_hash(shape, dropped, seeds).numpy().astype(float))
+        masks.append(draw(shape, dropped, seeds).numpy().astype(float))
     rate = 1 - dropped / 65536
     spread = rate * (1 - rate)
     signed = [(mask - rate).ravel() for mask in masks]
@@ -142,23 +155,23 @@ def test_hashed_masks_have_their_rate_and_no_pattern():
         assert abs(chi_square - len(means)) < 5 * np.sqrt(2 * len(means))
 
 
-def test_seeds_follow_every_number():
+@pytest.mark.parametrize("seeds_of", [HASHED.seeds, COUNTED.seeds])
+def test_seeds_follow_every_number(seeds_of):
     points = [(7, 0, 0, 0), (8, 0, 0, 0), (7 + 2**32, 0, 0, 0), (7, 1, 0, 0), (7, 0, 1, 0),
               (7, 0, 0, 1)]  # fmt: skip
-    seeds = [hashed_seeds(*point, 3).numpy() for point in points]
+    seeds = [seeds_of(*point, 3).numpy() for point in points]
     assert len({tuple(row) for each in seeds for row in each}) == 3 * len(points)
-    np.testing.assert_array_equal(seeds[3], hashed_seeds(7, tf.constant(1, tf.int64), 0, 0, 3))
+    np.testing.assert_array_equal(seeds[3], seeds_of(7, tf.constant(1, tf.int64), 0, 0, 3))
 
 
 @pytest.mark.parametrize(
-    "device_type, jit_compile, hashes",
-    [("CPU", False, False), ("CPU", True, False), ("GPU", False, False), ("GPU", True, True),
-     ("TPU", False, True)],
+    "device_type, jit_compile, draw",
+    [("CPU", False, draw_in_pairs), ("CPU", True, draw_in_pairs), ("GPU", False, draw_by_counter),
+     ("GPU", True, draw_by_hash), ("TPU", False, draw_by_hash)],
 )  # fmt: skip
-def test_masks_are_hashed_where_xla_compiles_for_another_device(device_type, jit_compile, hashes):
+def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
     loop = make_loop(bert(), device_type=device_type, jit_compile=jit_compile)
-    draw = loop.model.encoder.seed_generator.draw
-    assert draw == (draw_by_hash if hashes else draw_in_pairs)
+    assert loop.model.encoder.seed_generator.draw == draw
     assert loop.compilation == Compilation(device_type, jit_compile)
 
 
