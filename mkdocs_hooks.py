@@ -23,6 +23,38 @@ def on_config(config):
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_installed.name]
 
 
+def _named(described):
+    """A package's modules, a module's own classes and functions, or the one thing itself."""
+    if not described.is_module:
+        return [described]
+    own = [
+        one
+        for name, one in described.members.items()
+        if not (name.startswith("_") or one.is_alias or one.is_attribute)
+    ]
+    return sorted((one for one in own if one.is_module), key=lambda one: one.path) or own
+
+
+def on_page_markdown(markdown, *, page, **_):
+    """Lists what a page of the reference describes, one line a name, above the first of them."""
+    paths = re.findall(r"^::: (\S+)$", markdown, re.MULTILINE)
+    if not paths:
+        return markdown
+    package = griffe.load(
+        "bert_tf",
+        search_paths=[_installed.name],
+        resolve_aliases=True,
+        try_relative_path=False,
+    )
+    rows = ["| name | what it is |", "|---|---|"]
+    for path in paths:
+        for one in _named(package[path.removeprefix("bert_tf.")]):
+            first = one.docstring.value.partition("\n\n")[0].replace("\n", " ")
+            rows.append(f"| [`{one.path.removeprefix('bert_tf.')}`][{one.path}] | {first} |")
+    at = re.search(r"^(## |:::)", markdown, re.MULTILINE).start()
+    return markdown[:at] + "\n".join(rows) + "\n\n" + markdown[at:]
+
+
 def on_page_content(html, **_):
     """Colours the flags of commands, and keeps inline ones whole: a browser breaks at a hyphen."""
 

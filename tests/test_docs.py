@@ -86,6 +86,14 @@ def test_every_link_leads_somewhere(page):
         assert not anchor or anchor in _anchors(file), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_or_program_is_wider_than_the_site_shows(page):
+    for block in blocks(page):
+        if block.language:  # else it is what a command prints, and the site goes on below
+            for line in block.text.splitlines():
+                assert len(line) <= 112, f"{block.place}: {line}"
+
+
 def test_every_page_is_in_the_site_and_in_the_index():
     nav = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     pages = [str(page.relative_to(ROOT / "docs")) for page in [*PAGES[1:], *RECIPES, *API]]
