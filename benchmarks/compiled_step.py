@@ -23,8 +23,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 JAX = "0.10.2"
 
@@ -58,8 +58,10 @@ ENVIRONMENT = {
 # === The step, lowered by TensorFlow ===
 
 
-def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]:
-    """A step of one replica as StableHLO, and the FLOPs of its matrix products."""
+def build_step(
+    device: str, size: str, rows: int, length: int, *, jit_compile: bool
+) -> tuple[Callable[..., Any], dict[str, Any], float]:
+    """A step of one replica, in bfloat16, a batch, and the FLOPs of its matrix products."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import keras
     import tensorflow as tf
@@ -71,7 +73,6 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
     from bert_tf.pretraining.objective import PretrainingLoop
     from bert_tf.training import optimizers, schedules
 
-    device = {"tpu": "TPU", "cuda": "GPU"}[platform]
     # The model asks what it computes on.
     keras.distribution.list_devices = lambda *_: [f"{device.lower()}:0"]
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -84,7 +85,7 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
         optimizer,
         tf.distribute.get_strategy(),
         seed=0,
-        jit_compile=True,
+        jit_compile=jit_compile,
         device_type=device,
         clip_norm=1.0,
     )
@@ -94,10 +95,19 @@ def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]
         for key, feature in features.PRETRAINING_FEATURES.items()
     }
     batch[features.CURSOR] = tf.zeros([rows, 4], tf.int32)
-    step = tf.function(loop.replica_step, jit_compile=True, autograph=False)
+    return loop.replica_step, batch, step_flops(config, rows, length, sizes["P"])
+
+
+def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]:
+    """A step of one replica as StableHLO, and the FLOPs of its matrix products."""
+    device = {"tpu": "TPU", "cuda": "GPU"}[platform]
+    step, batch, flops = build_step(device, size, rows, length, jit_compile=True)
+    import tensorflow as tf
+
+    compiled = tf.function(step, jit_compile=True, autograph=False)
     # No such device is there to lower for; the program is the same.
-    text = step.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
-    return text, step_flops(config, rows, length, sizes["P"])
+    text = compiled.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
+    return text, flops
 
 
 # === The compilers, in a process and perhaps an environment of their own ===

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
@@ -217,3 +218,23 @@ def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
     folds = [o for o in step.graph.get_operations() if o.type == "StatelessRandomGetKeyCounter"]
     on_host = [o for o in folds if "CPU:0" in o.device]
     assert len(on_host) >= 4
+
+
+# === Without XLA, on a GPU ===
+
+
+def test_a_gpus_step_waits_for_its_host_seven_times():
+    """For the step's number, the real tokens' number, where the batch ends, and sizes of ranges.
+
+    None of them is as long as a batch's words, and their number does not grow with the layers.
+    """
+    loop = make_loop(bert(dropout=0.1, layers=3), device_type="GPU")
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    counts = host_copies.count(
+        tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
+    )
+    assert counts.kernels > 500
+    allowed = {"Const > Range", "Placeholder > StridedSlice", "ReadVariableOp > Cast",
+               "Where > Unpack", "Cast > StridedSlice"}  # fmt: skip
+    assert counts.to_host.keys() <= allowed and counts.to_host.total() <= 7
+    assert not any("Equal" in pair or "Random" in pair for pair in counts.to_card)
