@@ -120,6 +120,8 @@ class Training(Trainer):
         """
         self._restore()
         if not self.has_ended():
+            self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
+        if not self.has_ended():
             self.examples = self.task.prepared(self.model, self.examples)
             if self._jit_compile:
                 lengths = listed(map(str, self.examples.few_lengths()))

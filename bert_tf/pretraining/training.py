@@ -111,6 +111,7 @@ class Training(Trainer):
         """Trains what is left of all phases; returns the final evaluation, if there is any."""
         self.loop = build_loop(self.settings, self.inputs.config, self.devices)
         restored = self.restore()
+        self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.inputs.start):
                 print(sentence, flush=True)

@@ -110,12 +110,13 @@ def _folded(words: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 class Masks(NamedTuple):
-    """A way to draw masks: the seeds of a step's dropouts, and the masks of these."""
+    """A way to draw masks, by its name: the seeds of a step's dropouts, and the masks of these."""
 
+    name: str
     seeds: Callable[..., tf.Tensor]
     draw: Draw
 
 
-DRAWN = Masks(dropout_seeds, draw_in_pairs)
-COUNTED = Masks(functools.partial(dropout_seeds, words=tf.int64), draw_by_counter)
-HASHED = Masks(hashed_seeds, draw_by_hash)
+DRAWN = Masks("keys", dropout_seeds, draw_in_pairs)
+COUNTED = Masks("a counter", functools.partial(dropout_seeds, words=tf.int64), draw_by_counter)
+HASHED = Masks("a hash", hashed_seeds, draw_by_hash)

@@ -19,6 +19,7 @@ _LOCK = ".lock"
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
 _FORMAT = {"format_version": 5}
 _CHANGES = "changes"
+_MASKS = "masks"  # the way in which the newest steps drew dropout's
 
 
 class RunDirectory:
@@ -216,6 +217,21 @@ class RunDirectory:
             self.flags, {**recorded, **values, _CHANGES: [*recorded.get(_CHANGES, []), *changes]}
         )
 
+    def keep_masks(self, masks: str, step: int) -> None:
+        """Keeps how dropout's masks are drawn from a step on; prints a change, which is no flag."""
+        recorded = self.kept_flags()
+        before = recorded.get(_MASKS)
+        if not (self._is_chief and recorded) or before == masks:
+            return
+        if before is None or step == 0:
+            write_json(self.flags, {**recorded, _MASKS: masks})
+            return
+        self.keep_changes(step, {_MASKS: masks})
+        print(
+            f"From step {step:,} on dropout's masks are drawn by {masks}, and not by {before}, as "
+            "suits the device and --jit_compile: the run does not end as an unbroken one would."
+        )
+
     def check_settings(
         self,
         settings: Mapping[str, Any],
@@ -230,7 +246,7 @@ class RunDirectory:
         """
         # A tuple is read back as a list.
         recorded, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
-        names = sorted({*recorded, *current} - may_differ - {*_FORMAT, _CHANGES})
+        names = sorted({*recorded, *current} - may_differ - {*_FORMAT, _CHANGES, _MASKS})
         changed = [name for name in names if recorded.get(name) != current.get(name)]
         if self._is_chief and not (recorded and self.has_progress()):
             if recorded and changed:

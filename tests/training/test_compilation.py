@@ -123,7 +123,7 @@ def test_a_mask_without_xla_is_philoxs_words_from_a_counter_on():
     assert (draw_by_counter(shape, 20_000, seeds).numpy() != drawn.numpy()).any()
 
 
-@pytest.mark.parametrize(("seeds_of", "draw"), [HASHED, COUNTED])
+@pytest.mark.parametrize(("seeds_of", "draw"), [HASHED[1:], COUNTED[1:]])
 def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
     """Rates, neighbours, axes and seeds next to each other, in standard errors of n draws."""
     shape, dropped = (16, 4, 64, 64), 6554

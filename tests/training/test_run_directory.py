@@ -192,6 +192,21 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
         under_way.newest_step()
 
 
+def test_a_run_knows_how_its_masks_are_drawn(under_way, capsys):
+    under_way.check_settings(settings_of(under_way))
+    for masks, step in (("keys", 0), ("a hash", 0), ("a hash", 4)):
+        under_way.keep_masks(masks, step)
+        assert under_way.kept_flags()["masks"] == masks
+    assert "changes" not in under_way.kept_flags() and not capsys.readouterr().out
+    under_way.keep_masks("keys", 4)
+    change = {"step": 4, "flag": "masks", "from": "a hash", "to": "keys"}
+    assert under_way.kept_flags()["changes"] == [change]
+    assert "From step 4 on dropout's masks are drawn by keys, and not by a hash" in (
+        capsys.readouterr().out
+    )
+    under_way.check_settings(settings_of(under_way))  # which no masks differ in
+
+
 def test_one_run_at_a_time_and_one_that_ended_lets_go(directory):
     lock = os.path.join(directory.path, ".lock")
     with open(lock, "w") as held:
