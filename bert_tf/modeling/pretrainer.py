@@ -76,7 +76,7 @@ class MaskedLMHead(BertLayer):
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a row -> places in (B * S, H)
         row = ops.expand_dims(ops.arange(batch, dtype=INDEX), 1)
-        places = ops.cast(positions, INDEX) + row * sequence
+        places = ops.cast(positions, INDEX) + row * ops.cast(sequence, INDEX)
         transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
         # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))

@@ -54,6 +54,15 @@ def test_equals_plain_loops():
         np.testing.assert_allclose(outputs["next_sentence_logits"][b], expected, atol=1e-10)
 
 
+def test_a_graph_that_knows_no_length_gives_the_same_logits():
+    model, batch = made(BertPretrainer, dtype="float64"), make_batch()
+    shapes = {key: tf.TensorSpec((None, None), "int32") for key in model.input}
+    graph = tf.function(lambda inputs: model(inputs), input_signature=[shapes])
+    outputs = graph({key: tf.cast(batch[key], "int32") for key in shapes})
+    for name, expected in model(batch).items():
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-10)
+
+
 def test_without_next_sentence_prediction():
     model = BertPretrainer(TINY, nsp=False)
     assert list(model(make_batch())) == ["masked_lm_logits"]
