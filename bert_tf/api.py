@@ -156,13 +156,13 @@ class FineTuned:
         results: Mapping[str, Any],
         directory: str | None,
         settings: fine_tuning_settings.FineTuningSettings,
-        tables: "Mapping[str, Rows]",
+        rows_given_in_python: "Mapping[str, Rows]",
     ) -> None:
         self.model = model
         self.results = results
         self.directory = directory
         self._settings = settings
-        self._tables = tables
+        self._rows_given_in_python = rows_given_in_python
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
@@ -180,7 +180,7 @@ class FineTuned:
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.records import giving
 
-        with giving(self._tables):
+        with giving(self._rows_given_in_python):
             splits = read_splits(self._settings)
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {

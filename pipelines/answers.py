@@ -211,11 +211,10 @@ def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
     stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
     """
     characters = characters_of(contexts)
-    bases = tf.broadcast_to(characters.bases[:, None], tf.shape(byte_places))
-    places = tf.reshape(tf.stack([bases, bases + byte_places]), [-1])
-    counts = tf.reshape(
-        upper_bound(characters.keys, places - 1), tf.concat([[2], tf.shape(byte_places)], 0)
-    )
+    begins = tf.broadcast_to(characters.text_starts_in_line[:, None], tf.shape(byte_places))
+    places = tf.reshape(tf.stack([begins, begins + byte_places]), [-1])
+    counts = upper_bound(characters.starts_in_line, places - 1)
+    counts = tf.reshape(counts, tf.concat([[2], tf.shape(byte_places)], 0))
     return tf.where(byte_places < 0, byte_places, tf.cast(counts[1] - counts[0], tf.int64))
 
 
@@ -224,17 +223,17 @@ class _Characters(NamedTuple):
 
     codes: tf.Tensor  # (C,) int32, code points
     starts: tf.Tensor  # (C,) int64, their first bytes in their texts
-    keys: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
-    bases: tf.Tensor  # (B,) int64, where each text would begin there
+    starts_in_line: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
+    text_starts_in_line: tf.Tensor  # (B,) int64, where each text would begin there
 
 
 def characters_of(contexts: tf.Tensor) -> _Characters:
     """Decodes (B,) texts, each different one once, without bytes that are not UTF-8."""
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
-    bases = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
-    keys = starts.values + tf.gather(bases, value_rows(starts.row_splits))
-    return _Characters(codes.values, starts.values, keys, tf.gather(bases, which))
+    text_starts = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
+    in_line = starts.values + tf.gather(text_starts, value_rows(starts.row_splits))
+    return _Characters(codes.values, starts.values, in_line, tf.gather(text_starts, which))
 
 
 def span_texts(
@@ -242,12 +241,12 @@ def span_texts(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Cuts spans of tokens out of the texts ``rows``, (P,) each: the spans' texts, starts and ends.
 
-    They lose bytes that are not UTF-8, and what the tokenizer removes at their ends.
+    Invalid UTF-8, and what the tokenizer removes at the end of a text, are left out.
     """
-    base = tf.gather(characters.bases, rows)
-    # How many characters begin before a byte is the number of the first that does not.
-    first = upper_bound(characters.keys, base + byte_starts - 1)
-    places = tf.ragged.range(first, upper_bound(characters.keys, base + byte_ends - 1))
+    begins, starts = tf.gather(characters.text_starts_in_line, rows), characters.starts_in_line
+    # upper_bound counts the characters that begin before the span: the index of its first one.
+    first = upper_bound(starts, begins + byte_starts - 1)
+    places = tf.ragged.range(first, upper_bound(starts, begins + byte_ends - 1))
     texts = _encode(characters, places)
     texts = tf.strings.regex_replace(texts, _REMOVED_AT_END, r"\1")
     last = first + tf.strings.length(texts, unit="UTF8_CHAR") - 1

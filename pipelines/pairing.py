@@ -39,7 +39,7 @@ class Tokens(NamedTuple):
     # (D+1,) int64, strictly ascending: document d is the sentences from sentence_splits[d] to
     # before sentence_splits[d + 1]
     sentence_splits: tf.Tensor
-    pieces: tf.Tensor  # (N,) bool, which are pieces of a longer one: `cut_long_sentences`
+    is_piece: tf.Tensor  # (N,) bool, of a longer sentence that `cut_long_sentences` cut
 
 
 class PairDraws(NamedTuple):
@@ -69,16 +69,16 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
     each document.
     """
     filled = sentence_lengths > 0
-    documents = value_rows(_splits(document_sizes))
+    document_of_sentence = value_rows(_splits(document_sizes))
     document_sizes = tf.math.unsorted_segment_sum(
-        tf.cast(filled, tf.int64), documents, tf.size(document_sizes)
+        tf.cast(filled, tf.int64), document_of_sentence, tf.size(document_sizes)
     )
     lengths = tf.boolean_mask(sentence_lengths, filled)
     return Tokens(
         ids,
         _splits(lengths),
         _splits(tf.boolean_mask(document_sizes, document_sizes > 0)),
-        tf.zeros_like(lengths, tf.bool),
+        is_piece=tf.zeros_like(lengths, tf.bool),
     )
 
 
@@ -120,7 +120,7 @@ def cut_long_sentences(
         tokens.ids,
         tf.concat([piece_starts, tokens.token_splits[-1:]], 0),
         tf.gather(first, sentence_splits),
-        tf.gather(is_long, sentence),
+        is_piece=tf.gather(is_long, sentence),
     ), targets
 
 
@@ -153,7 +153,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
     alone = end - begin == 1
     # A piece that is alone, as the last of its document, has two halves: B need not be random.
-    has_halves = tokens.pieces & (token_splits[1:] - token_splits[:-1] > 1)
+    has_halves = tokens.is_piece & (token_splits[1:] - token_splits[:-1] > 1)
     halved = alone & has_halves & ~draws.random_next
     is_random = (draws.random_next | alone) & ~halved
     middle = (token_splits[:-1] + token_splits[1:] + 1) // 2

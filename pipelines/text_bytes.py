@@ -45,7 +45,9 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     with open_bytes(path) as raw:
         is_gzip = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         raw.seek(0)
-        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
+        # The gzip reader calls ``readinto``, which TensorFlow's files do not have.
+        needs_wrapper = is_gzip or on_read is not None
+        file = cast(IO[bytes], _ReportingFile(raw, on_read) if needs_wrapper else raw)
         if is_gzip:
             with gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
                 yield cast(IO[bytes], stream)
@@ -126,7 +128,7 @@ def inflate_small(path: str, size: int, limit: int) -> bytes | None:
     return text if decoder.eof and not decoder.unused_data and len(text) <= limit else None
 
 
-class _Reads(io.RawIOBase):
+class _ReportingFile(io.RawIOBase):
     """A file of TensorFlow's, or any other, with a report of each read's bytes."""
 
     def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:

@@ -347,9 +347,9 @@ def _by_pytorch_names(
         scopes, place, within = f"/{variable}".partition(f"/{below}")
         name, tensor = entry.name, entry
         if not scopes:
-            name, tensor = _as_in_pytorch(f"{kind}/{within}", entry)
+            name, tensor = _to_pytorch_name_and_layout(f"{kind}/{within}", entry)
         elif not place:  # an optimizer's copy has both
-            name, tensor = _as_in_pytorch(variable, entry)
+            name, tensor = _to_pytorch_name_and_layout(variable, entry)
         if not _add_copy(tensors, name, tensor):
             raise ValueError(
                 f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} mean the same weight "
@@ -358,7 +358,12 @@ def _by_pytorch_names(
     return tensors
 
 
-def _as_in_pytorch(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
+def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
+    """A variable as a PyTorch file has it; one that is no BERT's as it is.
+
+    ``bert/encoder/layer_._0/output/dense/kernel`` is, transposed,
+    ``bert.encoder.layer.0.output.dense.weight``.
+    """
     place = _TF_PLACE.fullmatch(variable)
     if place is None:
         return entry.name, entry

@@ -13,16 +13,18 @@ Given = Collection[str]
 Rule = Callable[[str, Values, Given], str]
 
 
-def refuses(broken: Callable[[Any, Values], bool], says: str, *, if_given: bool = False) -> Rule:
+def refuses(
+    broken: Callable[[Any, Values], bool], says: str, *, only_if_named: bool = False
+) -> Rule:
     """The rule that is ``broken`` by the flag's value among all values.
 
     ``says`` is the sentence for the ``{flag}``, its ``{value}``, and other flags' values by their
-    names. ``if_given``: only what a user named breaks it, no default and no run's kept value.
+    names. ``only_if_named``: only what a user named breaks it, no default and no run's kept value.
     """
 
     def rule(name: str, values: Values, given: Given) -> str:
         value = values[name]
-        if (if_given and name not in given) or not broken(value, values):
+        if (only_if_named and name not in given) or not broken(value, values):
             return ""
         return says.format(**{**values, "flag": name, "value": value})
 
@@ -59,11 +61,11 @@ def among(choices: Collection[str]) -> Rule:
 
 
 def needs(other: str, says: str = "") -> Rule:
-    """The flag is given only where another one has a value."""
+    """A user names the flag only where the other has a value."""
     return refuses(
         lambda value, values: value is not None and not values[other],
         says or f"--{{flag}} is for --{other}, which is not given: leave it out.",
-        if_given=True,
+        only_if_named=True,
     )
 
 

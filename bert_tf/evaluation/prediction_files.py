@@ -127,16 +127,17 @@ def _squad_answers(records: Iterable[Record]) -> Iterator[str]:
 
     The answer to a bad row (with an ``error``) is "", unless another row has its id.
     """
-    before, ids = "{", {""}
+    separator = "{"
+    written = {""}  # a bad row without an id has no answer
     for record in records:
         name, answer = record["id"], record["prediction"] or ""
-        if "error" in record and name in ids:
+        if "error" in record and name in written:
             continue
-        ids.add(name)
+        written.add(name)
         key, value = (json.dumps(text, ensure_ascii=False) for text in (name, answer))
-        yield f"{before}\n  {key}: {value}"
-        before = ","
-    yield "{}\n" if before == "{" else "\n}\n"
+        yield f"{separator}\n  {key}: {value}"
+        separator = ","
+    yield "{}\n" if separator == "{" else "\n}\n"
 
 
 def _table(

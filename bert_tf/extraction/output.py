@@ -22,8 +22,8 @@ from bert_tf.untrusted import listed, one_line
 
 _DECIMALS = 6
 _MANIFEST = "manifest.json"
-# Meaning of two unequal digests of a flag.
-_DIGESTS = {"input": "other text", "model": "another model"}
+# What has changed where the digests of a flag differ.
+_CHANGES_OF_DIGESTS = {"input": "other text", "model": "another model"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +78,13 @@ def open_output(path: str, new: Manifest) -> Manifest:
 
 
 def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuses to go on with flags other than those of the first start."""
     differences = []
     for name in now:
         if before.get(name) == now[name]:
             continue
         change = f"{one_line(str(before.get(name)))}, now {one_line(str(now[name]))}"
-        differences.append(f"--{name} ({_DIGESTS.get(name, change)})")
+        differences.append(f"--{name} ({_CHANGES_OF_DIGESTS.get(name, change)})")
     if differences:
         raise ValueError(
             f"{path} was begun with {', '.join(differences)}: give the flags of its first start, "

@@ -342,11 +342,12 @@ class _Extractor:
         most = max(1, _NUMBERS_AT_ONCE // (len(self.layout.layers) * self.layout.width))
         sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
-        for number, size in enumerate([*sizes.tolist(), most + 1]):
+        # The last one is too large for any block: it ends the last block.
+        for row, size in enumerate([*sizes.tolist(), most + 1]):
             if total and total + size > most:
-                part = rows.between(begin, number)
+                part = rows.between(begin, row)
                 yield Block(part, self._values(part, on_tokens))
-                begin, total = number, 0
+                begin, total = row, 0
             total += size
 
     def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:

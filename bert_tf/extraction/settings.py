@@ -99,6 +99,7 @@ def resolve(**flags: Any) -> ExtractionSettings:
     check(ExtractionSettings, values, flags)
     if values["layers"] is not None:
         values["layers"] = tuple(int(layer) for layer in values["layers"])
+        # Layers that are asked for are given token by token, whatever the model pools.
         values["pooling"] = values["pooling"] or "none"
     values["input"] = tuple(values["input"])
     return ExtractionSettings(**values)

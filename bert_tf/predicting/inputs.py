@@ -82,7 +82,7 @@ def read_inputs(
     """
     kind, table = KINDS[task.kind], TableFile.of(source)
     path = table.path
-    new_bad_rows = functools.partial(BadRows, path, skip_bad_rows, answers_all=True)
+    new_bad_rows = functools.partial(BadRows, path, skip_bad_rows, bad_rows_get_a_record=True)
     form = _own_form(task, table, text_columns)
     if form is not None:
         bad = new_bad_rows()

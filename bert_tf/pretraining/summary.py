@@ -42,7 +42,8 @@ def export_model(
 def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
     """The sentence with one of its words hidden, once for each of up to 12 words: texts, words.
 
-    A word has two letters or more, and is a piece of the vocabulary: one [MASK] is no more.
+    Only words of two letters or more that are a single piece are hidden, as one [MASK] stands for
+    one piece.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
         return []
@@ -55,10 +56,10 @@ def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]
             for match, ids in zip(words, pieces, strict=True)
             if len(ids) == 1 and ids != unknown
         ]
-    apart = -(-len(words) // _WORDS_OF_A_SENTENCE) or 1
+    stride = -(-len(words) // _WORDS_OF_A_SENTENCE) or 1
     return [
         (sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group())
-        for word in words[::apart]
+        for word in words[::stride]
     ]
 
 

@@ -136,14 +136,16 @@ class Training(Trainer):
         self.callbacks.begin()
 
     def _train_phases(self) -> None:
-        # A change of the steps makes no phase come again that was left.
+        # A phase that has been left is not trained again, even if --num_train_steps has changed.
         for number in range(self.position.phase, len(self.phases)):
             phase = self.phases[number]
             if self.step >= phase.last_step:
                 continue
             if self.position.phase != number:
                 self.position = Position(number)
-            if self.train(f"Training at length {phase.max_seq_length}", phase.last_step):
+            label = f"Training at length {phase.max_seq_length}"
+            callback_ended = self.train(label, phase.last_step)
+            if callback_ended:
                 print(f"A callback ended the training at step {self.step:,}.")
                 return
 

@@ -129,9 +129,11 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
 
 def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
     """Refuses a file that begins with a comment, or has the words' numbers in the first column."""
-    first, *_, last = (sentences[0].rows[0], *sentences[0].rows) if sentences else ([""], [""])
-    is_alone = first[0] == "#" or len(first) != len(last)
-    is_comment = first[0].startswith("#") and len(first) > 1 and not is_tag(first[-1]) and is_alone
+    rows = sentences[0].rows if sentences else [[""]]
+    first, last = rows[0], rows[-1]
+    looks_like_comment = first[0] == "#" or len(first) != len(last)
+    has_no_tag = len(first) > 1 and not is_tag(first[-1])
+    is_comment = first[0].startswith("#") and has_no_tag and looks_like_comment
     columns = [[row[0] for row in s.rows] for s in sentences if len(s.rows) > 1]
     if is_comment or (columns and all(map(_numbers_words, columns))):
         raise ValueError(

@@ -262,19 +262,22 @@ def _other_tool_hint(span: Any) -> str:
     return f', as {tool} writes it; write {{"start": 0, "end": 3, "label": "PER"}}' if tool else ""
 
 
-def by_utf16(text: str, start: int, end: int) -> WordPlace:
-    """The characters of a span whose places count UTF-16 units; its own if they count none."""
+def characters_of_utf16_span(text: str, start: int, end: int) -> WordPlace:
+    """Converts a span that counts UTF-16 units to one that counts characters.
+
+    It stays as it is where the two agree, or an end is within a character or beyond the text.
+    """
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
     units = list(itertools.accumulate((1 + (char > "\uffff") for char in text), initial=0))
-    known = {start, end} <= {*units}
-    return (units.index(start), units.index(end)) if known else (start, end)
+    falls_on_characters = {start, end} <= {*units}
+    return (units.index(start), units.index(end)) if falls_on_characters else (start, end)
 
 
 def _likely_cause(text: str, start: int, end: int, places: Sequence[WordPlace], own: Any) -> str:
     """Known cause of a misplaced span, with its remedy, or ""."""
     here, words = text[start:end], dict(places)
-    first, last = by_utf16(text, start, end)
+    first, last = characters_of_utf16_span(text, start, end)
     meant, are_words = text[first:last], first in words and last in words.values()
     has_own = isinstance(own, str) and own in text
     if meant != here and (meant == own if has_own else are_words):

@@ -133,8 +133,9 @@ class BadRow(NamedTuple):
 class BadRows:
     """Handling of a file's bad rows: the first is an error, or all are skipped and listed.
 
-    ``skip`` is ``None`` where who reads the file has no flag to skip them. Where every row of the
-    file is answered (``answers_all``), a row without text is listed, and there may be no row.
+    ``skip`` is ``None`` where who reads the file has no flag to skip them. Where every row
+    of the file is answered (``bad_rows_get_a_record``), a row without text is listed, and there may
+    be no row.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class BadRows:
         path: str,
         skip: bool | None,
         *,
-        answers_all: bool = False,
+        bad_rows_get_a_record: bool = False,
         id_column: str | None = None,
     ) -> None:
         self.path = path
@@ -151,7 +152,7 @@ class BadRows:
         self.rows: list[BadRow] = []
         self.place: Place = 0  # of the row of which an example is made
         self._skip = skip
-        self.answers_all = answers_all
+        self.bad_rows_get_a_record = bad_rows_get_a_record
         self._good: Sized = ()
         self._id: Any = ""
         self._words: Sequence[str] = ()
@@ -168,7 +169,9 @@ class BadRows:
 
     def report(self, place: Place, reason: object) -> None:
         """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
-        has_answer = self.answers_all and isinstance(reason, NoTextError) and self._known_id()
+        has_answer = (
+            self.bad_rows_get_a_record and isinstance(reason, NoTextError) and self._known_id()
+        )
         if not (self._skip or has_answer):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
             instead = "" if self._skip is None else flag
@@ -192,18 +195,18 @@ class BadRows:
 
         A ``ValueError`` says that there is no row, or no good one, unless every row is answered.
         """
-        self._good = examples = []
+        self._good = examples = []  # ``report`` counts those before a bad row
         for self.place, row in rows:
             try:
                 examples.append(make_example(row))
             except BadRowError as error:
                 self.report(self.place if error.line is None else error.line, error)
-        if not examples and self.skipped and not self.answers_all:
+        if not examples and self.skipped and not self.bad_rows_get_a_record:
             raise ValueError(
                 f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
                 f"because: {self.skipped[0]}"
             )
-        if not examples and not self.answers_all:
+        if not examples and not self.bad_rows_get_a_record:
             raise ValueError(f"{self.path} has no rows: expected at least one example.")
         return examples
 

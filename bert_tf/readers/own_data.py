@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import notes
-from .entities import by_utf16, entity_labels, tags_of_spans, word_places
+from .entities import characters_of_utf16_span, entity_labels, tags_of_spans, word_places
 from .examples import (
     BadRowError,
     BadRows,
@@ -233,8 +233,10 @@ def read_tagging(
         tags = None
         if label_column is not None:
             tags = tags_of_spans(whole, entities, words_at, types, tags_are)
-            ends = ((s["start"], s["end"]) for s in ([] if whole.isascii() else entities))
-            spans.update((whole[a:b], whole[slice(*by_utf16(whole, a, b))]) for a, b in ends)
+            for span in [] if whole.isascii() else entities:
+                start, end = span["start"], span["end"]
+                first, last = characters_of_utf16_span(whole, start, end)
+                spans.add((whole[start:end], whole[first:last]))
         return TaggedExample(example_id, words, tags, number, whole, words_at)
 
     def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:

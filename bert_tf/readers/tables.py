@@ -113,7 +113,8 @@ def read_columns(
 
     ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
     ``bad`` gets the other rows. A place is a line's number, counted from 1, or "row 0". With
-    ``skip_short_rows`` rows of too few fields are listed, and never an error.
+    ``skip_short_rows`` those of too few fields are added to ``bad.skipped``, even where other bad
+    rows are errors.
     """
     wanted = {name for name in columns if name is not None}
     for number, (place, row) in enumerate(_records(TableFile.of(source), columns)):
@@ -155,7 +156,7 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
     # A number is Prodigy's, which leaves out a list without spans; a text is a column of a .csv.
     if isinstance(row.get("_task_hash"), int):
         row = {"spans": [], **row}
-        if row.get("answer", "accept") != "accept" and not bad.answers_all:
+        if row.get("answer", "accept") != "accept" and not bad.bad_rows_get_a_record:
             raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
     if is_task and ("data" in wanted or not row.keys() >= wanted):

@@ -180,7 +180,7 @@ class Workers:
         self.index = cluster.task if cluster else 0
         self.count = len(self._addresses)
         self.is_chief = self.index == 0
-        self._sum = tf.function(self._all_reduced)
+        self._gather_replicas = tf.function(self._rows_of_replicas)
 
     def name(self, index: int) -> str:
         """A worker's name for a sentence."""
@@ -192,11 +192,11 @@ class Workers:
         if self.count == 1:
             return mine[None]
         with self.connected():
-            replicas = within(lambda: self._sum(tf.constant(mine)).numpy())
-        # The replicas of a worker follow each other.
+            replicas = within(lambda: self._gather_replicas(tf.constant(mine)).numpy())
+        # A worker's replicas are neighbours and hold the same: take the first of each.
         return replicas[:: len(replicas) // self.count]
 
-    def _all_reduced(self, values: tf.Tensor) -> tf.Tensor:
+    def _rows_of_replicas(self, values: tf.Tensor) -> tf.Tensor:
         replicas = self._strategy.num_replicas_in_sync
 
         def of_replica() -> tf.Tensor:

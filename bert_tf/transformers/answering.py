@@ -309,6 +309,7 @@ class FillMaskPipeline(Pipeline):
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
             answers = []
+            # ``read`` gives a row of logits for each mask; later rows are padding.
             for place, row in zip(masks, decoding.probabilities(logits[0]).numpy(), strict=False):
                 best = candidates[np.argsort(-row[candidates], kind="stable")[:top_k]].tolist()
                 answers.append([filled(place, token, row[token]) for token in best])

@@ -129,7 +129,7 @@ def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
     one = is_one_text(text, is_split)
     text, pair = as_list(text), as_list(pair)
     texts = [text] if one else text
-    # One second text is no list of its letters.
+    # A single string must not be read as a list of its characters.
     pairs = [pair] if one or isinstance(pair, str) else pair or []
     for each in texts if pair is None else (*texts, *pairs):
         if not isinstance(each, str | list | tuple):
@@ -138,6 +138,7 @@ def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
                 "str, a list of them, or with is_split_into_words=True lists of words."
             )
     if pair is None:
+        # A list of two is a pair.
         return [t if is_split or isinstance(t, str) else tuple(t) for t in texts]
     if len(texts) != len(pairs):
         raise ValueError(

@@ -30,7 +30,7 @@ class Settings:
     hours: int = flag_fields.integer(None, "", rules=[needs("name")])
     days: int = flag_fields.integer(None, "")
     name: str = flag_fields.string(
-        "n", "", rules=[refuses(lambda _, all: all["parts"] == 9, "no {flag}", if_given=True)]
+        "n", "", rules=[refuses(lambda _, all: all["parts"] == 9, "no {flag}", only_if_named=True)]
     )
 
 

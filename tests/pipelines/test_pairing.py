@@ -89,7 +89,7 @@ def test_equals_the_plain_loop(number, longest):
         cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
         tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
         assert found.numpy().tolist() == cut_targets
-        assert tokens.pieces.numpy().tolist() == list(itertools.chain(*pieces))
+        assert tokens.is_piece.numpy().tolist() == list(itertools.chain(*pieces))
     draws = cut_targets, *twins.draw_in_advance(cut, max_tokens, 0.5, generator)[1:]
     pairs = _PAIR(tokens, _tensors(*draws))
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
@@ -104,7 +104,7 @@ def test_long_sentences_literally():
     lengths = [3, *[3] * 6, 2, 8, *[1] * 9, 8, 1]
     np.testing.assert_array_equal(np.diff(tokens.token_splits), lengths)
     np.testing.assert_array_equal(tokens.sentence_splits, [0, 9, 18, 20])
-    assert tokens.pieces.numpy().tolist() == [0, *[1] * 7, 0, *[1] * 9, 0, 0]
+    assert tokens.is_piece.numpy().tolist() == [0, *[1] * 7, 0, *[1] * 9, 0, 0]
     assert targets.numpy().tolist() == [7, 2, 1]
 
 

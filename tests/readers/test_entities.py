@@ -242,7 +242,7 @@ def test_a_row_of_prodigy_without_spans_has_no_entities(write):
     examples = read_tagging(path, **{**COLUMNS, "label_column": "spans"})
     assert [item.tags for item in examples.items] == [("B-PER", "O"), ("O", "O")]
     rejected = [*rows, {**rows[0], "answer": "ignore"}]
-    bad = BadRows(path, None, answers_all=True)
+    bad = BadRows(path, None, bad_rows_get_a_record=True)
     write("a.jsonl", rejected)
     unlabelled = {**COLUMNS, "label_column": None, "skip_bad_rows": bad}
     assert len(read_tagging(path, **unlabelled).items) == 3
