@@ -5,13 +5,13 @@ bert-tf COMMAND --help
 """
 
 import ast
-import difflib
 import pathlib
 import runpy
 import sys
 
 import bert_tf
 from bert_tf.startup import quiet_without_reader
+from bert_tf.untrusted import did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 
@@ -54,9 +54,8 @@ def main() -> None:
         del sys.argv[1]
         runpy.run_module(f"bert_tf.{name}", run_name="__main__", alter_sys=True)
     else:
-        near = difflib.get_close_matches(name.replace("-", "_"), summaries, n=1)
-        guess = f" did you mean {near[0]}?" if near else ""
-        sys.exit(f"Error: {name!r} is no command;{guess} bert-tf --help lists them.")
+        guess = did_you_mean(name.replace("-", "_"), summaries)
+        sys.exit(f"Error: {name!r} is no command{guess}; bert-tf --help lists them.")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-PRECISIONS = ("float32", "bfloat16")  # of the arithmetic
+# Keras' dtype policy of each precision of the arithmetic.
+DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+PRECISIONS = tuple(DTYPE_POLICIES)
 POOLINGS = ("none", "cls", "mean", "max", "last")
 HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.

@@ -116,8 +116,13 @@ def near_name(path: str) -> str:
         others = sorted(os.listdir(folder or "."))
     except (OSError, ValueError):  # a name with a null byte
         return ""
-    near = difflib.get_close_matches(name, others, 1)
-    return f" (did you mean {one_line(os.path.join(folder, near[0]))}?)" if near else ""
+    return did_you_mean(name, others, prefix=os.path.join(folder, ""))
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Behind an unknown name, the one that may be meant, as `` (did you mean --seed?)``."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {one_line(prefix + near[0])}?)" if near else ""
 
 
 def markdown_code(text: str) -> str:

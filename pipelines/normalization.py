@@ -17,6 +17,7 @@ Letters: N strings, C characters of all strings together, W words of all strings
 import dataclasses
 import functools
 import itertools
+import string
 import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -49,8 +50,8 @@ IDEOGRAPHS: tuple[tuple[int, int], ...] = (
     *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
 )
 
-# ASCII's symbols, which Google's tokenizer calls punctuation although `$+<=>^`|~` are not P*.
-ASCII_PUNCTUATION: tuple[tuple[int, int], ...] = ((33, 47), (58, 64), (91, 96), (123, 126))
+# Google's tokenizer calls all of it punctuation, although `$+<=>^`|~` are not P*.
+ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,7 @@ def code_points() -> CodePoints:
             continue
         space[code] = category[0] == "Z" or character in "\t\n\r"
         dropped[code] = category in ("Cc", "Cf") and not space[code]
-        punctuation[code] = category[0] == "P"
+        punctuation[code] = category[0] == "P" or character in ASCII_PUNCTUATION
         nonspacing[code] = category == "Mn"
         combining_class[code] = unicodedata.combining(character)
         # Python does not publish these two properties; what a capital sigma behind the character
@@ -103,7 +104,7 @@ def code_points() -> CodePoints:
         dropped=dropped,
         space=space,
         ideograph=_members(IDEOGRAPHS),
-        punctuation=punctuation | _members(ASCII_PUNCTUATION),
+        punctuation=punctuation,
         nonspacing=nonspacing,
         combining_class=combining_class,
         cased=cased,

@@ -14,7 +14,6 @@ Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
 
 import functools
 import os
-import string
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +25,7 @@ from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder 
 
 from .bounded_memory import value_rows
 from .normalization import (
+    ASCII_PUNCTUATION,
     DOUBTFUL,
     WordSplitter,
     build_normalizer_model,
@@ -45,11 +45,10 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
     Special tokens and their like could confuse the builder of the op's trie; stand-ins do not.
     """
     replaced = _replaced_characters(do_lower_case)
-    punctuation = frozenset(string.punctuation)
     pieces = []
     for index, piece in enumerate(vocab):
         body = piece.removeprefix(CONTINUATION_PREFIX)
-        is_one_word = len(body) == 1 or punctuation.isdisjoint(body)
+        is_one_word = len(body) == 1 or ASCII_PUNCTUATION.isdisjoint(body)
         matchable = body and is_one_word and replaced.isdisjoint(body)
         if matchable and len(body.encode()) > _MAX_BYTES_PER_PIECE:
             raise ValueError(

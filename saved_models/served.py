@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.choices import DTYPE_POLICIES
 from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -100,7 +101,7 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     """Copies a model and traces its graphs; ``serving_default`` has its own, ``Served.quick``."""
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     length = max_seq_length(model, options)
-    copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
+    copied = copy_model(model, DTYPE_POLICIES[options.precision])
     weights = Weights(copied)
     shared = (copied, traced_once(tokenizer), length, options)
     exact = Served(*shared, **_graphs(copied, weights, weights.read))

@@ -39,8 +39,8 @@ def test_a_command_is_the_same_either_way(tmp_path):
 @pytest.mark.parametrize(
     ("name", "guess"),
     [
-        ("pretrian", "; did you mean pretrain?"),
-        ("create-pretraining-data", "; did you mean create_pretraining_data?"),
+        ("pretrian", " (did you mean pretrain?);"),
+        ("create-pretraining-data", " (did you mean create_pretraining_data?);"),
         ("qqq", ";"),
     ],
 )

@@ -5,7 +5,6 @@ that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
 import _thread
-import difflib
 import functools
 import os
 import re
@@ -21,7 +20,7 @@ from bert_tf.startup import (
     load_quietly,
     quiet_without_reader,
 )
-from bert_tf.untrusted import Screen, one_line, quote, reason
+from bert_tf.untrusted import Screen, did_you_mean, one_line, quote, reason
 
 from . import flag_fields
 
@@ -61,8 +60,7 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
-        guess = f" (did you mean --{near[0]}?)" if near else ""
+        guess = did_you_mean(error.flagname, flags.FLAGS, prefix="--")
         sys.exit(
             f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
             "--help=all lists the flags."

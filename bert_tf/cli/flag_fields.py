@@ -4,7 +4,6 @@ Both the command line and a call from Python start from the fields.
 """
 
 import dataclasses
-import difflib
 import functools
 import json
 import math
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import did_you_mean, quote
 
 from .flag_rules import Rule, among, at_least, check, refuses
 
@@ -38,6 +37,7 @@ STRATEGY = (
     "Share each batch among all GPUs of this machine (mirrored), or use the first GPU, or else the "
     "CPU, alone (one_device); auto is mirrored where there are several GPUs."
 )
+BFLOAT16 = "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32."
 REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."
@@ -270,9 +270,8 @@ def flags_of_call(
     for name, value in given.items():
         if name not in values:
             others = instead([name], values)
-            raise TypeError(
-                f"{others[0][2:]}." if others else f"{name} is no setting{nearest(name, values)}."
-            )
+            unknown = f"{name} is no setting{did_you_mean(name, values)}"
+            raise TypeError(f"{others[0][2:] if others else unknown}.")
         if value is None:
             continue
         if isinstance(value, tuple | set | frozenset):
@@ -287,12 +286,6 @@ def flags_of_call(
             raise ValueError(f"{name}={quote(value)} cannot be: {what}.") from error
     values.mark_as_parsed()
     return values
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Behind an unknown name, the one that may be meant, as `` (did you mean seed?)``."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def defaults(settings: type) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS
-from bert_tf.cli.flag_fields import choice, defaults, integer, string, switch, words
+from bert_tf.cli.flag_fields import BFLOAT16, choice, defaults, integer, string, switch, words
 from bert_tf.cli.flag_rules import check, refuses, required
 
 FORMATS = ("jsonl", "numpy", "parquet")
@@ -72,11 +72,7 @@ class ExtractionSettings:
     batch_size: int = integer(
         32, "Compute at most this many lines at once, over all devices.", least=1, is_rare=True
     )
-    precision: str = choice(
-        "float32",
-        PRECISIONS,
-        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
-    )
+    precision: str = choice("float32", PRECISIONS, BFLOAT16)
 
     @property
     def is_pooled(self) -> bool:

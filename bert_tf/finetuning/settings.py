@@ -12,7 +12,6 @@ from absl import flags
 
 from bert_tf.choices import HEAD_POOLINGS, PRECISIONS, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import (
     Given,
     Values,
@@ -29,6 +28,7 @@ from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks import KINDS, tasks
 from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
 from bert_tf.tasks.task import NoOptions, Task
+from bert_tf.untrusted import did_you_mean
 
 # Names of google-research/bert's scripts.
 _ALIASES = {
@@ -97,7 +97,7 @@ def _is_score(name: str, values: Values, given: Given) -> str:
         return ""
     return (
         f"--{name}={score} is no score of --task={values['task']}"
-        f"{nearest(score, dict.fromkeys(kind.metrics))}: expected one of "
+        f"{did_you_mean(score, dict.fromkeys(kind.metrics))}: expected one of "
         f"{', '.join((*kind.metrics, *of_class))}."
     )
 
@@ -322,10 +322,7 @@ class FineTuningSettings:
         rules=[_KEEPS_BEST],
     )
     precision: str = flag_fields.choice(
-        "float32",
-        PRECISIONS,
-        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
-        heading="Machine",
+        "float32", PRECISIONS, flag_fields.BFLOAT16, heading="Machine"
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     jit_compile: str = flag_fields.choice(
@@ -474,7 +471,7 @@ def _task(task: str | None, tfds: str | None) -> str:
         plain = plain.replace("-", "")
     if plain not in tasks():
         raise ValueError(
-            f"--task={task} is unknown{nearest(plain, tasks())}: expected one of "
+            f"--task={task} is unknown{did_you_mean(plain, tasks())}: expected one of "
             f"{', '.join(tasks())}."
         )
     if plain == "ax":

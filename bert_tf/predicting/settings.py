@@ -82,11 +82,7 @@ class PredictionSettings:
     batch_size: int = flag_fields.integer(
         64, "Predict this many examples at once, over all devices.", least=1, is_rare=True
     )
-    precision: str = flag_fields.choice(
-        "float32",
-        PRECISIONS,
-        "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32.",
-    )
+    precision: str = flag_fields.choice("float32", PRECISIONS, flag_fields.BFLOAT16)
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
 
 

@@ -214,7 +214,7 @@ def memory_bytes(
     stored += 3 * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On a CPU only the products are bfloat16, and what is kept between them is not.
-    each = 2 if settings.precision == "bfloat16" and device != "CPU" else 4
+    each = 4 if distribution.dtype_policy(settings.precision, device) == "float32" else 2
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
     return weights + rows * stored * each
 

@@ -14,7 +14,6 @@ import numpy as np
 from bert_tf import features
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Values, needs, refuses, without
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
@@ -31,7 +30,7 @@ from bert_tf.readers.conll import read_conll
 from bert_tf.readers.entities import Entity, find_all, find_odd_tags, find_scored, is_tag
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.readers.tables import TableFile
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import did_you_mean, quote
 
 from .options import ON_DEV, ClassWeights, parse_class_weights
 from .task import DRAWN, FormReader, Items, Task
@@ -58,8 +57,8 @@ def _are_variants(name: str, values: Values, given_flags: Given) -> str:
         return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
     wrong = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
     return wrong and (
-        f"--{name}={wrong} is unknown{nearest(wrong, FEATURE_BASED)}: expected {known}, several of "
-        f"them, or {_ALL_FEATURES}."
+        f"--{name}={wrong} is unknown{did_you_mean(wrong, FEATURE_BASED)}: expected {known}, "
+        f"several of them, or {_ALL_FEATURES}."
     )
 
 

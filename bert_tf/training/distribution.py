@@ -409,6 +409,12 @@ def _initialise_tpu(resolver: tf.distribute.cluster_resolver.TPUClusterResolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
 
 
+def dtype_policy(precision: str, device_type: str, jit_compile: bool = False) -> str:
+    """Keras' dtype policy of a precision; on a CPU without XLA, graphs are rewritten instead."""
+    is_rewritten = device_type == "CPU" and not jit_compile
+    return choices.DTYPE_POLICIES["float32" if is_rewritten else precision]
+
+
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:
     """Sets the process' arithmetic, before the model is built; returns the Keras dtype policy.
 
@@ -426,7 +432,8 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
         raise ValueError(
             f"Unknown precision {precision!r}: expected one of {', '.join(choices.PRECISIONS)}."
         )
-    rewrite = precision == "bfloat16" and device_type == "CPU" and not jit_compile
+    policy = dtype_policy(precision, device_type, jit_compile)
+    rewrite = policy != choices.DTYPE_POLICIES[precision]
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
     # TensorFlow takes any name, and heeds those that it knows.
     if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
@@ -434,6 +441,5 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
             f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
             "that this library requires."
         )
-    policy = "mixed_bfloat16" if precision == "bfloat16" and not rewrite else "float32"
     keras.config.set_dtype_policy(policy)
     return policy

@@ -63,6 +63,13 @@ def test_examples(splitters, do_lower_case):
     assert split(splitters[do_lower_case], texts) == expected
 
 
+def test_the_punctuation_of_ascii_is_all_but_letters_digits_and_controls():
+    codes = {*range(33, 48), *range(58, 65), *range(91, 97), *range(123, 127)}
+    assert {*map(ord, normalization.ASCII_PUNCTUATION)} == codes
+    punctuation = normalization.code_points().punctuation
+    assert {*np.flatnonzero(punctuation[:128])} == codes
+
+
 def test_tables_are_the_same_on_every_python():
     """What is made with them, the tokenizer's tests compare with the definition."""
     table = normalization.code_points()
