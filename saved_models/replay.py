@@ -173,6 +173,13 @@ def as_text(value: Any) -> Any:
         return {"b64": base64.b64encode(value).decode("ascii")}
 
 
+def to_json(array: np.ndarray) -> Any:
+    """An array as REST spells it: a float32 has as many digits as tell it from its neighbours."""
+    if array.dtype == object:
+        return as_text(array.tolist())
+    return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()
+
+
 def _decoded(value: Any) -> Any:
     """A request's values with its strings as bytes."""
     if isinstance(value, list):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .replay import as_text, to_array
+from .replay import to_array, to_json
 from .served import Outputs, Served
 
 # Requests: of each its columns, by the inputs' names.
@@ -169,10 +169,3 @@ def run_samples(name: str, function: Callable[..., Any], signature: Signature) -
                 )
         samples.append(Sample(name, number, inputs, outputs))
     return samples
-
-
-def to_json(array: np.ndarray) -> Any:
-    """An array as REST spells it: a float32 has as many digits as tell it from its neighbours."""
-    if array.dtype == object:
-        return as_text(array.tolist())
-    return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()

@@ -1,0 +1,167 @@
+"""Serves a model over HTTP: TensorFlow Serving's REST interface, and a page to try it in a browser.
+
+    python -m bert_tf.serve --model=runs/reviews
+
+It listens on this machine alone, until Ctrl-C, which lets the requests in hand be answered;
+docs/serving.md shows what clients ask, and how TensorFlow Serving takes over.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from absl import flags
+
+from bert_tf import paths
+from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.untrusted import check_model_name, one_line
+
+_SAVED_MODEL = "saved_model.pb"
+_PACKAGES = ("starlette", "uvicorn")
+
+
+def _is_name(name: str, values: Values, given: Given) -> str:
+    if values[name] is not None:
+        check_model_name(values[name])
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeSettings:
+    """Every flag."""
+
+    model: str = flag_fields.string(
+        None,
+        "Serve this: a run, an export, or another checkpoint, which is exported for the time.",
+        rules=[required("serve needs a run, an export or a checkpoint")],
+    )
+    name: str | None = flag_fields.string(
+        None,
+        "Give the model this name, a part of the address that clients call; by default its "
+        "directory's.",
+        rules=[_is_name],
+    )
+    host: str = flag_fields.string(
+        "127.0.0.1",
+        "Listen at this address: 127.0.0.1 is reached from this machine alone, 0.0.0.0 from all "
+        "that reach the machine.",
+    )
+    port: int = flag_fields.integer(
+        8501, "Listen at this port; 0 is any free one, which is printed.", least=0, most=65535
+    )
+    max_rows: int = flag_fields.integer(
+        1024, "Refuse requests of more rows.", least=1, is_rare=True
+    )
+    max_bytes: int = flag_fields.integer(
+        1 << 20, "Refuse requests of more bytes.", least=256, is_rare=True
+    )
+    max_waiting: int = flag_fields.integer(
+        64,
+        "Refuse requests (503) while so many are read, wait or are answered.",
+        least=1,
+        is_rare=True,
+    )
+
+
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(ServeSettings, flags.FLAGS)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serves, until a signal ends it."""
+    del argv
+    settings = flag_fields.checked(ServeSettings, flags.FLAGS)
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"serve needs {' and '.join(missing)}, which this environment lacks: run "
+            "pip install 'bert_tf[serve]'."
+        )
+    export = find_export(settings.model)
+    if export is None:
+        paths.check_inputs(checkpoints=[settings.model])
+    name = settings.name or _name_of(settings.model)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes what is temporary
+    command.load_tensorflow()
+    from bert_tf.serving import model, server
+
+    bound = server.bind(settings.host, settings.port)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(bound)
+        if export is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            export = _export(settings.model, os.path.join(folder, "1"), name)
+        print(f"Loading {export}.", flush=True)
+        served = model.load(export)
+        served.warm_up()
+        if not _is_this_machine(bound.getsockname()[0]):
+            print(
+                f"--host={settings.host}: whoever reaches this machine can ask the model, without "
+                "a password, and what they send is not encrypted."
+            )
+        bounds = server.Bounds(settings.max_rows, settings.max_bytes, settings.max_waiting)
+        server.serve(served, name, bound, bounds)
+
+
+def find_export(path: str) -> str | None:
+    """The newest version's directory of an export or of a run; ``None`` where there is none.
+
+    ``path`` is a version's directory, the one above, or a run's.
+    """
+    local = paths.local_path(path)
+    if local is None:
+        return None
+    for folder in (local, os.path.join(local, "export")):
+        if os.path.isfile(os.path.join(folder, _SAVED_MODEL)):
+            return os.path.normpath(folder)
+        names = os.listdir(folder) if os.path.isdir(folder) else ()
+        versions = [
+            name
+            for name in names
+            if name.isascii()
+            and name.isdecimal()
+            and os.path.isfile(os.path.join(folder, name, _SAVED_MODEL))
+        ]
+        if versions:
+            return os.path.join(folder, max(versions, key=int))
+    return None
+
+
+def _name_of(path: str) -> str:
+    """The name of a model's directory, above those of a version and of a run's export."""
+    parts = os.path.abspath(path).split(os.sep) if "://" not in path else path.split("/")
+    while len(parts) > 1 and (parts[-1].isdecimal() or parts[-1] in ("", "export")):
+        parts.pop()
+    try:
+        check_model_name(parts[-1])
+    except ValueError:
+        return "model"
+    return parts[-1]
+
+
+def _export(checkpoint: str, output: str, name: str) -> str:
+    """Exports a checkpoint, in another process, whose memory is given back."""
+    print(f"Exporting {one_line(checkpoint)} to a temporary directory.", flush=True)
+    line = ["bert_tf.export", f"--model={checkpoint}", f"--output={output}", f"--name={name}"]
+    process = subprocess.run([sys.executable, "-m", *line], stdout=subprocess.DEVNULL)
+    if process.returncode:
+        sys.exit(process.returncode)  # its sentence stands on standard error
+    return output
+
+
+def _is_this_machine(address: str) -> bool:
+    return ipaddress.ip_address(address.split("%")[0]).is_loopback
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.run(main)

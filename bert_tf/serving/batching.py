@@ -1,0 +1,135 @@
+"""Requests that wait are joined into batches, of which each worker runs one at a time.
+
+A request does not wait for others: a free worker takes the oldest, and with it those that it may be
+joined with. What is joined is answered as it would be alone.
+"""
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from .rest import Tensors, dimensions
+
+Run = Callable[[str, Tensors], Tensors]
+_COUNTS = "counts"  # the output that says how many values of a row are no padding
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    signature: str
+    inputs: Tensors
+    key: Any  # of requests that may be joined; None if with no other
+    answer: "Future[Tensors]"
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+
+def joins(signature: Mapping[str, Any]) -> bool:
+    """True if a signature's requests may share a batch.
+
+    All inputs and outputs have rows, of any number. An output's other sizes are fixed, or those of
+    the inputs, or else ``counts`` says what the padding is.
+    """
+    inputs = [dimensions(info) for info in signature["inputs"].values()]
+    outputs = [dimensions(info) for info in signature["outputs"].values()]
+    if not all(sizes and sizes[0] == -1 for sizes in inputs + outputs):
+        return False
+    is_fixed = all(-1 not in sizes[1:] for sizes in outputs)
+    return is_fixed or any(len(sizes) > 1 for sizes in inputs) or _COUNTS in signature["outputs"]
+
+
+class Batcher:
+    """Answers requests, in batches of at most ``largest`` rows, by ``workers`` threads."""
+
+    def __init__(
+        self, run: Run, signatures: Mapping[str, Any], *, largest: int, workers: int
+    ) -> None:
+        self._run, self._signatures, self._largest = run, signatures, largest
+        self._joins = {name: joins(signature) for name, signature in signatures.items()}
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._changed = threading.Condition()
+        self._is_open = True
+        self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for worker in self._workers:
+            worker.start()
+
+    def ask(self, signature: str, inputs: Tensors) -> "Future[Tensors]":
+        """The answer to a request, when there is one; an error is raised from it."""
+        key = None
+        shapes = {name: value.shape for name, value in inputs.items()}
+        if self._joins[signature] and len({shape[0] for shape in shapes.values()}) == 1:
+            key = (signature, *((name, shape[1:]) for name, shape in sorted(shapes.items())))
+        request = _Waiting(signature, inputs, key, Future())
+        with self._changed:
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.answer
+
+    def close(self) -> None:
+        """Answers what waits, and ends the workers."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            self._answer(batch)
+
+    def _next_batch(self) -> list[_Waiting]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or not self._is_open)
+            if not self._waiting:
+                return []
+            first = self._waiting.popleft()
+            batch, left = [first], collections.deque[_Waiting]()
+            rows = first.rows if first.key is not None else self._largest
+            while self._waiting:
+                other = self._waiting.popleft()
+                if other.key == first.key and rows + other.rows <= self._largest:
+                    batch.append(other)
+                    rows += other.rows
+                else:
+                    left.append(other)
+            self._waiting = left
+            return batch
+
+    def _answer(self, batch: list[_Waiting]) -> None:
+        names = batch[0].inputs
+        try:
+            joined = {name: np.concatenate([each.inputs[name] for each in batch]) for name in names}
+            outputs = self._run(batch[0].signature, joined if len(batch) > 1 else batch[0].inputs)
+            answers = self._split(batch, outputs) if len(batch) > 1 else [outputs]
+        except Exception as error:
+            # Of whatever kind, it is for the one who asked; nobody else's request fails with it.
+            if len(batch) > 1:
+                for each in batch:
+                    self._answer([each])
+            else:
+                batch[0].answer.set_exception(error)
+            return
+        for each, answer in zip(batch, answers, strict=True):
+            each.answer.set_result(answer)
+
+    def _split(self, batch: list[_Waiting], outputs: Tensors) -> list[Tensors]:
+        ends = np.cumsum([each.rows for each in batch])
+        columns = {name: np.split(value, ends[:-1]) for name, value in outputs.items()}
+        answers = [{name: column[i] for name, column in columns.items()} for i in range(len(batch))]
+        described = self._signatures[batch[0].signature]
+        of_inputs = any(len(dimensions(info)) > 1 for info in described["inputs"].values())
+        if not of_inputs and _COUNTS in outputs:
+            ragged = [
+                name for name, info in described["outputs"].items() if dimensions(info)[1:2] == [-1]
+            ]
+            for answer in answers:
+                width = max(int(np.max(answer[_COUNTS], initial=0)), 1)
+                answer.update({name: answer[name][:, :width] for name in ragged})
+        return answers

@@ -1,0 +1,90 @@
+"""The SavedModel that is served, by TensorFlow alone."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bert_tf.saved_models import replay
+from bert_tf.untrusted import reason
+
+from .rest import RestError, Tensors
+
+# HTTP's status of TensorFlow's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
+_STATUS = {
+    **dict.fromkeys((tf.errors.INVALID_ARGUMENT, tf.errors.FAILED_PRECONDITION), 400),
+    **{tf.errors.OUT_OF_RANGE: 400, tf.errors.NOT_FOUND: 404, tf.errors.UNIMPLEMENTED: 501},
+    **{tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.UNAVAILABLE: 503},
+}
+_LARGEST_BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedModel:
+    """A loaded SavedModel; ``signatures`` are its ``SignatureDef``s as JSON, by name."""
+
+    directory: str
+    signatures: Mapping[str, Any]
+    loaded: Any
+    largest_batch: int
+
+    @property
+    def version(self) -> int:
+        """The version that the directory is named for; else 1."""
+        name = os.path.basename(self.directory)
+        return int(name) if name.isdecimal() else 1
+
+    def run(self, signature: str, inputs: Tensors) -> Tensors:
+        """Asks a signature."""
+        function = self.loaded.signatures[signature]
+        try:
+            answer = function(**{name: tf.constant(value) for name, value in inputs.items()})
+            return {name: np.asarray(value) for name, value in answer.items()}
+        except tf.errors.OpError as error:
+            raise RestError(_STATUS.get(error.error_code, 500), reason(error)) from error
+
+    def warm_up(self) -> int:
+        """Asks each signature the first sample that the export has; the number asked."""
+        try:
+            samples = replay.read_samples(self.directory)
+        except replay.ReplayError:
+            return 0  # no export of this library's has none
+        first = [each for each in samples if each.file == f"{each.signature}.0.json"]
+        for sample in first:
+            replay.ask(self.loaded.signatures[sample.signature], sample.inputs)
+        return len(first)
+
+
+def load(directory: str) -> ServedModel:
+    """Loads the SavedModel of a version's directory."""
+    replay.load_text_operations()
+    loaded = replay.load(directory)
+    saved = saved_model_pb2.SavedModel()
+    with tf.io.gfile.GFile(os.path.join(directory, "saved_model.pb"), "rb") as file:
+        saved.ParseFromString(file.read())
+    definitions = saved.meta_graphs[0].signature_def
+    signatures = {
+        name: json_format.MessageToDict(
+            definitions[name],
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        for name in loaded.signatures
+    }
+    return ServedModel(directory, signatures, loaded, _largest_batch(directory))
+
+
+def _largest_batch(directory: str) -> int:
+    """The most rows of a batch, which an export says to TensorFlow Serving, too."""
+    path = os.path.join(directory, "batching_params.pbtxt")
+    if not tf.io.gfile.exists(path):
+        return _LARGEST_BATCH
+    with tf.io.gfile.GFile(path) as file:
+        found = re.search(r"^max_batch_size \{ value: ([0-9]{1,6}) \}", file.read(1 << 16), re.M)
+    return int(found[1]) if found else _LARGEST_BATCH
