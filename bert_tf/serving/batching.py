@@ -91,30 +91,30 @@ class Batcher:
                 return []
             first = self._waiting.popleft()
             batch, left = [first], collections.deque[_Waiting]()
-            rows = first.rows if first.key is not None else self._largest
-            while self._waiting:
+            while self._waiting and first.key is not None:
                 other = self._waiting.popleft()
-                if other.key == first.key and rows + other.rows <= self._largest:
-                    batch.append(other)
-                    rows += other.rows
-                else:
-                    left.append(other)
-            self._waiting = left
+                rows = sum(each.rows for each in [*batch, other])
+                fits = other.key == first.key and rows <= self._largest
+                (batch if fits else left).append(other)
+            self._waiting.extendleft(reversed(left))
             return batch
 
     def _answer(self, batch: list[_Waiting]) -> None:
-        names = batch[0].inputs
+        first = batch[0]
         try:
-            joined = {name: np.concatenate([each.inputs[name] for each in batch]) for name in names}
-            outputs = self._run(batch[0].signature, joined if len(batch) > 1 else batch[0].inputs)
-            answers = self._split(batch, outputs) if len(batch) > 1 else [outputs]
+            if len(batch) == 1:
+                answers = [self._run(first.signature, first.inputs)]
+            else:
+                columns = {name: [each.inputs[name] for each in batch] for name in first.inputs}
+                joined = {name: np.concatenate(column) for name, column in columns.items()}
+                answers = self._split(batch, self._run(first.signature, joined))
         except Exception as error:
             # Of whatever kind, it is for the one who asked; nobody else's request fails with it.
             if len(batch) > 1:
                 for each in batch:
                     self._answer([each])
             else:
-                batch[0].answer.set_exception(error)
+                first.answer.set_exception(error)
             return
         for each, answer in zip(batch, answers, strict=True):
             each.answer.set_result(answer)

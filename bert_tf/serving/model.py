@@ -47,7 +47,9 @@ class ServedModel:
             answer = function(**{name: tf.constant(value) for name, value in inputs.items()})
             return {name: np.asarray(value) for name, value in answer.items()}
         except tf.errors.OpError as error:
-            raise RestError(_STATUS.get(error.error_code, 500), reason(error)) from error
+            # Before it TensorFlow names the graph's node, as Serving does not.
+            sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()
+            raise RestError(_STATUS.get(error.error_code, 500), sentence) from error
 
     def warm_up(self) -> int:
         """Asks each signature the first sample that the export has; the number asked."""

@@ -30,6 +30,7 @@ _GOT = re.compile(
 )
 _LARGEST_VERSION = 2**63 - 1
 _LONGEST_VALUE = 200
+_MOST_DIMENSIONS = 32
 # Numbers of an answer: some 200 MB as JSON.
 _MOST_VALUES = 10_000_000
 _DTYPES: dict[str, Any] = {
@@ -229,11 +230,12 @@ def _tensor(value: Any, info: Mapping[str, Any]) -> np.ndarray:
     dtype = info["dtype"]
     if dtype not in _DTYPES:
         raise RestError(501, f"Conversion of JSON Value: {_shown(value)} to type: {_name(dtype)}")
-    shape, first, most = [], value, len(info["tensor_shape"].get("dim", ()))
+    shape: list[int] = []
+    first = value
     while isinstance(first, list):
         shape.append(len(first))
-        if len(shape) > max(most, 1):  # so that nothing below is called more deeply
-            raise _invalid(f"Encountered list at unexpected level: {most} expected < {most}")
+        if len(shape) > _MOST_DIMENSIONS:
+            raise _invalid(f"Encountered list at unexpected level: {len(shape)}")
         first = first[0] if first else None
     values: list[Any] = []
     _fill(value, 0, shape, dtype, values)
@@ -296,7 +298,7 @@ def _check_lossless(value: Any, kind: np.dtype) -> None:
     if isinstance(value, int):
         fits = abs(value) < 2 ** (np.finfo(kind).nmant + 1)
     else:
-        fits = not math.isfinite(value) or abs(value) <= np.finfo(kind).max
+        fits = not math.isfinite(value) or abs(value) <= float(np.finfo(kind).max)
     if not fits:
         target = "float" if kind == np.float32 else "double"
         raise _invalid(

@@ -1,0 +1,44 @@
+import pytest
+import tensorflow as tf
+
+from bert_tf.serving import model as served
+
+
+class Half(tf.Module):
+    """TensorFlow Serving's own test model, half plus two, and signatures of what else there is."""
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float32, name="x")])
+    def half_plus_two(self, x):
+        return {"y": x / 2 + 2}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="text"),
+            tf.TensorSpec([None, 2], tf.int32, name="ids"),
+        ]
+    )
+    def two(self, text, ids):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ids >= 0), ["No: -1."])]):
+            return {"text": tf.identity(text), "sum": tf.reduce_sum(ids, 1), "raw_bytes": text}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.bool, name="flags")])
+    def odd(self, flags):
+        return {
+            "number": tf.where(flags, float("nan"), float("-inf")),
+            "one": tf.constant([True]),
+        }
+
+
+@pytest.fixture(scope="package")
+def half(tmp_path_factory):
+    """The directory of version 123 of such a model."""
+    folder = tmp_path_factory.mktemp("half") / "123"
+    module = Half()
+    signatures = {"serving_default": module.half_plus_two, "two": module.two, "odd": module.odd}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    return str(folder)
+
+
+@pytest.fixture(scope="package")
+def half_model(half):
+    return served.load(half)
