@@ -229,6 +229,6 @@ def serve(model: ServedModel, name: str, bound: socket.socket, bounds: Bounds) -
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         _Server(config, says).run(sockets=[bound])
     except KeyboardInterrupt:
-        print("Ended: every request in hand was answered.")
+        print("Ended.")
     finally:
         batcher.close()

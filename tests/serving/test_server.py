@@ -1,0 +1,126 @@
+"""The server's bounds, and what the page may do."""
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+
+import pytest
+
+from bert_tf.serving import server
+from bert_tf.serving.batching import Batcher
+from bert_tf.serving.server import Bounds, Door
+
+from .asgi import ask, send
+
+PREDICT = "/v1/models/half:predict"
+BODY = json.dumps({"inputs": [1.0]}).encode()
+
+
+@pytest.fixture
+def door(half_model):
+    """An application of given bounds, and what lets its model answer."""
+    gate, batchers = threading.Event(), []
+
+    def run(signature, inputs):
+        assert gate.wait(60)
+        return half_model.run(signature, inputs)
+
+    def make(**bounds):
+        batcher = Batcher(run, half_model.signatures, largest=4, workers=1)
+        batchers.append(batcher)
+        given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, **bounds})
+        return Door("half", half_model, batcher, given).app(), gate
+
+    yield make
+    gate.set()
+    for batcher in batchers:
+        batcher.close()
+
+
+def test_no_more_requests_wait_than_may(door):
+    app, gate = door(waiting=2)
+
+    async def crowd():
+        waiting = [asyncio.create_task(send(app, "POST", PREDICT, BODY)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        refused = await send(app, "POST", PREDICT, BODY)
+        status = await send(app, "GET", "/v1/models/half")
+        gate.set()
+        answered = await asyncio.gather(*waiting)
+        return refused, status, answered, await send(app, "POST", PREDICT, BODY)
+
+    refused, status, answered, later = asyncio.run(crowd())
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json == {"error": "2 requests are in hand, which is the most: ask later."}
+    assert [reply.status for reply in (status, *answered, later)] == [200] * 4
+
+
+@pytest.mark.parametrize(
+    "parts, headers",
+    [
+        ((b"", None), [(b"content-length", b"101")]),  # before a byte of it is read
+        ((b"x" * 60, b"x" * 60, None), ()),
+        ((None,), [(b"content-length", b"9" * 5000)]),
+    ],
+)
+def test_a_body_of_too_many_bytes_is_not_read(door, parts, headers):
+    app, _ = door(bytes=100)
+    reply = asyncio.run(send(app, "POST", PREDICT, *parts, headers=headers))
+    assert reply.status == 413
+    assert reply.json == {"error": "The body has more than 100 bytes, which is the most."}
+
+
+def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
+    monkeypatch.setattr(server, "_BODY_S", 0.05)
+    app, gate = door(waiting=1)
+    gate.set()
+    reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
+    assert (reply.status, reply.json) == (
+        408,
+        {"error": "The body did not come within 0.05 seconds."},
+    )
+    assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
+
+
+def test_an_answer_of_too_many_values_is_refused(door, monkeypatch):
+    monkeypatch.setattr(server.rest, "_MOST_VALUES", 1)
+    app, gate = door()
+    gate.set()
+    reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})
+    assert (
+        reply.status == 429 and "2 values, and the most is 1: ask fewer rows" in reply.json["error"]
+    )
+
+
+def test_what_fails_inside_is_a_reply_too(door, monkeypatch, capsys):
+    app, gate = door()
+    gate.set()
+    monkeypatch.setattr(server.rest, "predict_reply", lambda *_, **__: 1 / 0)
+    reply = ask(app, "POST", PREDICT, BODY)
+    assert (reply.status, reply.json["error"].split(";")[0]) == (500, "The server failed")
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_the_page_may_run_its_own_script_alone(door):
+    app, _ = door()
+    reply = ask(app, "GET", "/")
+    text, policy = reply.body.decode(), reply.headers["content-security-policy"]
+    assert reply.status == 200 and "half" in text and "MODEL_NAME" not in text
+    for tag in ("script", "style"):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = server.base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    # Nothing of the network, no markup of a text, no code in attributes.
+    assert not re.search(
+        r"https?://(?!127|localhost)|innerHTML|outerHTML|insertAdjacent|eval\(", text
+    )
+    assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
+
+
+def test_what_is_elsewhere_is_said(door):
+    app, _ = door()
+    reply = ask(app, "GET", "/metrics")
+    assert reply.status == 404 and reply.json["error"].startswith("Nothing is at /metrics: ")

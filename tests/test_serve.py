@@ -1,0 +1,115 @@
+"""``python -m bert_tf.serve``: what it finds, says and refuses, and how it ends."""
+
+import functools
+import http.client
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from bert_tf import serve as command
+from tests.anew import run_main
+
+run = functools.partial(run_main, command)
+
+
+@pytest.mark.parametrize(
+    "path, found, name",
+    [
+        ("exports/reviews", "exports/reviews/10", "reviews"),
+        ("exports/reviews/2", "exports/reviews/2", "reviews"),
+        ("exports/reviews/2/", "exports/reviews/2", "reviews"),
+        ("runs/mine", "runs/mine/export/1", "mine"),
+        ("runs/mine/export/1", "runs/mine/export/1", "mine"),
+        ("runs/my run", None, "model"),
+        ("tiny", None, "tiny"),
+        ("hf://google/bert_uncased", None, "bert_uncased"),
+        ("nowhere", None, "nowhere"),
+    ],
+)
+def test_the_newest_version_is_found(path, found, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("exports/reviews/2", "exports/reviews/10", "runs/mine/export/1"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "saved_model.pb").touch()
+    (tmp_path / "exports/reviews/11").mkdir()  # is being written
+    assert (command.find_export(path), command._name_of(path)) == (found, name)
+
+
+def test_refusals(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="--model is missing: serve needs a run, an export or"):
+        run()
+    with pytest.raises(ValueError, match="There is no checkpoint at .*/nowhere"):
+        run(f"--model={tmp_path}/nowhere")
+    with pytest.raises(ValueError, match="The name is 'my model'"):
+        run("--model=tiny", "--name=my model")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        taken = rf"--host=127.0.0.1 --port={port} cannot be listened at \(Address already in use\)"
+        with pytest.raises(ValueError, match=f"{taken}: name another port, or --port=0"):
+            run("--model=tiny", f"--port={port}")
+    with pytest.raises(ValueError, match="--host=no.such.host.invalid --port=8501 cannot be"):
+        run("--model=tiny", "--host=no.such.host.invalid")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"needs starlette and uvicorn.*: run pip install 'bert_"):
+        run("--model=tiny")
+
+
+def test_which_addresses_others_reach():
+    assert [*map(command._is_this_machine, ("127.0.0.1", "127.3.0.1", "::1"))] == [True] * 3
+    assert [*map(command._is_this_machine, ("0.0.0.0", "::", "10.0.0.7", "fe80::1%eth0"))] == [
+        False
+    ] * 4
+
+
+class Served:
+    """The command as a person runs it."""
+
+    def __init__(self, *arguments):
+        line = [sys.executable, "-m", "bert_tf.serve", "--port=0", *arguments]
+        self.process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.said = []
+        for said in self.process.stdout:
+            self.said.append(said)
+            if found := re.search(r"Listening at (http://[^ ]*:\d+)/ ", said):
+                self.place = found[1]
+                return
+        raise AssertionError(self.process.communicate())
+
+    def ask(self, path, body=None):
+        data = body and json.dumps(body).encode()
+        with urllib.request.urlopen(f"{self.place}{path}", data, timeout=120) as reply:
+            return json.load(reply)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    served = Served("--model=tiny")
+    assert len(os.listdir(tmp_path)) == 1
+    (status,) = served.ask("/v1/models/tiny")["model_version_status"]
+    assert status["state"] == "AVAILABLE"
+    predict = "/v1/models/tiny:predict"
+    answer = served.ask(predict, {"instances": ["She [MASK] the letter."]})
+    assert answer["predictions"][0]["counts"] == 1
+    # A request in hand at the signal is answered.
+    many = {"instances": ["The [MASK] is on the [MASK]. " * 9] * 500}
+    connection = http.client.HTTPConnection(served.place.removeprefix("http://"), timeout=120)
+    connection.request("POST", predict, json.dumps(many))
+    for _ in range(3):  # it has begun to read the other by then
+        served.ask("/v1/models/tiny")
+    served.process.send_signal(signal.SIGTERM)
+    assert len(json.load(connection.getresponse())["predictions"]) == 500
+    connection.close()
+    out, err = served.process.communicate(timeout=120)
+    assert (served.process.returncode, out, err) == (0, "Ended.\n", "")
+    assert os.listdir(tmp_path) == []
