@@ -38,6 +38,9 @@ FLAGS = {
         model output name max_seq_length pair normalize transformers_signature precision
         max_rows max_bytes allowed_batch_sizes
     """,
+    "serve": """
+        model name host port max_rows max_bytes max_waiting
+    """,
     "verify": """
         python tolerance
     """,

@@ -204,6 +204,7 @@ HELP = {
     "finetune": (34, "doc_stride"),
     "predict": (13, "threshold"),
     "pretrain": (28, "mask_split"),
+    "serve": (4, "max_rows"),
     "verify": (2, "debug"),
     "vocab": (5, "min_frequency"),
 }
@@ -275,6 +276,9 @@ REFUSED = {
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
     "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help=all lists the flags.",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
+    "serve --port=65536": "flag --port=65536: 65536 is not ",
+    "serve": "--model is missing: serve needs a run, an export or a checkpoint.",
+    "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix ",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
 }
 
