@@ -30,7 +30,7 @@ from bert_tf.saved_models.options import ExportOptions
 
 if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
-    from bert_tf.readers.records import Rows
+    from bert_tf.readers.table_formats import Rows
     from bert_tf.saved_models.exporting import Exported
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -178,7 +178,7 @@ class FineTuned:
         from bert_tf.finetuning.data import read_splits
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
-        from bert_tf.readers.records import giving
+        from bert_tf.readers.table_formats import giving
 
         with giving(self._rows_given_in_python):
             splits = read_splits(self._settings)
@@ -269,7 +269,7 @@ def fine_tune(
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.checkpoints.load import load
         from bert_tf.finetuning.run import run
-        from bert_tf.readers.records import giving
+        from bert_tf.readers.table_formats import giving
 
         with giving(tables):
             results = run(settings, callbacks, is_temporary=not is_kept)
@@ -340,7 +340,7 @@ def predict(
     with _as_it_was(verbose):
         from bert_tf.predicting.predictor import DATA
         from bert_tf.predicting.run import open_predictor, predict_file, predict_rows
-        from bert_tf.readers.records import giving
+        from bert_tf.readers.table_formats import giving
         from bert_tf.training.distribution import open_devices
 
         with open_devices(settings.strategy, settings.precision).scope():

@@ -13,7 +13,7 @@ from bert_tf.evaluation.calibration import FEW
 from bert_tf.files import read_json, write_json
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.paths import HUB_SCHEME
-from bert_tf.readers.records import is_given
+from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.options import ExportOptions
 from bert_tf.tasks import KINDS

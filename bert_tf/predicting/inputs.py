@@ -20,7 +20,7 @@ from typing import Any
 from bert_tf.evaluation.prediction_files import TABLES
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
-from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
+from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.tasks import KINDS
 from bert_tf.tasks.task import FormReader

@@ -12,7 +12,7 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
-from bert_tf.readers.records import Given, giving
+from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks import KINDS
 from bert_tf.tasks.python_data import is_number, rows_of

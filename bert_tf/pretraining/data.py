@@ -22,7 +22,7 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import MakeBatches
-from .recipes import Phase
+from .phases import Phase
 from .settings import PretrainingSettings
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
@@ -202,7 +202,7 @@ def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
         return phase.max_seq_length - 1
     return (
         settings.max_predictions_per_seq
-        or phase.predictions
+        or phase.max_predictions
         or masking.default_max_predictions(phase.max_seq_length, settings.masked_lm_prob)
     )
 

@@ -25,7 +25,8 @@ from bert_tf.training.run_directory import RunDirectory
 
 from .data import predictions_per_row
 from .objective import PretrainingLoop
-from .recipes import EQUAL_TOKENS, RECIPES, Phase
+from .phases import Phase
+from .recipes import EQUAL_TOKENS, RECIPES
 from .settings import PretrainingSettings, phases_of
 
 _LEARNED_VOCABULARY = 8000

@@ -1,7 +1,5 @@
-"""Settings that go together: the recipes, and the phases of a run."""
+"""Settings that go together: the recipes."""
 
-import dataclasses
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -86,53 +84,3 @@ def as_flags(name: str, values: Mapping[str, Any]) -> str:
                 text = str(value).lower()
             flags.append(f"--{flag}={text}")
     return " ".join(flags)
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
-
-    A step has so many ``rows``, over all replicas; a row the most ``predictions`` that ``--phases``
-    names, ``None`` where it names none.
-    """
-
-    max_seq_length: int
-    first_step: int
-    last_step: int
-    rows: int
-    predictions: int | None = None
-
-
-def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
-    """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
-
-    The phases have no gaps; those left without a step are left out.
-    """
-    phases = []
-    first, passed = 0, 0.0
-    for part in text.split(","):
-        length, share, predictions = _parse_phase(text, part)
-        passed += share
-        last = round(passed * num_steps)
-        if last > first:
-            phases.append(Phase(length, first, last, rows, predictions))
-        first = last
-    if not math.isclose(passed, 1.0, abs_tol=1e-6):
-        raise ValueError(f"--phases={text}: the shares add up to {passed:g}, expected 1.")
-    return phases
-
-
-def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
-    length, *rest = part.split(":")
-    share, *most = rest or ["1"]
-    try:
-        phase = int(length), float(share), int(":".join(most)) if most else None
-        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (most and int(most[0]) < 1):
-            raise ValueError
-    except ValueError:
-        raise ValueError(
-            f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or "
-            "LENGTH:SHARE:PREDICTIONS, lengths and predictions of 1 or more and shares between 0 "
-            f"and 1, got {part!r}."
-        ) from None
-    return phase

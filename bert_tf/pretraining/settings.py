@@ -32,7 +32,8 @@ from bert_tf.cli.flag_rules import (
 )
 from bert_tf.config import PRESETS, BertConfig
 
-from .recipes import EQUAL_TOKENS, RECIPES, Phase, from_recipe, parse_phases
+from .phases import Phase, parse_phases
+from .recipes import EQUAL_TOKENS, RECIPES, from_recipe
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
 # here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.

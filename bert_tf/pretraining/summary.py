@@ -17,7 +17,7 @@ from bert_tf.saved_models.options import ExportOptions
 from bert_tf.saved_models.served import Served, untraced
 from bert_tf.training.run_directory import RunDirectory
 
-from .recipes import Phase
+from .phases import Phase
 
 # By the objective: what is predicted, and what the words are that are guessed.
 PREDICTED = {"mlm": "masked LM", "ltr": "next token"}

@@ -25,7 +25,7 @@ from bert_tf.training.trainer import Callbacks, Trainer
 from .data import Batches, PretrainingData
 from .model import build_loop, initialise_pretrainer, pretrainer_spec
 from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
-from .recipes import Phase
+from .phases import Phase
 from .settings import PretrainingSettings, phases_of
 
 # A checkpoint is saved after ten minutes, whatever the steps.

@@ -14,7 +14,7 @@ from bert_tf.untrusted import listed, quote
 
 from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
 from .examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
-from .records import read_lines
+from .table_formats import read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
 # Only blanks and tabs separate columns: a word may be, or hold, other white space.

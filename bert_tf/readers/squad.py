@@ -22,7 +22,7 @@ from .examples import (
     shown,
     whole_number,
 )
-from .records import read_json_document
+from .table_formats import read_json_document
 from .tables import Row, TableFile, read_columns
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}

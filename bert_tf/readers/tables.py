@@ -10,7 +10,7 @@
 
 The first line of .tsv and .csv names the columns; another delimiter may separate them. Blank lines
 are skipped, except in tables of one column, where they are empty fields. A name like "<train>" is
-of rows that were given in Python (``records.giving``).
+of rows that were given in Python (``table_formats.giving``).
 """
 
 import csv
@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, BadRows, Place, shown
-from .records import LINES, READERS, Given, Record, is_given, read_given, read_lines
+from .table_formats import LINES, READERS_BY_SUFFIX, Given, Record, is_given, read_given, read_lines
 
 # Separators of the forms that hold texts alone, by suffix.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
-SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS if suffix != LINES))
+SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != LINES))
 # The forms by the names that flags have for them.
-FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
+FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
 # Names of separators, for sentences.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # Hardly the name of a column: a number, or many words.
@@ -78,7 +78,7 @@ class TableFile:
         (True, False)
         """
         name = self.suffix or self.path.lower().removesuffix(".gz")
-        return is_given(self.path) or name.endswith(tuple(READERS))
+        return is_given(self.path) or name.endswith(tuple(READERS_BY_SUFFIX))
 
     @classmethod
     def of(cls, path: Any) -> "TableFile":
@@ -132,7 +132,7 @@ def read_columns(
 def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
     """Yields every row with all of its columns, in the order of ``read_columns``; {} of a bad one.
 
-    >>> from .records import giving
+    >>> from .table_formats import giving
     >>> with giving({"<rows>": [{"a": 1}, "no row"]}):
     ...     list(read_rows("<rows>"))
     [{'a': 1}, {}]
@@ -146,7 +146,7 @@ def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[R
     suffix = table.suffix or _form_of(table.path)
     if suffix in _DELIMITERS:
         return _read_fields(table, suffix, columns)
-    return READERS.get(suffix, read_given)(table.path, table.encoding)
+    return READERS_BY_SUFFIX.get(suffix, read_given)(table.path, table.encoding)
 
 
 def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: BadRows) -> list[Any]:

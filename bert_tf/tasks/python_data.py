@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any
 
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
-from bert_tf.readers.records import Given, check_columns_differ, names_of_classes
+from bert_tf.readers.table_formats import Given, check_columns_differ, names_of_classes
 
 from .task import Task
 

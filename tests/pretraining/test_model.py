@@ -12,7 +12,7 @@ from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import model
 from bert_tf.pretraining.model import _set_arithmetic, build_loop
-from bert_tf.pretraining.recipes import Phase
+from bert_tf.pretraining.phases import Phase
 from bert_tf.training import distribution
 from tests.training.conftest import SEQUENCE, batches_dataset
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from bert_tf.readers import records
+from bert_tf.readers import table_formats
 from bert_tf.readers.examples import BadRows, number, sorted_names, whole_number
-from bert_tf.readers.records import giving, names_of_classes, read_json_document, read_lines
+from bert_tf.readers.table_formats import giving, names_of_classes, read_json_document, read_lines
 from bert_tf.readers.tables import read_columns
 
 TEXT = '{"id": ["Ünë", 1.5, null]}'
@@ -69,7 +69,7 @@ def test_what_is_no_document(tmp_path, content, sentence):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
-    monkeypatch.setattr(records, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(table_formats, "_MAX_BYTES", 1000)
     path = tmp_path / "dev.json"
     path.write_bytes(pack(b" " * 998 + b"[]"))
     assert read_json_document(str(path)) == []
@@ -85,7 +85,7 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
-    monkeypatch.setattr(records, "_CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(table_formats, "_CHUNK_BYTES", 1 << 18)
     path = tmp_path / "a.csv"
     path.write_bytes(pack(b"a\nb\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 21)))
     with pytest.raises(ValueError) as caught:
@@ -154,7 +154,7 @@ def test_lines(tmp_path, content, lines, monkeypatch):
     assert lines_of(tmp_path / "a.gz", gzip.compress(content)) == expected
     # Wherever a chunk ends, in a character or between \r and \n too.
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(table_formats, "_CHUNK_BYTES", size)
         assert lines_of(tmp_path / "a.txt", content) == expected
 
 
@@ -173,7 +173,7 @@ def test_encodings(tmp_path):
 
 
 def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(table_formats, "_CHUNK_BYTES", 8)
     with pytest.raises(ValueError, match="line 9: expected text in utf-8, got the byte 0xff"):
         lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
 

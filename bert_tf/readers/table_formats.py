@@ -1,4 +1,4 @@
-r"""Files as lines, as JSON documents and as records; rows given in Python.
+r"""Formats of tables but .tsv and .csv; files as lines and as JSON; rows given in Python.
 
 Nothing here loads TensorFlow for a local file: scoring one takes no such seconds.
 
@@ -293,7 +293,7 @@ def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 # The form of files without columns; no end of a name says it.
 LINES = ".lines"
 LINES_COLUMN = "text"
-READERS: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
+READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
     ".jsonl": read_json_lines,
     ".json": read_json_list,
     ".parquet": read_parquet,
