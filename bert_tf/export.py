@@ -162,6 +162,7 @@ def _report(exported: "Exported") -> None:
             f"-e MODEL_NAME={exported.name} tensorflow/serving"
         )
     print(f"  less {os.path.join(exported.path, 'assets.extra', 'README.md')}")
+    print(f"Try it in a browser: python -m bert_tf.serve --model={exported.path}")
 
 
 if __name__ == "__main__":

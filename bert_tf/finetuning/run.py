@@ -184,6 +184,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         f"  tensorboard --logdir {logs}\n"
         f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'
     )
+    if exported:
+        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:

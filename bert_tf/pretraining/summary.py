@@ -194,3 +194,5 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         "--train_file=... --model_dir=...\n"
         "  python -m bert_tf.pretrain --help"
     )
+    if is_exported:
+        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")

@@ -89,6 +89,7 @@ def test_an_export_and_a_collapse_are_shown(capsys):
     printed = capsys.readouterr().out
     assert "\nResults: run/results.json\nSavedModel: run/export/1\n" in printed
     assert "\n  python -m bert_tf.verify run/export/1\n" in printed
+    assert printed.endswith("\nTry it in a browser: python -m bert_tf.serve --model=run\n")
     same = "on dev every prediction is the same"
     show(results(collapsed=same, export=None, examples_per_second=None), FineTuningDirectory("run"))
     printed = capsys.readouterr().out

@@ -82,6 +82,8 @@ def test_lines_without_their_results_are_not_there(capsys):
     printed = shown(capsys, held_out=False)
     assert printed.startswith("Accuracy on the training records after 1,200 steps")
     assert "What comes next" in printed
+    assert printed.endswith("\nTry it in a browser: python -m bert_tf.serve --model=x\n")
+    assert "browser" not in shown(capsys, export=None)
     assert "runs/gone" not in shown(capsys, "runs/gone", is_temporary=True)
 
 
