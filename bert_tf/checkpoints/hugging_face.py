@@ -359,11 +359,7 @@ def _by_pytorch_names(
 
 
 def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
-    """A variable as a PyTorch file has it; one that is no BERT's as it is.
-
-    ``bert/encoder/layer_._0/output/dense/kernel`` is, transposed,
-    ``bert.encoder.layer.0.output.dense.weight``.
-    """
+    """Renames, say, ``bert/pooler/dense/kernel`` to ``bert.pooler.dense.weight``; transposes it."""
     place = _TF_PLACE.fullmatch(variable)
     if place is None:
         return entry.name, entry

@@ -42,8 +42,7 @@ def export_model(
 def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
     """The sentence with one of its words hidden, once for each of up to 12 words: texts, words.
 
-    Only words of two letters or more that are a single piece are hidden, as one [MASK] stands for
-    one piece.
+    Only words of two letters or more that are a single piece are hidden: [MASK] is for one piece.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
         return []

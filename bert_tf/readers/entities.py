@@ -263,10 +263,7 @@ def _other_tool_hint(span: Any) -> str:
 
 
 def characters_of_utf16_span(text: str, start: int, end: int) -> WordPlace:
-    """Converts a span that counts UTF-16 units to one that counts characters.
-
-    It stays as it is where the two agree, or an end is within a character or beyond the text.
-    """
+    """Converts a span of UTF-16 units to characters if both ends fall on some, else leaves it."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
     units = list(itertools.accumulate((1 + (char > "\uffff") for char in text), initial=0))

@@ -169,10 +169,8 @@ class BadRows:
 
     def report(self, place: Place, reason: object) -> None:
         """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
-        has_answer = (
-            self.bad_rows_get_a_record and isinstance(reason, NoTextError) and self._known_id()
-        )
-        if not (self._skip or has_answer):
+        can_have_record = isinstance(reason, NoTextError) and self._known_id()
+        if not (self._skip or (self.bad_rows_get_a_record and can_have_record)):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
             instead = "" if self._skip is None else flag
             where = f"{self.path}, {place_name(place)}"
