@@ -28,8 +28,7 @@ class _Settings:
 
     model: str = string(
         None,
-        "Convert this model: a run, a checkpoint of any format that bert_tf.load takes, "
-        "hf://OWNER/NAME, or tiny.",
+        f"Convert this model: {flag_fields.MODEL}.",
         rules=[_NEEDED],
         other_name="input",
     )

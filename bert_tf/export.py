@@ -49,8 +49,7 @@ class ExportSettings:
 
     model: str = flag_fields.string(
         None,
-        "Export this model: a run, a checkpoint of any format that bert_tf.load takes, "
-        "hf://OWNER/NAME, or tiny.",
+        f"Export this model: {flag_fields.MODEL}.",
         rules=[_NEEDED],
         other_name="checkpoint",
     )

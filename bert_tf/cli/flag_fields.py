@@ -33,6 +33,11 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 Rules = Sequence[Rule]
 T = TypeVar("T")
 
+MODEL = "a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or tiny"
+WEIGHTS = (
+    "a directory of this library, Hugging Face, Google, Model Garden or KerasHub, a .keras file, "
+    "hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships"
+)
 STRATEGY = (
     "Share each batch among all GPUs of this machine (mirrored), or use the first GPU, or else the "
     "CPU, alone (one_device); auto is mirrored where there are several GPUs."

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS
+from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import BFLOAT16, choice, defaults, integer, string, switch, words
 from bert_tf.cli.flag_rules import check, refuses, required
 
@@ -30,8 +31,7 @@ class ExtractionSettings:
 
     model: str = string(
         None,
-        "Take the hidden states of this model: a run, a checkpoint of any format that "
-        "bert_tf.load takes, hf://OWNER/NAME, or tiny.",
+        f"Take the hidden states of this model: {flag_fields.MODEL}.",
         rules=[_NEEDED],
         other_name="init_checkpoint",
     )

@@ -138,16 +138,8 @@ class FineTuningSettings:
     )
     init_checkpoint: str = flag_fields.string(
         None,
-        "Start from these weights, with their config and vocabulary: a directory of this library, "
-        "Hugging Face, Google, Model Garden or KerasHub, a .keras file, hf://OWNER/NAME of the "
-        "Hugging Face hub, or tiny, which bert_tf ships.",
-        rules=[
-            required(
-                "name the weights to start from, a directory of Hugging Face, Google, Model "
-                "Garden, KerasHub or this library, hf://OWNER/NAME of the Hugging Face hub, or "
-                "tiny, which bert_tf ships"
-            ),
-        ],
+        f"Start from these weights, with their config and vocabulary: {flag_fields.WEIGHTS}.",
+        rules=[required(f"name the weights to start from, {flag_fields.WEIGHTS}")],
     )
     model_dir: str = flag_fields.string(
         None, "Keep the run in this directory, runs/TASK by default; the same command resumes it."

@@ -153,8 +153,7 @@ class PretrainingSettings:
     init_checkpoint: str | None = string(
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
-        "casing: a directory of this library, Hugging Face, Google, Model Garden or KerasHub, a "
-        ".keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships.",
+        f"casing: {flag_fields.WEIGHTS}.",
         rules=[
             without(
                 *("bert_config", "vocab_size"),
