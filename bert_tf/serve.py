@@ -12,6 +12,7 @@ import importlib.util
 import ipaddress
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -91,10 +92,10 @@ def main(argv: Sequence[str]) -> None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes what is temporary
+    bound = _bind(settings.host, settings.port)
     command.load_tensorflow()
     from bert_tf.serving import model, server
 
-    bound = server.bind(settings.host, settings.port)
     with contextlib.ExitStack() as stack:
         stack.enter_context(bound)
         if export is None:
@@ -156,6 +157,21 @@ def _export(checkpoint: str, output: str, name: str) -> str:
     if process.returncode:
         sys.exit(process.returncode)  # its sentence stands on standard error
     return output
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket at a place, where it does not listen yet."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise ValueError(
+            f"--host={host} --port={port} cannot be listened at ({error.strerror or error}): name "
+            "another port, or --port=0 for any free one."
+        ) from error
+    return bound
 
 
 def _is_this_machine(address: str) -> bool:

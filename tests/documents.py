@@ -86,6 +86,15 @@ def commands(text):
                 yield from commands(word.replace("\n", " "))
 
 
+def curls(text):
+    """The address and the body, bytes or None, of each curl in a shell text."""
+    for words in _simple_commands(text):
+        if words[0] == "curl":
+            *given, address = words[1:]
+            assert not given or (len(given) == 2 and given[0] == "-d"), words
+            yield address, given[1].encode() if given else None
+
+
 _PARSE = """
 import json, os, runpy, sys
 import numpy  # which many commands import

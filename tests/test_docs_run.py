@@ -7,11 +7,13 @@ import pathlib
 import re
 import runpy
 import shutil
+import signal
 
 import pytest
 
 from tests.anew import run_anew, run_python
-from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, printed
+from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, curls, printed
+from tests.served import Served
 
 pytestmark = [
     pytest.mark.slow,
@@ -96,6 +98,18 @@ def _run(folder, name, arguments):
     return process.stdout
 
 
+def _serve(folder, arguments, text):
+    """Starts the server of a block, and asks it the curls of the block."""
+    served = Served(*arguments, cwd=folder)
+    asked = list(curls(text))
+    for address, body in asked:
+        host, _, path = address.removeprefix("http://").partition("/")
+        assert host == "localhost:8501" and served.ask(f"/{path}", body), address
+    served.process.send_signal(signal.SIGINT)
+    out, err = served.process.communicate(timeout=60)
+    assert asked and (served.process.returncode, out, err) == (0, "Ended.\n", ""), text
+
+
 def _run_python(shown, folder):
     # One process: each of its own would import TensorFlow.
     lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
@@ -154,7 +168,10 @@ def test_the_commands_of_a_page_run(page, world, tmp_path):
     folder = shutil.copytree(world, tmp_path / "world")  # what one page writes is not another's
     for block in _shown(page, python=False):
         for name, arguments in commands(block.text):
-            _run(folder, name, arguments)
+            if name == "serve":
+                _serve(folder, arguments, block.text)
+            else:
+                _run(folder, name, arguments)
     left = [block for block in blocks(page) if block.not_run.startswith("reads ")]
     _run_python([block for block in left if block.language == "python"], folder)
 

@@ -5,17 +5,14 @@ import http.client
 import importlib.util
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
-import urllib.request
 
 import pytest
 
 from bert_tf import serve as command
 from tests.anew import run_main
+from tests.served import Served
 
 run = functools.partial(run_main, command)
 
@@ -67,28 +64,6 @@ def test_which_addresses_others_reach():
     assert [*map(command._is_this_machine, ("0.0.0.0", "::", "10.0.0.7", "fe80::1%eth0"))] == [
         False
     ] * 4
-
-
-class Served:
-    """The command as a person runs it."""
-
-    def __init__(self, *arguments):
-        line = [sys.executable, "-m", "bert_tf.serve", "--port=0", *arguments]
-        self.process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self.said = []
-        for said in self.process.stdout:
-            self.said.append(said)
-            if found := re.search(r"Listening at (http://[^ ]*:\d+)/ ", said):
-                self.place = found[1]
-                return
-        raise AssertionError(self.process.communicate())
-
-    def ask(self, path, body=None):
-        data = body and json.dumps(body).encode()
-        with urllib.request.urlopen(f"{self.place}{path}", data, timeout=120) as reply:
-            return json.load(reply)
 
 
 @pytest.mark.slow

@@ -176,21 +176,6 @@ def _page_of(name: str) -> tuple[str, int, dict[str, str]]:
 # === The process ===
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket at a place, where it does not listen yet."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        raise ValueError(
-            f"--host={host} --port={port} cannot be listened at ({error.strerror or error}): name "
-            "another port, or --port=0 for any free one."
-        ) from error
-    return bound
-
-
 class _Server(uvicorn.Server):
     """A server that says when it listens."""
 
