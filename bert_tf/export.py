@@ -2,7 +2,7 @@
 
     python -m bert_tf.export --model=runs/reviews --output=exports/reviews/1 --name=reviews
 
-It ends by printing the signatures and the command that serves them; docs/serving.md says what
+It ends by printing the signatures and the commands that serve them; docs/serving.md says what
 the signatures of each model answer.
 """
 
@@ -153,7 +153,11 @@ def _report(exported: "Exported") -> None:
         answers = ", ".join(exported.outputs[name])
         print(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
     print(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
-    print(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
+    print(
+        f"\nWhat comes next:\n"
+        f"  python -m bert_tf.serve --model={exported.path}  # try it in a browser\n"
+        f"  python -m bert_tf.verify {exported.path}"
+    )
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))
         print(
