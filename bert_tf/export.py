@@ -153,11 +153,7 @@ def _report(exported: "Exported") -> None:
         answers = ", ".join(exported.outputs[name])
         print(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
     print(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
-    print(
-        f"\nWhat comes next:\n"
-        f"  python -m bert_tf.serve --model={exported.path}  # try it in a browser\n"
-        f"  python -m bert_tf.verify {exported.path}"
-    )
+    print(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))
         print(

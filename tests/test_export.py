@@ -84,7 +84,6 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
         f"{output}: 1.2 MB.",
         "",
         "What comes next:",
-        f"  python -m bert_tf.serve --model={output}  # try it in a browser",
         f"  python -m bert_tf.verify {output}",
         f"  docker run -p 8501:8501 -v {tmp_path}/mine:/models/rte -e MODEL_NAME=rte "
         "tensorflow/serving",

@@ -179,10 +179,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         print(f"SavedModel: {exported}")
     print(f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE")
     if exported:
-        print(
-            f"  python -m bert_tf.serve --model={directory.path}  # try it in a browser\n"
-            f"  python -m bert_tf.verify {exported}"
-        )
+        print(f"  python -m bert_tf.verify {exported}")
     print(
         f"  tensorboard --logdir {logs}\n"
         f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'

@@ -185,7 +185,6 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         + (f"SavedModel: {directory.export}\n" if is_exported else "")
         + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
         + (
-            f"  python -m bert_tf.serve --model={directory.path}  # try it in a browser\n"
             f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
             if is_exported
             else f"  python -m bert_tf.export --model={directory.path} --output=...\n"
