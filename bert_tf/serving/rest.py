@@ -115,17 +115,17 @@ def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> di
 
 def parse_predict(body: bytes, signatures: Mapping[str, Any]) -> Request:
     """The request of a body of ``:predict``."""
-    document = _document(body)
-    name = _signature_name(document)
+    document = document_of(body)
+    name = signature_name_of(document)
     if name not in signatures:
-        raise _invalid(f'Serving signature name: "{_cut(name)}" not found in signature def')
+        raise _invalid(f'Serving signature name: "{cut(name)}" not found in signature def')
     inputs = signatures[name]["inputs"]
     if not inputs:
         raise _invalid(f"Failed to get input map for signature: {name}")
     is_row = "instances" in document
     if is_row and "inputs" in document:
         sentence = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
-        raise _invalid(f"JSON Value: {_shown(document)} {sentence} to exist ")
+        raise _invalid(f"JSON Value: {shown(document)} {sentence} to exist ")
     if is_row:
         tensors = _from_instances(document, inputs)
     elif "inputs" in document:
@@ -137,7 +137,8 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any]) -> Request:
     return Request(name, tensors, is_row)
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def document_of(body: bytes) -> dict[str, Any]:
+    """A body's JSON, an object."""
     if not body:
         raise _invalid("JSON Parse error: The document is empty")
     try:
@@ -145,22 +146,23 @@ def _document(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _invalid(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
-        raise _invalid(f"JSON Value: {_shown(document)} Is not object")
+        raise _invalid(f"JSON Value: {shown(document)} Is not object")
     return document
 
 
-def _signature_name(document: dict[str, Any]) -> str:
+def signature_name_of(document: dict[str, Any]) -> str:
+    """The signature that a request names, or the default."""
     name = document.get("signature_name", SERVING_DEFAULT)
     if not isinstance(name, str):
         raise _invalid(
-            f"JSON Value: {_shown(document)} not formatted correctly. 'signature_name' key must be "
+            f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must be "
             "a string value."
         )
     return name or SERVING_DEFAULT
 
 
 def _from_inputs(value: Any, inputs: Mapping[str, Any]) -> Tensors:
-    if isinstance(value, dict) and not _is_base64(value):
+    if isinstance(value, dict) and not is_base64(value):
         for name in inputs:
             if name not in value:
                 raise _invalid(f"Missing named input: {name} in 'inputs' object.")
@@ -177,11 +179,11 @@ def _from_instances(document: dict[str, Any], inputs: Mapping[str, Any]) -> Tens
     instances = document["instances"]
     if not isinstance(instances, list):
         raise _invalid(
-            f"JSON Value: {_shown(document)} Excepting 'instances' to be an list/array"
+            f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array"
         )  # sic
     if not instances:
-        raise _invalid(f"JSON Value: {_shown(document)} No values in 'instances' array")
-    are_objects = isinstance(instances[0], dict) and not _is_base64(instances[0])
+        raise _invalid(f"JSON Value: {shown(document)} No values in 'instances' array")
+    are_objects = isinstance(instances[0], dict) and not is_base64(instances[0])
     if len(inputs) > 1 and not isinstance(instances[0], dict):
         raise _invalid(
             "instances is a plain list, but expecting list of objects as multiple input tensors "
@@ -189,7 +191,7 @@ def _from_instances(document: dict[str, Any], inputs: Mapping[str, Any]) -> Tens
         )
     columns: dict[str, list[np.ndarray]] = {name: [] for name in inputs}
     for number, instance in enumerate(instances):
-        if (isinstance(instance, dict) and not _is_base64(instance)) != are_objects:
+        if (isinstance(instance, dict) and not is_base64(instance)) != are_objects:
             expected = "object but got list" if are_objects else "value/list but got object"
             raise _invalid(f"Expecting {expected} at item {number} of input list")
         named = instance if are_objects else {next(iter(inputs)): instance}
@@ -197,7 +199,7 @@ def _from_instances(document: dict[str, Any], inputs: Mapping[str, Any]) -> Tens
             try:
                 _add_instance(columns, name, value, inputs)
             except RestError as error:
-                of_key = f" key: {_cut(name)}" * are_objects
+                of_key = f" key: {cut(name)}" * are_objects
                 raise _invalid(
                     f"Failed to process element: {number}{of_key} of 'instances' list. Error: "
                     f"INVALID_ARGUMENT: {error}"
@@ -205,7 +207,7 @@ def _from_instances(document: dict[str, Any], inputs: Mapping[str, Any]) -> Tens
         if named.keys() != inputs.keys():
             raise _invalid(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{_shown(instance)} keys must be equal to: {','.join(sorted(inputs))}"
+                f"{shown(instance)} keys must be equal to: {','.join(sorted(inputs))}"
             )
     return {name: np.stack(column) for name, column in columns.items()}
 
@@ -214,7 +216,7 @@ def _add_instance(
     columns: dict[str, list[np.ndarray]], name: str, value: Any, inputs: Mapping[str, Any]
 ) -> None:
     if name not in inputs:
-        raise _invalid(f"JSON object: does not have named input: {_cut(name)}")
+        raise _invalid(f"JSON object: does not have named input: {cut(name)}")
     tensor, column = _tensor(value, inputs[name]), columns[name]
     if column and column[0].size != tensor.size:
         raise _invalid(f"Expecting tensor size: {column[0].size} but got: {tensor.size}")
@@ -229,7 +231,7 @@ def _tensor(value: Any, info: Mapping[str, Any]) -> np.ndarray:
     """A JSON value as an input's array, whose shape its first elements tell."""
     dtype = info["dtype"]
     if dtype not in _DTYPES:
-        raise RestError(501, f"Conversion of JSON Value: {_shown(value)} to type: {_name(dtype)}")
+        raise RestError(501, f"Conversion of JSON Value: {shown(value)} to type: {_name(dtype)}")
     shape: list[int] = []
     first = value
     while isinstance(first, list):
@@ -248,10 +250,10 @@ def _fill(value: Any, level: int, shape: list[int], dtype: str, values: list[Any
     if not isinstance(value, list):
         if level != len(shape):
             raise _invalid(
-                f"JSON Value: {_shown(value)} found at incorrect level: {level + 1} in the JSON "
+                f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON "
                 f"DOM. Expected at level: {len(shape)}"
             )
-        values.append(_scalar(value, dtype))
+        values.append(scalar(value, dtype))
         return
     if level >= len(shape):
         raise _invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
@@ -264,11 +266,12 @@ def _fill(value: Any, level: int, shape: list[int], dtype: str, values: list[Any
         _fill(item, level + 1, shape, dtype, values)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def scalar(value: Any, dtype: str) -> Any:
+    """A JSON value as one of a tensor of a ``dtype``, such as ``DT_STRING``."""
     kind = np.dtype(_DTYPES[dtype])
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind.kind == "O" and isinstance(value, dict):
-        return _from_base64(value)
+        return from_base64(value)
     if kind.kind == "O" and isinstance(value, str):
         try:
             return value.encode()
@@ -281,13 +284,17 @@ def _scalar(value: Any, dtype: str) -> Any:
     if kind.kind == "f" and is_number:
         _check_lossless(value, kind)
         return value
-    if value is None or isinstance(value, bool):
-        type_name = _CONSTANTS[value]
-    else:
-        type_name = _JSON_TYPES[type(value)]
     raise _invalid(
-        f"JSON Value: {_shown(value)} Type: {type_name} is not of expected type: {_name(dtype)}"
+        f"JSON Value: {shown(value)} Type: {type_name_of(value)} is not of expected type: "
+        f"{_name(dtype)}"
     )
+
+
+def type_name_of(value: Any) -> str:
+    """The name of a JSON value's type."""
+    if value is None or isinstance(value, bool):
+        return _CONSTANTS[value]
+    return _JSON_TYPES[type(value)]
 
 
 def _fits(value: int, kind: np.dtype) -> bool:
@@ -302,17 +309,19 @@ def _check_lossless(value: Any, kind: np.dtype) -> None:
     if not fits:
         target = "float" if kind == np.float32 else "double"
         raise _invalid(
-            f"Cannot convert JSON value: {_shown(value)} to {target} without loss of precision."
+            f"Cannot convert JSON value: {shown(value)} to {target} without loss of precision."
         )
 
 
-def _is_base64(value: Any) -> bool:
+def is_base64(value: Any) -> bool:
+    """True if a JSON value stands for bytes."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
 
 
-def _from_base64(value: dict[str, Any]) -> bytes:
-    if not _is_base64(value):
-        raise _invalid(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
+def from_base64(value: dict[str, Any]) -> bytes:
+    """The bytes that a JSON value stands for."""
+    if not is_base64(value):
+        raise _invalid(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
     text = value["b64"].rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -347,11 +356,13 @@ def _name(dtype: str) -> str:
     return dtype.removeprefix("DT_").lower()
 
 
-def _shown(value: Any) -> str:
-    return _cut(json.dumps(value, indent=4, ensure_ascii=True))
+def shown(value: Any) -> str:
+    """A JSON value, or its beginning, as errors show it."""
+    return cut(json.dumps(value, indent=4, ensure_ascii=True))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """The beginning of a long text."""
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 

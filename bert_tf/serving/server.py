@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from bert_tf.untrusted import one_line
 
-from . import rest
+from . import examples, rest
 from .batching import Batcher
 from .model import ServedModel
 
@@ -79,8 +79,6 @@ class Door:
         if action == "metadata":
             signatures = self._model.signatures
             return _encode(rest.metadata_reply(self._name, self._model.version, signatures))
-        if action != "predict":
-            raise rest.RestError(501, f"This server has no :{action}; ask :predict.")
         is_refused = self._in_hand >= self._bounds.waiting
         self._in_hand += not is_refused
         try:
@@ -90,13 +88,17 @@ class Door:
                     503,
                     f"{self._bounds.waiting} requests are in hand, which is the most: ask later.",
                 )
-            return await self._predict(body)
+            return await self._run(action, body)
         finally:
             self._in_hand -= not is_refused
 
-    async def _predict(self, body: bytes) -> bytes:
+    async def _run(self, action: str, body: bytes) -> bytes:
         loop, signatures = asyncio.get_running_loop(), self._model.signatures
-        asked = await loop.run_in_executor(self._json, rest.parse_predict, body, signatures)
+        if action == "predict":
+            parse = functools.partial(rest.parse_predict, body, signatures)
+        else:
+            parse = functools.partial(examples.parse_examples, body, action, signatures)
+        asked = await loop.run_in_executor(self._json, parse)
         rows = max((len(value) for value in asked.inputs.values() if value.ndim), default=1)
         if rows > self._bounds.rows:
             raise rest.RestError(
@@ -104,6 +106,8 @@ class Door:
             )
         outputs = await asyncio.wrap_future(self._batcher.ask(asked.signature, asked.inputs))
         reply = functools.partial(rest.predict_reply, outputs, is_row=asked.is_row)
+        if action != "predict":
+            reply = functools.partial(examples.results_reply, outputs)
         return await loop.run_in_executor(self._json, lambda: _encode(reply()))
 
     async def _body(self, request: Request) -> bytes:

@@ -28,13 +28,24 @@ class Half(tf.Module):
             "one": tf.constant([True]),
         }
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    def classify(self, inputs):
+        x = tf.io.parse_example(inputs, {"x": tf.io.FixedLenFeature([], tf.float32)})["x"]
+        return {"scores": (x / 2 + 2)[:, None]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    def regress(self, inputs):
+        return {"outputs": self.classify(inputs)["scores"][:, 0]}
+
 
 @pytest.fixture(scope="package")
 def half(tmp_path_factory):
     """The directory of version 123 of such a model."""
     folder = tmp_path_factory.mktemp("half") / "123"
     module = Half()
-    signatures = {"serving_default": module.half_plus_two, "two": module.two, "odd": module.odd}
+    names = ("two", "odd", "classify", "regress")
+    signatures = {"serving_default": module.half_plus_two}
+    signatures |= {name: getattr(module, name) for name in names}
     tf.saved_model.save(module, str(folder), signatures=signatures)
     return str(folder)
 

@@ -68,6 +68,17 @@ ANSWERS = [
     ),
     # api_rest, on JSON conformance: tokens that JSON has not.
     ("POST", PREDICT, b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
+    # http_rest_api_handler_test.cc: Regress, Classify; api_rest: a context that all examples have.
+    (
+        *("POST", f"{MODEL}:regress"),
+        {"signature_name": "regress", "examples": [{"x": 80.0}, {"x": [2.0]}]},
+        {"results": [42.0, 3.0]},
+    ),
+    (
+        *("POST", f"{MODEL}/versions/123:classify"),
+        {"signature_name": "classify", "context": {"x": 20.0}, "examples": [{}, {"x": 10.0}]},
+        {"results": [[["", 12.0]], [["", 7.0]]]},
+    ),
     # http_rest_api_util.cc: addresses have no case.
     ("POST", "/V1/Models/half:predict", {"inputs": [0]}, {"outputs": [2.0]}),
 ]
@@ -207,7 +218,28 @@ REFUSALS += [
 ]
 
 
-@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: row[4][:60])
+EXAMPLES = [
+    # json_tensor.cc, classifier.cc
+    ({}, "key 'examples' is expected and was not found"),
+    ({"examples": {}}, "Expecting 'examples' value to be an list/array"),
+    ({"examples": []}, "'examples' value is an empty array"),
+    ({"examples": [1]}, "Example must be JSON object but got JSON Number"),
+    ({"examples": [{"x": None}]}, "Feature: x has element with unexpected JSON type: Null"),
+    ({"examples": [{"x": [[1]]}]}, "Feature: x has element with unexpected JSON type: Array"),
+    ({"examples": [{"x": [1, 1.5]}]}, "Unexpected element type in feature: x"),
+    ({"examples": [{"x": 1e39}]}, "to float without loss of precision."),
+    ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
+    ({"signature_name": "a", "examples": [{}]}, "No signature was found with the name: a"),
+    # This server's: Serving names a method, which tf.saved_model.save does not write.
+    ({"signature_name": "two", "examples": [{}]}, "The signature two is not for :regress: name"),
+]
+REFUSALS += [
+    ("POST", f"{MODEL}:regress", {"signature_name": "regress", **body}, 400, sentence)
+    for body, sentence in EXAMPLES
+]
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: f"{row[1][-9:]} {row[4][:60]}")
 def test_refusals_are_servings(app, row):
     method, path, body, status, sentence = row
     reply = ask(app, method, path, body)
