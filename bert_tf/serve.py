@@ -58,9 +58,7 @@ class ServeSettings:
     port: int = flag_fields.integer(
         8501, "Listen at this port; 0 is any free one, which is printed.", least=0, most=65535
     )
-    max_rows: int = flag_fields.integer(
-        1024, "Refuse requests of more rows.", least=1, is_rare=True
-    )
+    max_rows: int = flag_fields.integer(256, "Refuse requests of more rows.", least=1, is_rare=True)
     max_bytes: int = flag_fields.integer(
         1 << 20, "Refuse requests of more bytes.", least=256, is_rare=True
     )

@@ -77,13 +77,13 @@ def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
     answer = served.ask(predict, {"instances": ["She [MASK] the letter."]})
     assert answer["predictions"][0]["counts"] == 1
     # A request in hand at the signal is answered.
-    many = {"instances": ["The [MASK] is on the [MASK]. " * 9] * 500}
+    many = {"instances": ["The [MASK] is on the [MASK]. " * 9] * 250}
     connection = http.client.HTTPConnection(served.place.removeprefix("http://"), timeout=120)
     connection.request("POST", predict, json.dumps(many))
     for _ in range(3):  # it has begun to read the other by then
         served.ask("/v1/models/tiny")
     served.process.send_signal(signal.SIGTERM)
-    assert len(json.load(connection.getresponse())["predictions"]) == 500
+    assert len(json.load(connection.getresponse())["predictions"]) == 250
     connection.close()
     out, err = served.process.communicate(timeout=120)
     assert (served.process.returncode, out, err) == (0, "Ended.\n", "")

@@ -1,11 +1,14 @@
 """Requests that wait are joined into batches, of which each worker runs one at a time.
 
 A request does not wait for others: a free worker takes the oldest, and with it those that it may be
-joined with. What is joined is answered as it would be alone.
+joined with. What is joined is answered as it would be alone, but for the rounding of floats. One
+worker leaves requests of more rows than a batch has to the others, so that no small one waits for
+several large ones.
 """
 
 import collections
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -19,7 +22,7 @@ Run = Callable[[str, Tensors], Tensors]
 _COUNTS = "counts"  # the output that says how many values of a row are no padding
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Waiting:
     signature: str
     inputs: Tensors
@@ -28,7 +31,7 @@ class _Waiting:
 
     @property
     def rows(self) -> int:
-        return len(next(iter(self.inputs.values())))
+        return max((len(value) for value in self.inputs.values() if value.ndim), default=1)
 
 
 def joins(signature: Mapping[str, Any]) -> bool:
@@ -56,7 +59,10 @@ class Batcher:
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._changed = threading.Condition()
         self._is_open = True
-        self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
+        self._workers = [
+            threading.Thread(target=self._work, args=[most], daemon=True)
+            for most in [*[math.inf] * (workers - 1), largest if workers > 1 else math.inf]
+        ]
         for worker in self._workers:
             worker.start()
 
@@ -69,7 +75,7 @@ class Batcher:
         request = _Waiting(signature, inputs, key, Future())
         with self._changed:
             self._waiting.append(request)
-            self._changed.notify()
+            self._changed.notify_all()
         return request.answer
 
     def close(self) -> None:
@@ -80,16 +86,22 @@ class Batcher:
         for worker in self._workers:
             worker.join()
 
-    def _work(self) -> None:
-        while batch := self._next_batch():
+    def _work(self, most: float) -> None:
+        while batch := self._next_batch(most):
             self._answer(batch)
 
-    def _next_batch(self) -> list[_Waiting]:
+    def _next_batch(self, most: float) -> list[_Waiting]:
+        """The oldest request of at most so many rows, and what joins it; none at the end."""
+
+        def oldest() -> _Waiting | None:
+            return next((each for each in self._waiting if each.rows <= most), None)
+
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or not self._is_open)
-            if not self._waiting:
+            self._changed.wait_for(lambda: oldest() or not self._is_open)
+            first = oldest()
+            if first is None:
                 return []
-            first = self._waiting.popleft()
+            self._waiting.remove(first)
             batch, left = [first], collections.deque[_Waiting]()
             while self._waiting and first.key is not None:
                 other = self._waiting.popleft()

@@ -9,7 +9,6 @@ import importlib.resources
 import json
 import os
 import re
-import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -195,7 +194,7 @@ class _Server(uvicorn.Server):
 
 def serve(model: ServedModel, name: str, bound: socket.socket, bounds: Bounds) -> None:
     """Serves a model until Ctrl-C or SIGTERM, and answers the requests in hand before it ends."""
-    workers = min(os.cpu_count() or 1, 4)
+    workers = min(max(os.cpu_count() or 1, 2), 4)
     batcher = Batcher(
         model.run, model.signatures, largest=min(model.largest_batch, bounds.rows), workers=workers
     )
@@ -214,10 +213,13 @@ def serve(model: ServedModel, name: str, bound: socket.socket, bounds: Bounds) -
     place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     says = f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it."
     try:
-        # uvicorn raises the signal that ended it again, when all is answered.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         _Server(config, says).run(sockets=[bound])
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # uvicorn raises the signal again, when all is answered
         print("Ended.")
+    except OSError as error:  # another has begun to listen since
+        raise ValueError(
+            f"{place} cannot be listened at ({error.strerror or error}): name another --port, or "
+            "--port=0 for any free one."
+        ) from error
     finally:
         batcher.close()

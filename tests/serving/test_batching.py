@@ -62,16 +62,17 @@ REQUESTS = {
 }
 
 
+SLOW = ("span_predictor", "multi_label", "token_classifier", "multiple_choice", "regressor")
+
+
 @pytest.mark.parametrize(
     "head",
     [
         "classifier",
         "pretrainer",
-        "span_predictor",
-        *(pytest.param(name, marks=pytest.mark.slow)
-          for name in ("multi_label", "token_classifier", "multiple_choice", "regressor")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
     ],
-)  # fmt: skip
+)
 def test_what_is_joined_is_answered_as_alone(head, joined, tmp_path_factory):
     model = served.load(exported(head, tmp_path_factory))
     asked = 0
@@ -128,6 +129,22 @@ def test_what_has_no_rows_is_joined_with_nothing(half_model, joined):
     batcher = Batcher(half_model.run, half_model.signatures, largest=8, workers=2)
     assert [batcher.ask(*scalar).result(60)["y"] for _ in range(3)] == [3.0, 3.0, 3.0]
     batcher.close()
+
+
+def test_no_small_request_waits_for_several_large_ones(half_model):
+    gate = threading.Event()
+
+    def run(signature, inputs):
+        assert len(inputs["text"]) <= 4 or gate.wait(60)
+        return half_model.run(signature, inputs)
+
+    batcher = Batcher(run, half_model.signatures, largest=4, workers=2)
+    large = [batcher.ask(*two(["a"] * 5, [[1, 2]] * 5)) for _ in range(3)]
+    assert batcher.ask(*two(["a"], [[1, 2]])).result(60)["sum"].tolist() == [3]
+    assert not any(answer.done() for answer in large)
+    gate.set()
+    batcher.close()
+    assert [answer.result(0)["sum"].tolist() for answer in large] == [[3] * 5] * 3
 
 
 def test_what_waits_is_answered_before_the_end(half_model):

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
+import socket
 import threading
 
 import pytest
@@ -118,6 +119,16 @@ def test_the_page_may_run_its_own_script_alone(door):
         r"https?://(?!127|localhost)|innerHTML|outerHTML|insertAdjacent|eval\(", text
     )
     assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
+
+
+def test_a_port_that_is_taken_meanwhile_is_said(half_model):
+    with socket.socket() as first, socket.socket() as second:
+        for bound in (first, second):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(first.getsockname() if bound is second else ("127.0.0.1", 0))
+        first.listen()
+        with pytest.raises(ValueError, match=r"http://127.0.0.1:\d+ cannot be listened at "):
+            server.serve(half_model, "half", second, Bounds(8, 100, 2))
 
 
 def test_what_is_elsewhere_is_said(door):
