@@ -31,12 +31,11 @@ class StepResults(NamedTuple):
     def speed(
         self, *, seconds: float, tokens: int, examples: int, devices: int
     ) -> dict[str, float]:
-        """The steps' figures, in all and for each device, for TensorBoard."""
-        rates = {"tokens_per_second": tokens / seconds, "examples_per_second": examples / seconds}
-        figures = {
-            **rates,
-            **{f"{name}_per_device": rate / devices for name, rate in rates.items()},
-        }
+        """The steps' figures, in all and for each of several devices, for TensorBoard."""
+        figures = {"tokens_per_second": tokens / seconds, "examples_per_second": examples / seconds}
+        if devices > 1:
+            rates = figures.items()
+            figures |= {f"device_{name}": rate / devices for name, rate in rates}
         if self.waited is not None:
             figures["input_wait_share"] = min(self.waited / seconds, 1.0)
         return figures

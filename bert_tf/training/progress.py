@@ -1,6 +1,7 @@
 """Progress of long work: shown while it runs, and drawn by TensorBoard."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +14,14 @@ from bert_tf.paths import local_path
 _LOG_INTERVAL_S = 10.0
 # An object store takes all of a file again each time something is added to it.
 _REMOTE_SECONDS = 60.0
+# TensorBoard's sections, by a pattern of the figures' names; the first that matches.
+_SECTIONS = {
+    "masked_lm": r"masked_lm_(.+)",
+    "next_sentence": r"next_sentence_(.+)",
+    "optimizer": r"(gradient_norm|learning_rate)",
+    "speed": r"(.+_per_second|input_wait_share)",
+    "scores": r"(.+)",
+}
 
 
 def duration(seconds: float) -> str:
@@ -93,6 +102,12 @@ class Progress:
         print(f"{self.label}: {self._done:,} {self.unit} in {took}.", flush=True)
 
 
+def _tag(name: str) -> str:
+    """A figure's name with its section before a slash."""
+    found = ((section, re.fullmatch(form, name)) for section, form in _SECTIONS.items())
+    return next(f"{section}/{match[1]}" for section, match in found if match)
+
+
 class Summaries:
     """Writes scalars under ``train`` and ``eval`` of a run's ``logs`` folder, for TensorBoard."""
 
@@ -126,6 +141,6 @@ class Summaries:
             with self._writers[group].as_default():
                 for step, figures in waiting:
                     for name, value in figures.items():
-                        tf.summary.scalar(name, value, step=step)
+                        tf.summary.scalar(_tag(name), value, step=step)
         self._waiting = {}
         self._written_at = time.monotonic()

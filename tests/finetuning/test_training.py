@@ -52,8 +52,8 @@ def test_what_a_finished_run_keeps(finished):
         (path,) = (finished / "logs" / group).iterdir()
         events = tf.compat.v1.train.summary_iterator(str(path))
         written[group] = {value.tag for event in events for value in event.summary.value}
-    assert {"loss", "learning_rate"} <= written["train"]
-    assert set(results["scores"]["dev"]) == written["eval"]
+    assert {"scores/loss", "optimizer/learning_rate"} <= written["train"]
+    assert {f"scores/{name}" for name in results["scores"]["dev"]} == written["eval"]
 
 
 def test_flags_reach_the_training(unusual):

@@ -108,7 +108,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     for path in (tmp_path / "logs" / "train").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                if (value.tag, event.step) == ("learning_rate", 20):
+                if (value.tag, event.step) == ("optimizer/learning_rate", 20):
                     rate = float(tf.make_ndarray(value.tensor))
     assert rate == pytest.approx(1e-2 * (1 - 19 / 20))
 

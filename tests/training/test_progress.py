@@ -49,6 +49,25 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
     assert signal.getsignal(number) is before
 
 
+def test_curves_stand_in_five_sections(tmp_path):
+    of_sections = {
+        "masked_lm_accuracy": "masked_lm/accuracy",
+        "next_sentence_loss": "next_sentence/loss",
+        "gradient_norm": "optimizer/gradient_norm",
+        "device_tokens_per_second": "speed/device_tokens_per_second",
+        "input_wait_share": "speed/input_wait_share",
+        "loss": "scores/loss",
+        "f1": "scores/f1",
+    }
+    curves = Summaries(str(tmp_path))
+    curves.write("train", 1, dict.fromkeys(of_sections, 1.0))
+    curves.flush()
+    (path,) = (tmp_path / "train").iterdir()
+    events = tf.compat.v1.train.summary_iterator(str(path))
+    tags = [value.tag for event in events for value in event.summary.value]
+    assert tags == list(of_sections.values())
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 def test_when_curves_are_written(tmp_path, monkeypatch, is_local):
     if not is_local:

@@ -17,15 +17,17 @@ def test_figures_in_all_and_for_each_device():
     made = StepResults(1, None, [], 0.0, 0.0, (), 0.5)
     expected = {
         "tokens_per_second": 1500.0,
-        "tokens_per_second_per_device": 375.0,
+        "device_tokens_per_second": 375.0,
         "examples_per_second": 30.0,
-        "examples_per_second_per_device": 7.5,
+        "device_examples_per_second": 7.5,
         "input_wait_share": 0.25,
     }
     assert made.speed(seconds=2.0, **counted) == expected
     assert made._replace(waited=2.5).speed(seconds=2.0, **counted)["input_wait_share"] == 1.0
     del expected["input_wait_share"]
     assert made._replace(waited=None).speed(seconds=2.0, **counted) == expected
+    one = made.speed(seconds=2.0, tokens=3000, examples=60, devices=1)
+    assert list(one) == ["tokens_per_second", "examples_per_second", "input_wait_share"]
 
 
 def test_the_loop_counts_the_time_without_a_batch():
