@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-_FLAG = re.compile(r"--(?=[a-z])")
+_FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
 
 
 # === Shared by the functions ===
@@ -48,13 +48,8 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
     Those in ``without`` are the function's own arguments, by these names or by others.
     """
-    fields, defaults = {}, {}
-    for declaration in settings:
-        has_defaults = not hasattr(declaration, "follows_model")
-        for field in flag_fields.flags_of(declaration):
-            if field.name not in without:
-                fields[field.name] = field
-                defaults[field.name] = field.default if has_defaults else None
+    flags = (field for declaration in settings for field in flag_fields.flags_of(declaration))
+    fields = {field.name: field for field in flags if field.name not in without}
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -76,8 +71,8 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
         keywords = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in defaults.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+            for name, field in fields.items()
         ]
         call.__dict__["__signature__"] = signature.replace(parameters=[*own, *keywords])
         return call  # type: ignore[return-value]

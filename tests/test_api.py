@@ -103,9 +103,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
             continue
         assert name in parameters, name
         if name == field.name and name not in ("model", "model_dir", "output", "input"):
-            # An option of an export that is not given is what the model's directory says.
-            default = None if table is ExportOptions else field.default
-            assert parameters[name].default == default, name
+            assert parameters[name].default == field.default, name
             shown = re.sub("--(?=[a-z])", "", field.metadata["help"])
             assert f"        {name}: {shown}\n" in function.__doc__ + "\n"
     assert "**given" not in function.__doc__ and "given" not in parameters
@@ -135,6 +133,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
          r"row 1: expected .text_a, text_b, label., got \('c', 'd', 'e'\) .for 3 texts give "),
         ({"train": [("a", "b", "c")], "task": "similarity"}, ValueError,
          "row 0: .*for 3 texts give text_columns=ANCHOR,POSITIVE,NEGATIVE.; correct the row"),
+        ({"train": [("a", "b", "well--made", "d")]}, ValueError, "got .'a', 'b', 'well--made',"),
         ({"train": [("a", b"\xff")]}, ValueError, r"<train>, row 0: expected UTF-8 text, got b'.x"),
         ({"train": {"text": "a", "label": None}}, ValueError, r"train\['text'\] is 'a': expected "),
         ({"train": [{"review": "a"}], "text_columns": "words"}, ValueError, "call them words, or"),

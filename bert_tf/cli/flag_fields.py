@@ -3,6 +3,7 @@
 Both the command line and a call from Python start from the fields.
 """
 
+import copy
 import dataclasses
 import functools
 import json
@@ -221,14 +222,16 @@ def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
 
 
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
-    """The fields that are flags: a dataclass may have others.
+    """The fields that are flags, with the flags' defaults: a dataclass may have other fields.
 
-    A flag that is not given is as the model's directory says, and not its default, of a dataclass
-    that ``follows_model``; there what ``task.json`` keeps is no flag.
+    Flags of a dataclass that ``follows_model`` have no defaults: one that is not given is as the
+    model's directory says. There what ``task.json`` keeps is no flag.
     """
-    fields = [field for field in dataclasses.fields(settings) if field.metadata.get("define")]
+    fields = [copy.copy(f) for f in dataclasses.fields(settings) if f.metadata.get("define")]
     if hasattr(settings, "follows_model"):
-        return [field for field in fields if not field.metadata["is_kept"]]
+        fields = [field for field in fields if not field.metadata["is_kept"]]
+        for field in fields:
+            field.default = None
     return fields
 
 
@@ -242,8 +245,7 @@ def define_flags(
         if field.name in values:
             continue
         define, help = field.metadata["define"], field.metadata["help"]
-        default = None if hasattr(settings, "follows_model") else field.default
-        define(name=field.name, default=default, help=help, flag_values=values)
+        define(name=field.name, default=field.default, help=help, flag_values=values)
         if other_name := field.metadata["other_name"]:
             flags.DEFINE_alias(other_name, field.name, flag_values=values)
             values[other_name].help = ""
