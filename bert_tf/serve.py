@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
@@ -90,25 +91,25 @@ def main(argv: Sequence[str]) -> None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes what is temporary
-    bound = _bind(settings.host, settings.port)
+    listening = _listen(settings.host, settings.port)
     command.load_tensorflow()
     from bert_tf.serving import model, server
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(bound)
+        stack.enter_context(listening)
         if export is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             export = _export(settings.model, os.path.join(folder, "1"), name)
         print(f"Loading {export}.", flush=True)
         served = model.load(export)
         served.warm_up()
-        if not _is_this_machine(bound.getsockname()[0]):
+        if not _is_this_machine(listening.getsockname()[0]):
             print(
                 f"--host={settings.host}: whoever reaches this machine can ask the model, without "
                 "a password, and what they send is not encrypted."
             )
         bounds = server.Bounds(settings.max_rows, settings.max_bytes, settings.max_waiting)
-        server.serve(served, name, bound, bounds)
+        server.serve(served, name, listening, bounds)
 
 
 def find_export(path: str) -> str | None:
@@ -117,21 +118,13 @@ def find_export(path: str) -> str | None:
     ``path`` is a version's directory, the one above, or a run's.
     """
     local = paths.local_path(path)
-    if local is None:
-        return None
-    for folder in (local, os.path.join(local, "export")):
-        if os.path.isfile(os.path.join(folder, _SAVED_MODEL)):
-            return os.path.normpath(folder)
-        names = os.listdir(folder) if os.path.isdir(folder) else ()
-        versions = [
-            name
-            for name in names
-            if name.isascii()
-            and name.isdecimal()
-            and os.path.isfile(os.path.join(folder, name, _SAVED_MODEL))
-        ]
+    for folder in () if local is None else (Path(local), Path(local, "export")):
+        if (folder / _SAVED_MODEL).is_file():
+            return str(folder)
+        every = [file.parent for file in folder.glob(f"*/{_SAVED_MODEL}")]
+        versions = [version for version in every if version.name.isdecimal()]
         if versions:
-            return os.path.join(folder, max(versions, key=int))
+            return str(max(versions, key=lambda version: int(version.name)))
     return None
 
 
@@ -157,19 +150,20 @@ def _export(checkpoint: str, output: str, name: str) -> str:
     return output
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket at a place, where it does not listen yet."""
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket of a place; who connects waits until the model is loaded."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen()
     except OSError as error:
         raise ValueError(
             f"--host={host} --port={port} cannot be listened at ({error.strerror or error}): name "
             "another port, or --port=0 for any free one."
         ) from error
-    return bound
+    return listening
 
 
 def _is_this_machine(address: str) -> bool:

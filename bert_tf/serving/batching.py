@@ -1,22 +1,20 @@
-"""Requests that wait are joined into batches, of which each worker runs one at a time.
+"""Requests that wait are joined into batches.
 
-A request does not wait for others: a free worker takes the oldest, and with it those that it may be
-joined with. What is joined is answered as it would be alone, but for the rounding of floats. One
-worker leaves requests of more rows than a batch has to the others, so that no small one waits for
-several large ones.
+A request does not wait for others: a free thread takes the oldest, and with it those that it may be
+joined with. What is joined is answered as it would be alone, but for the rounding of floats.
+Requests of more rows than a batch has are answered one after another by a thread of their own, so
+that no small one waits for them.
 """
 
-import collections
 import dataclasses
-import math
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from .rest import Tensors, dimensions
+from .rest import Tensors, dimensions, rows_of
 
 Run = Callable[[str, Tensors], Tensors]
 _COUNTS = "counts"  # the output that says how many values of a row are no padding
@@ -26,26 +24,29 @@ _COUNTS = "counts"  # the output that says how many values of a row are no paddi
 class _Waiting:
     signature: str
     inputs: Tensors
-    key: Any  # of requests that may be joined; None if with no other
-    answer: "Future[Tensors]"
+    answer: "Future[Tensors]" = dataclasses.field(default_factory=Future)
 
     @property
-    def rows(self) -> int:
-        return max((len(value) for value in self.inputs.values() if value.ndim), default=1)
+    def key(self) -> list[Any]:
+        """What requests that are joined have in common."""
+        return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
+
+
+def padded_outputs(signature: Mapping[str, Any]) -> list[str]:
+    """The outputs that have as many columns as the longest row of a batch needs."""
+    if any(len(dimensions(info)) > 1 for info in signature["inputs"].values()):
+        return []  # they have as many as the inputs
+    return [name for name, info in signature["outputs"].items() if -1 in dimensions(info)[1:]]
 
 
 def joins(signature: Mapping[str, Any]) -> bool:
     """True if a signature's requests may share a batch.
 
-    All inputs and outputs have rows, of any number. An output's other sizes are fixed, or those of
-    the inputs, or else ``counts`` says what the padding is.
+    All inputs and outputs have rows, of any number, and ``counts`` says what of a row is padding.
     """
-    inputs = [dimensions(info) for info in signature["inputs"].values()]
-    outputs = [dimensions(info) for info in signature["outputs"].values()]
-    if not all(sizes and sizes[0] == -1 for sizes in inputs + outputs):
-        return False
-    is_fixed = all(-1 not in sizes[1:] for sizes in outputs)
-    return is_fixed or any(len(sizes) > 1 for sizes in inputs) or _COUNTS in signature["outputs"]
+    infos = [*signature["inputs"].values(), *signature["outputs"].values()]
+    have_rows = all(dimensions(info)[:1] == [-1] for info in infos)
+    return have_rows and (not padded_outputs(signature) or _COUNTS in signature["outputs"])
 
 
 class Batcher:
@@ -54,94 +55,68 @@ class Batcher:
     def __init__(
         self, run: Run, signatures: Mapping[str, Any], *, largest: int, workers: int
     ) -> None:
-        self._run, self._signatures, self._largest = run, signatures, largest
+        self._run, self._largest = run, largest
         self._joins = {name: joins(signature) for name, signature in signatures.items()}
-        self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._changed = threading.Condition()
-        self._is_open = True
-        self._workers = [
-            threading.Thread(target=self._work, args=[most], daemon=True)
-            for most in [*[math.inf] * (workers - 1), largest if workers > 1 else math.inf]
-        ]
-        for worker in self._workers:
-            worker.start()
+        self._padded = {name: padded_outputs(signature) for name, signature in signatures.items()}
+        self._waiting: list[_Waiting] = []
+        self._lock = threading.Lock()
+        self._workers, self._large = ThreadPoolExecutor(workers), ThreadPoolExecutor(1)
 
     def ask(self, signature: str, inputs: Tensors) -> "Future[Tensors]":
         """The answer to a request, when there is one; an error is raised from it."""
-        key = None
-        shapes = {name: value.shape for name, value in inputs.items()}
-        if self._joins[signature] and len({shape[0] for shape in shapes.values()}) == 1:
-            key = (signature, *((name, shape[1:]) for name, shape in sorted(shapes.items())))
-        request = _Waiting(signature, inputs, key, Future())
-        with self._changed:
+        if rows_of(inputs) > self._largest:
+            return self._large.submit(self._run, signature, inputs)
+        # Inputs of different numbers of rows are the model's to refuse.
+        if not self._joins[signature] or len({len(value) for value in inputs.values()}) > 1:
+            return self._workers.submit(self._run, signature, inputs)
+        request = _Waiting(signature, inputs)
+        with self._lock:
             self._waiting.append(request)
-            self._changed.notify_all()
+        self._workers.submit(self._answer_next)
         return request.answer
 
     def close(self) -> None:
-        """Answers what waits, and ends the workers."""
-        with self._changed:
-            self._is_open = False
-            self._changed.notify_all()
-        for worker in self._workers:
-            worker.join()
+        """Answers what waits, and ends the threads."""
+        self._workers.shutdown()
+        self._large.shutdown()
 
-    def _work(self, most: float) -> None:
-        while batch := self._next_batch(most):
+    def _answer_next(self) -> None:
+        """Answers the oldest request, and what joins it; nothing where another thread has."""
+        batch: list[_Waiting] = []
+        with self._lock:
+            rows = 0
+            for request in self._waiting.copy():
+                more = rows_of(request.inputs)
+                if not batch or (request.key == batch[0].key and rows + more <= self._largest):
+                    batch.append(request)
+                    self._waiting.remove(request)
+                    rows += more
+        if batch:
             self._answer(batch)
 
-    def _next_batch(self, most: float) -> list[_Waiting]:
-        """The oldest request of at most so many rows, and what joins it; none at the end."""
-
-        def oldest() -> _Waiting | None:
-            return next((each for each in self._waiting if each.rows <= most), None)
-
-        with self._changed:
-            self._changed.wait_for(lambda: oldest() or not self._is_open)
-            first = oldest()
-            if first is None:
-                return []
-            self._waiting.remove(first)
-            batch, left = [first], collections.deque[_Waiting]()
-            while self._waiting and first.key is not None:
-                other = self._waiting.popleft()
-                rows = sum(each.rows for each in [*batch, other])
-                fits = other.key == first.key and rows <= self._largest
-                (batch if fits else left).append(other)
-            self._waiting.extendleft(reversed(left))
-            return batch
-
     def _answer(self, batch: list[_Waiting]) -> None:
-        first = batch[0]
         try:
-            if len(batch) == 1:
-                answers = [self._run(first.signature, first.inputs)]
-            else:
-                columns = {name: [each.inputs[name] for each in batch] for name in first.inputs}
-                joined = {name: np.concatenate(column) for name, column in columns.items()}
-                answers = self._split(batch, self._run(first.signature, joined))
+            answers = self._answers(batch)
         except Exception as error:
             # Of whatever kind, it is for the one who asked; nobody else's request fails with it.
-            if len(batch) > 1:
-                for each in batch:
-                    self._answer([each])
+            if len(batch) == 1:
+                batch[0].answer.set_exception(error)
             else:
-                first.answer.set_exception(error)
-            return
-        for each, answer in zip(batch, answers, strict=True):
-            each.answer.set_result(answer)
+                for request in batch:
+                    self._answer([request])
+        else:
+            for request, answer in zip(batch, answers, strict=True):
+                request.answer.set_result(answer)
 
-    def _split(self, batch: list[_Waiting], outputs: Tensors) -> list[Tensors]:
-        ends = np.cumsum([each.rows for each in batch])
-        columns = {name: np.split(value, ends[:-1]) for name, value in outputs.items()}
+    def _answers(self, batch: list[_Waiting]) -> list[Tensors]:
+        signature, names = batch[0].signature, batch[0].inputs
+        joined = {name: np.concatenate([each.inputs[name] for each in batch]) for name in names}
+        outputs = self._run(signature, joined)
+        ends = np.cumsum([rows_of(each.inputs) for each in batch])[:-1]
+        columns = {name: np.split(value, ends) for name, value in outputs.items()}
         answers = [{name: column[i] for name, column in columns.items()} for i in range(len(batch))]
-        described = self._signatures[batch[0].signature]
-        of_inputs = any(len(dimensions(info)) > 1 for info in described["inputs"].values())
-        if not of_inputs and _COUNTS in outputs:
-            ragged = [
-                name for name, info in described["outputs"].items() if dimensions(info)[1:2] == [-1]
-            ]
+        if len(batch) > 1 and (padded := self._padded[signature]):
             for answer in answers:
                 width = max(int(np.max(answer[_COUNTS], initial=0)), 1)
-                answer.update({name: answer[name][:, :width] for name in ragged})
+                answer |= {name: answer[name][:, :width] for name in padded}
         return answers

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +15,11 @@ from bert_tf.untrusted import reason
 
 from .rest import RestError, Tensors
 
-# HTTP's status of TensorFlow's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
+# HTTP's status of a graph's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
 _STATUS = {
-    **dict.fromkeys((tf.errors.INVALID_ARGUMENT, tf.errors.FAILED_PRECONDITION), 400),
-    **{tf.errors.OUT_OF_RANGE: 400, tf.errors.NOT_FOUND: 404, tf.errors.UNIMPLEMENTED: 501},
-    **{tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.UNAVAILABLE: 503},
+    **{tf.errors.INVALID_ARGUMENT: 400, tf.errors.OUT_OF_RANGE: 400},
+    **{tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.UNIMPLEMENTED: 501},
 }
-_LARGEST_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +29,6 @@ class ServedModel:
     directory: str
     signatures: Mapping[str, Any]
     loaded: Any
-    largest_batch: int
 
     @property
     def version(self) -> int:
@@ -51,16 +47,15 @@ class ServedModel:
             sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()
             raise RestError(_STATUS.get(error.error_code, 500), sentence) from error
 
-    def warm_up(self) -> int:
-        """Asks each signature the first sample that the export has; the number asked."""
+    def warm_up(self) -> None:
+        """Asks each signature the first sample that the export has."""
         try:
             samples = replay.read_samples(self.directory)
         except replay.ReplayError:
-            return 0  # no export of this library's has none
-        first = [each for each in samples if each.file == f"{each.signature}.0.json"]
-        for sample in first:
-            replay.ask(self.loaded.signatures[sample.signature], sample.inputs)
-        return len(first)
+            return  # it is no export of this library's
+        for sample in samples:
+            if sample.file == f"{sample.signature}.0.json":
+                replay.ask(self.loaded.signatures[sample.signature], sample.inputs)
 
 
 def load(directory: str) -> ServedModel:
@@ -79,14 +74,4 @@ def load(directory: str) -> ServedModel:
         )
         for name in loaded.signatures
     }
-    return ServedModel(directory, signatures, loaded, _largest_batch(directory))
-
-
-def _largest_batch(directory: str) -> int:
-    """The most rows of a batch, which an export says to TensorFlow Serving, too."""
-    path = os.path.join(directory, "batching_params.pbtxt")
-    if not tf.io.gfile.exists(path):
-        return _LARGEST_BATCH
-    with tf.io.gfile.GFile(path) as file:
-        found = re.search(r"^max_batch_size \{ value: ([0-9]{1,6}) \}", file.read(1 << 16), re.M)
-    return int(found[1]) if found else _LARGEST_BATCH
+    return ServedModel(directory, signatures, loaded)

