@@ -357,10 +357,9 @@ class FineTuningSettings:
         """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
         return getattr(self.options, "variants", ())
 
-    @property
-    def changes_shapes(self) -> bool:
-        """True where no two steps have the same shapes, so that XLA compiles none of them."""
-        return _changes_shapes(self.option)
+    def changes_shapes(self, replicas: int) -> bool:
+        """True where XLA cannot know a step's shapes: its texts make them, or replicas share it."""
+        return replicas > 1 or _changes_shapes(self.option)
 
     def option(self, name: str) -> Any:
         """An option of some kinds, ``None`` where the task's kind does not have it."""

@@ -83,7 +83,9 @@ class Training(Trainer):
         self._saved_at = time.monotonic()
         self._device_type = device_type()
         replicas = model.distribute_strategy.num_replicas_in_sync
-        self._jit_compile = is_compiled(settings, self._device_type, replicas)
+        self._jit_compile = asks_for_xla(
+            settings.jit_compile, self._device_type, settings.changes_shapes(replicas)
+        )
         model.encoder.trains_without_padding = not self._jit_compile
         model.encoder.recomputes_blocks = settings.remat
         with model.distribute_strategy.scope():
@@ -315,16 +317,6 @@ class Training(Trainer):
         size, total = self.settings.train_batch_size, len(self.examples)
         place = (step - 1) % self.steps_per_epoch
         return min(size, total - place * size)
-
-
-def is_compiled(settings: FineTuningSettings, device_type: str, replicas: int) -> bool:
-    """True if XLA compiles the step: several replicas share a batch in shapes that it cannot know.
-
-    >>> is_compiled(FineTuningSettings("mrpc"), "GPU", 1)
-    True
-    """
-    asked = asks_for_xla(settings.jit_compile, device_type)
-    return asked and replicas == 1 and not settings.changes_shapes
 
 
 # === Where a training is, and whether it went wrong ===

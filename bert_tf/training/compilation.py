@@ -12,9 +12,14 @@ from bert_tf.modeling.layers import barriers_by
 from .masks import COUNTED, DRAWN, HASHED, Masks
 
 
-def asks_for_xla(jit_compile: str, device_type: str) -> bool:
-    """True if ``--jit_compile`` asks for XLA; auto does on a GPU."""
-    return jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
+def asks_for_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
+    """True if XLA is to compile a step, as ``--jit_compile`` has it; auto asks for it on a GPU.
+
+    >>> asks_for_xla("auto", "GPU"), asks_for_xla("auto", "GPU", changes_shapes=True)
+    (True, False)
+    """
+    asked = jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
+    return asked and not changes_shapes
 
 
 class Compilation(NamedTuple):
