@@ -18,10 +18,8 @@ from .rest import Request, RestError, Tensors
 _INPUT = "inputs"
 _OUTPUTS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
 # What values of JSON are in a tf.Example: the dtype that checks them, the field that has them.
-_FIELDS = {
-    **dict.fromkeys((str, dict), ("DT_STRING", "bytes_list")),
-    **{float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")},
-}
+_BYTES = ("DT_STRING", "bytes_list")
+_FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 
 
 def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any]) -> Request:
@@ -52,7 +50,7 @@ def _feature(content: Any) -> tf.train.Feature:
     values = content if isinstance(content, list) else [content]
     if not values:
         return tf.train.Feature()
-    dtype, field = _FIELDS.get(type(values[0]), _FIELDS[str])
+    dtype, field = _FIELDS.get(type(values[0]), _BYTES)
     return tf.train.Feature(**{field: {"value": rest.to_array(values, dtype).tolist()}})
 
 

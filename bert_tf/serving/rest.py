@@ -37,7 +37,7 @@ _DTYPES: dict[str, Any] = {
     **{f"DT_{kind}INT{size}": np.dtype(f"{kind}int{size}".lower())
        for kind in ("", "U") for size in (8, 16, 32, 64)},
 }  # fmt: skip
-_JSON_TYPES = {
+_JSON_TYPES: dict[type, str] = {
     **{dict: "Object", list: "Array", str: "String", int: "Number", float: "Number"},
     **{bool: "Bool", type(None): "Null"},
 }
