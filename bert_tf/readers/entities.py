@@ -166,6 +166,7 @@ _SPAN_KEYS = ("start", "end", "label")
 
 # Tools that write entities in another form, by one of their keys.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
+_PROGRAM = "docs/fine_tuning.md"
 
 
 def word_places(text: str) -> tuple[WordPlace, ...]:
@@ -259,7 +260,8 @@ def _other_tool_hint(span: Any) -> str:
     """The tool that writes an entity in another form, and what to write, or ""."""
     tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
     tool = "doccano or spaCy" if isinstance(span, list) else tool
-    return f', as {tool} writes it; write {{"start": 0, "end": 3, "label": "PER"}}' if tool else ""
+    form = '{"start": 0, "end": 3, "label": "PER"}'
+    return f", as {tool} writes it; write {form}, as the program in {_PROGRAM} does" if tool else ""
 
 
 def characters_of_utf16_span(text: str, start: int, end: int) -> WordPlace:

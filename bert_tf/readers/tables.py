@@ -160,7 +160,10 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
             raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
     if is_task and ("data" in wanted or not row.keys() >= wanted):
-        raise BadRowError("expected a row, got a task of Label Studio's JSON; export JSON-MIN")
+        raise BadRowError(
+            "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
+            "entities by the program in docs/fine_tuning.md"
+        )
     try:
         return [None if name is None else row[name] for name in columns]
     except KeyError as error:
