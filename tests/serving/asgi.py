@@ -17,7 +17,7 @@ class Reply:
         return json.loads(self.body)
 
 
-async def send(app, method, path, *parts, headers=()):
+async def send(app, method, path, *parts):
     """The reply to one request, whose body comes in parts; ``None`` is a part that never comes."""
     left, sent = list(parts or (b"",)), []
 
@@ -30,18 +30,14 @@ async def send(app, method, path, *parts, headers=()):
     async def take(message):
         sent.append(message)
 
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
-        "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
-        "scheme": "http", "headers": list(headers), "server": ("127.0.0.1", 1), "client": None,
-    }  # fmt: skip
-    await app(scope, receive, take)
+    request = {"method": method, "path": path, "query_string": b"", "headers": []}
+    await app({"type": "http", **request}, receive, take)
     body = b"".join(message.get("body", b"") for message in sent)
     named = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
     return Reply(sent[0]["status"], named, body)
 
 
-def ask(app, method, path, body=b"", **more):
+def ask(app, method, path, body=b""):
     """Likewise, of bytes or of what is to be JSON."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return asyncio.run(send(app, method, path, body, **more))
+    return asyncio.run(send(app, method, path, body))

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.serving import model as served
 from bert_tf.serving.batching import Batcher, joins
-from bert_tf.serving.rest import RestError
+from bert_tf.serving.rest import RestError, rows_of
 from tests.saved_models.head_exports import exported
 
 
@@ -63,16 +63,10 @@ REQUESTS = {
 
 
 SLOW = ("span_predictor", "multi_label", "token_classifier", "multiple_choice", "regressor")
+HEADS = ["classifier", "pretrainer", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        "classifier",
-        "pretrainer",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-    ],
-)
+@pytest.mark.parametrize("head", HEADS)
 def test_what_is_joined_is_answered_as_alone(head, joined, tmp_path_factory):
     model = served.load(exported(head, tmp_path_factory))
     asked = 0
@@ -82,7 +76,7 @@ def test_what_is_joined_is_answered_as_alone(head, joined, tmp_path_factory):
             continue
         requests = [(name, {key: objects(row[key]) for key in row}) for row in rows]
         answers, batches = joined(model, requests)
-        assert joins(signature) and batches == [sum(map(_rows, requests))]
+        assert joins(signature) and batches == [sum(rows_of(inputs) for _, inputs in requests)]
         for request, answer in zip(requests, answers, strict=True):
             found, expected = answer.result(60), model.run(*request)
             assert found.keys() == expected.keys()
@@ -94,10 +88,6 @@ def test_what_is_joined_is_answered_as_alone(head, joined, tmp_path_factory):
                     assert (found[key] == value).all(), (name, key)
         asked += 1
     assert asked
-
-
-def _rows(request):
-    return len(next(iter(request[1].values())))
 
 
 def two(text, ids):
