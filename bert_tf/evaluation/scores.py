@@ -352,9 +352,14 @@ LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 
-def rank(name: str, value: float) -> float:
-    """A score of a name as a number that is greater where the score is better."""
-    return -value if name in LOWER_IS_BETTER else value
+def rank(name: str, scores: Mapping[str, float]) -> tuple[float, float]:
+    """Orders evaluations by the score of a name, equal ones by their loss: the greater is better.
+
+    >>> rank("f1", {"f1": 0.9, "loss": 0.3}) > rank("f1", {"f1": 0.9, "loss": 0.4})
+    True
+    """
+    value = scores[name]
+    return -value if name in LOWER_IS_BETTER else value, -scores.get(LOSS, 0.0)
 
 
 def score_text(name: str, value: float, names: Collection[str]) -> str:

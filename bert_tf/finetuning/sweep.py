@@ -137,7 +137,7 @@ def _headline(run: dict[str, Any], dev_set: str) -> float:
 
 def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None:
     scored = [run for run in runs if run["scores"]]
-    return max(scored, key=lambda run: rank(run["headline"], _headline(run, dev_set)), default=None)
+    return max(scored, key=lambda run: rank(run["headline"], run["scores"][dev_set]), default=None)
 
 
 def _print_end(run: dict[str, Any], dev_set: str) -> None:
@@ -227,8 +227,9 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
             }
         )
     name = runs[0]["headline"]
-    entries.sort(key=lambda entry: (entry["mean"] is None, -rank(name, entry["mean"] or 0.0)))
-    return entries
+    scored = [entry for entry in entries if entry["mean"] is not None]
+    scored.sort(key=lambda entry: rank(name, {name: entry["mean"]}), reverse=True)
+    return scored + [entry for entry in entries if entry["mean"] is None]
 
 
 # === A sweep's table ===

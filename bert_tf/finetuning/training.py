@@ -243,8 +243,8 @@ class Training(Trainer):
         evaluation = self.task.evaluate(self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
-        best = [e["scores"][headline] for e in state.evaluations if e["step"] == state.best_step]
-        is_best = not best or rank(headline, scores[headline]) > rank(headline, best[0])
+        best = [each["scores"] for each in state.evaluations if each["step"] == state.best_step]
+        is_best = not best or rank(headline, scores) > rank(headline, best[0])
         state.evaluations.append(
             {"step": state.step, "scores": scores, "constant": bool(evaluation.constant)}
         )

@@ -212,4 +212,17 @@ def test_a_name_that_is_no_score():
     comparison = compare_classes(*random_ids(), ["neg", "mid", "pos"])
     assert comparison.select(["f1_other", "size_neg", "f1", "f1_"]) == {}
     assert Comparison(3, {}).select(["f1_neg"]) == {}
-    assert rank("loss", 0.5) < rank("loss", 0.4) and rank("f1", 0.5) > rank("f1", 0.4)
+
+
+@pytest.mark.parametrize(
+    ("name", "better", "worse"),
+    [
+        ("f1", {"f1": 0.5, "loss": 9.0}, {"f1": 0.4, "loss": 1.0}),
+        ("f1", {"f1": 0.5, "loss": 1.0}, {"f1": 0.5, "loss": 2.0}),
+        ("loss", {"f1": 0.1, "loss": 0.4}, {"f1": 0.9, "loss": 0.5}),
+        ("mean_squared_error", {"mean_squared_error": 1.0}, {"mean_squared_error": 1.5}),
+    ],
+)
+def test_the_better_score_ranks_higher_and_of_equal_ones_the_lower_loss(name, better, worse):
+    assert rank(name, better) > rank(name, worse)
+    assert rank(name, better) == rank(name, dict(better))

@@ -41,11 +41,14 @@ def test_what_a_finished_run_keeps(finished):
     assert state["optimizer/adamw/iteration"] == 18
     assert {"kernel", "bias", "gamma", "beta"} <= leaves
     # It is evaluated after each epoch of 6 steps.
-    scores = {one["step"]: one["scores"][results["headline"]] for one in results["evaluations"]}
-    assert list(scores) == [6, 12, 18]
-    best = max(scores.values())
-    assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
-    assert results["scores"]["dev"][results["headline"]] == best
+    evaluated = [
+        (one["scores"][results["headline"]], -one["scores"]["loss"], -one["step"])
+        for one in results["evaluations"]
+    ]
+    assert [-step for *_, step in evaluated] == [6, 12, 18]
+    score, _, step = max(evaluated)
+    assert results["best"]["step"] == -step
+    assert results["scores"]["dev"][results["headline"]] == score
     best_weights = saved_states.find_latest(str(finished / "checkpoints"))
     assert best_weights.step == results["best"]["step"]
     written = {}
