@@ -51,7 +51,14 @@ def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[st
             "download the folder, and name it."
         )
     if "/" not in path:
-        path = f"{_OWNERS.get(path.split('-')[0], 'google-bert')}/{path}"
+        owner = _OWNERS.get(path.split("-")[0])
+        if owner is None:
+            raise ValueError(
+                f"There is no directory {path!r}, and no BERT or DistilBERT has that name on the "
+                "hub: expected a directory, OWNER/NAME, or a name such as bert-base-uncased "
+                "(RoBERTa and other families are other models)."
+            )
+        path = f"{owner}/{path}"
     return f"{HUB_SCHEME}{path}{f'@{revision}' if revision else ''}", values
 
 

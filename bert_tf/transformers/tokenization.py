@@ -152,7 +152,8 @@ class BertTokenizerFast:
         else:
             tokenization, notes = read_tokenization(path, lower, adds_tokens=True)
             if tokenization is None:
-                raise ValueError(" ".join(notes))
+                what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
+                raise ValueError(" ".join([*notes, what_to_do]))
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
             _add_tokens(settings["tokenizer_object"], path, config.get("added_tokens_decoder"))

@@ -239,6 +239,10 @@ REFUSALS = {
         lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
         "no/where",
     ),
+    "another family": (
+        lambda model: type(model).from_pretrained("roberta-base"),
+        "^There is no directory 'roberta-base', and no BERT or DistilBERT has that name on the hub",
+    ),
 }
 
 

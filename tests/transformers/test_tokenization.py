@@ -89,6 +89,11 @@ def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, t
             BertTokenizerFast.from_pretrained(tmp_path)
 
 
+def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match=r"neither vocab.txt nor .*\(for a pipeline, tokenizer=\)"):
+        BertTokenizerFast.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
