@@ -133,6 +133,12 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
+    is_text = input_format not in (None, corpus_formats.JSONL)
+    if is_text and corpus_formats.is_json_object(head):
+        raise ValueError(
+            f"{file.path} begins with a JSON object, and would be read as {input_format}: name "
+            f"--input_format={corpus_formats.JSONL}, or leave it out."
+        )
     return _Kind(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
 
 

@@ -105,6 +105,9 @@ BAD_INPUTS = {
     "white.*": (
         {"input_format": "wikiextractor"}, "white.txt has no line that begins with '<doc ', as W"
     ),
+    "list.js*": (
+        {"input_format": "prose"}, "list.jsonl begins with a JSON object, and would be read as pro"
+    ),
     "x": ({"input_format": "xml"}, "Unknown corpus format 'xml': expected one of google"),
     "y": ({"block_bytes": 0}, "A block has at least one byte: got block_bytes 0."),
 }  # fmt: skip
