@@ -19,6 +19,7 @@ INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
 SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")
 DENSE_ACTIVATIONS = ("linear", "tanh")  # of a model's ``sentence_dense``
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
+PAIR_MARK = " ||| "  # between two texts in a line
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 XLA_CHOICES = ("auto", "true", "false")  # where XLA compiles a training's step
 OPTIMIZERS = ("adam", "adamw", "lamb")

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.long_texts import mean_of_windows
@@ -135,13 +136,13 @@ class Mistake:
 
     @property
     def text(self) -> str:
-        """All texts, each on a line."""
+        """All texts, with the mark between them."""
         return joined(self.texts)
 
 
 def joined(texts: Mapping[str, str]) -> str:
-    """Named texts as one, each on a line."""
-    return "\n".join(texts.values())
+    """Named texts as one, with the mark between them."""
+    return PAIR_MARK.join(texts.values())
 
 
 def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
+from bert_tf.choices import PAIR_MARK
 from bert_tf.files import whole_file
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
@@ -38,7 +39,6 @@ from .output import WRITERS, Block, Layout, Manifest, Rows, check_can_write
 from .settings import ExtractionSettings
 
 _CHUNK_BYTES = 1 << 20
-_PAIR_MARK = " ||| "
 _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
 # Most bytes in memory before they are written: 128 MiB.
@@ -169,7 +169,7 @@ def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
             for _, end, raw in split_lines(text, file.path):
                 line = raw.decode("utf-8", "ignore")
                 # Google's expression is greedy: the last mark separates a pair.
-                first, mark, second = line.strip().rpartition(_PAIR_MARK)
+                first, mark, second = line.strip().rpartition(PAIR_MARK)
                 texts: tuple[str, str | None] = (first, second) if mark else (second, None)
                 bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
                 yield Line(*texts, line.encode() == raw, number, bytes_read)

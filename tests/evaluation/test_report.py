@@ -77,7 +77,7 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     rows = (tmp_path / "new" / "worst_errors.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in rows]
     assert rows[0] == ["loss", "expected", "predicted", "id", "text"] and len(rows) == 3
-    assert rows[1] == ["3.25", BAD, "neg", "7", f"A text {BAD} and its pair"]
+    assert rows[1] == ["3.25", BAD, "neg", "7", f"A text {BAD} ||| and its pair"]
 
 
 def test_the_matrix_has_counts_shares_and_colours(tmp_path):

@@ -70,7 +70,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     assert found.thresholds == {}
     by_id = {mistake.id: mistake for mistake in found.mistakes}
     assert set(by_id) == {"long", "wrong"}
-    assert by_id["long"].text == "g1\nb0 c0 d0 e0"
+    assert by_id["long"].text == "g1 ||| b0 c0 d0 e0"
     assert (by_id["long"].expected, by_id["long"].predicted) == ("b0 c0 d0", "b0 c0")
     assert (by_id["wrong"].expected, by_id["wrong"].predicted) == ("h0", "b0 c0")
     losses = [mistake.loss for mistake in found.mistakes]
