@@ -211,6 +211,7 @@ class BertEncoder(BertModel):
         training_attention: how training computes attention; ``None``, at first: all texts at once.
             ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
             are long, and not under XLA either.
+        take_rows: what takes rows of a matrix by their numbers, where padding is left out.
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
             rest again for the backward pass (Chen et al. 2016), on TensorFlow alone: the same
             gradients in much less memory and about a third more time. False at first.
@@ -322,6 +323,7 @@ class BertEncoder(BertModel):
     trains_without_padding = _switch_of_blocks("trains_without_padding")
     infers_without_padding = _switch_of_blocks("infers_without_padding")
     training_attention = _switch_of_blocks("training_attention")
+    take_rows = _switch_of_blocks("take_rows")
     recomputes_blocks = _switch_of_blocks("recomputes")
 
     def get_config(self) -> dict[str, Any]:

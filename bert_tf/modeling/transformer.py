@@ -16,6 +16,11 @@ from bert_tf.config import BertConfig
 from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, get_activation
 
 
+def take_rows(matrix: Any, numbers: Any) -> Any:
+    """(R, W) and (N,) numbers, none negative -> (N, W)."""
+    return ops.take(matrix, numbers, axis=0)
+
+
 class TokenRows:
     """Rows of a matrix that hold a batch's tokens: all B * S of them, or the real ones alone.
 
@@ -25,9 +30,15 @@ class TokenRows:
     counts as real whatever the mask says, because the pooler reads it.
     """
 
-    def __init__(self, real_tokens: Any, without_padding: bool) -> None:
+    def __init__(
+        self,
+        real_tokens: Any,
+        without_padding: bool,
+        take: Callable[[Any, Any], Any] = take_rows,
+    ) -> None:
         self._batch, self._sequence = ops.shape(real_tokens)
         self._without_padding = without_padding
+        self._take = take
         if without_padding:
             first = ops.arange(self._sequence) == 0
             # (B * S,)
@@ -64,11 +75,11 @@ class TokenRows:
         return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
 
     def _leave_out(self, matrix: Any) -> Any:
-        return ops.take(matrix, self._places, axis=0)
+        return self._take(matrix, self._places)
 
     def _fill_in(self, matrix: Any) -> Any:
         behind = ops.zeros((1, matrix.shape[-1]), matrix.dtype)
-        return ops.take(ops.concatenate([matrix, behind], axis=0), self._rows, axis=0)
+        return self._take(ops.concatenate([matrix, behind], axis=0), self._rows)
 
 
 # Added to the score of a padded key. Its exponential is exactly 0 next to any real key's, and it
@@ -211,6 +222,7 @@ class TransformerBlock(BertLayer):
         self.infers_without_padding = False
         self.recomputes = False
         self.training_attention: Attend | None = None
+        self.take_rows: Callable[[Any, Any], Any] = take_rows
         self.activation = get_activation(config.hidden_act)
 
         self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
@@ -266,7 +278,7 @@ class TransformerBlock(BertLayer):
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        rows = TokenRows(real_tokens, leaves_out)
+        rows = TokenRows(real_tokens, leaves_out, self.take_rows)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
         attended = self.attention(

@@ -57,7 +57,21 @@ class Compilation(NamedTuple):
         on_host = self.device_type == "GPU" and not self.by_xla
         return tf.device("CPU:0") if on_host else contextlib.nullcontext()
 
-    def global_norm(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    def clip(
+        self, gradients: Sequence[tf.Tensor], clip_norm: float
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The gradients clipped by their global norm, and that norm before."""
+        if self.device_type != "GPU" or self.by_xla:
+            norm = self._global_norm(gradients)
+            return tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+        # Without XLA each operation is a kernel: as one vector they are four, not two each.
+        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+        (clipped,), norm = tf.clip_by_global_norm([joined], clip_norm)
+        parts = tf.split(clipped, [gradient.shape.num_elements() for gradient in gradients])
+        shaped = zip(parts, gradients, strict=True)
+        return [tf.reshape(part, gradient.shape) for part, gradient in shaped], norm
+
+    def _global_norm(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """The Euclidean norm of all gradients as one vector."""
         if not self.joins_kernels:
             return tf.linalg.global_norm(gradients)

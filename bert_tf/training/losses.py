@@ -50,8 +50,8 @@ def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tens
     """
 
     def is_label() -> tf.Tensor:
-        # Floats hold each number of a vocabulary: so much is computed on the device itself.
-        return tf.range(logits.shape[-1], dtype=tf.float32) == tf.cast(labels, tf.float32)[:, None]
+        # Not compared with a range, which TensorFlow would make on the host.
+        return tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
 
     @tf.custom_gradient
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -116,8 +116,7 @@ class ReplicaStep:
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
         *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
-        norm = self._compilation.global_norm(gradients)
-        gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+        gradients, norm = self._compilation.clip(gradients, self._clip_norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
         return gradients, (flat[: tf.size(sums)], norm, cursors)

@@ -180,18 +180,23 @@ def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
 
 
 def test_gradients_and_norm_are_those_of_tensorflows_kernels():
-    """The sums of layer normalisation are kept, and the norm is taken of all gradients at once."""
+    """The sums of layer normalisation are kept, and the norm is taken of all gradients at once.
+
+    Without XLA all are clipped at once as well.
+    """
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
-    for options in ({"device_type": "GPU", "jit_compile": True}, {}):
-        loop = make_loop(bert(), **options)
+    for options in ({"device_type": "GPU", "jit_compile": True}, {"device_type": "GPU"}, {}):
+        loop = make_loop(bert(), clip_norm=0.5, **options)
         loop.model.encoder.trains_without_padding = False
         compiles = options.get("jit_compile")
         reduce = tf.function(loop.replica_step.reduce, jit_compile=compiles, autograph=False)
         gradients, (sums, norm, _) = reduce(batch)
         found.append([*gradients, sums / 100.0, norm])
-    for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
+    for *ours, theirs in zip(*found, strict=True):
+        for value in ours:
+            np.testing.assert_allclose(value, theirs, rtol=2e-4, atol=2e-6)
+    assert found[0][-1] > 1.0
 
 
 def test_no_random_word_passes_the_host_on_a_gpu_without_xla():
@@ -223,18 +228,21 @@ def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
 # === Without XLA, on a GPU ===
 
 
-def test_a_gpus_step_waits_for_its_host_seven_times():
-    """For the step's number, the real tokens' number, where the batch ends, and sizes of ranges.
+def test_a_gpus_step_waits_for_its_host_four_times():
+    """For the step's number, the real tokens' number, and twice where the batch ends.
 
-    None of them is as long as a batch's words, and their number does not grow with the layers.
+    To the card go the seeds, sizes of the real tokens and one of the predictions. None of all these
+    is as long as a batch's words, and their number does not grow with the layers.
     """
     loop = make_loop(bert(dropout=0.1, layers=3), device_type="GPU")
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     counts = host_copies.count(
         tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
     )
-    assert counts.kernels > 500
-    allowed = {"Const > Range", "Placeholder > StridedSlice", "ReadVariableOp > Cast",
-               "Where > Unpack", "Cast > StridedSlice"}  # fmt: skip
-    assert counts.to_host.keys() <= allowed and counts.to_host.total() <= 7
+    assert 500 < counts.kernels < 800
+    allowed = {"Placeholder > StridedSlice", "ReadVariableOp > Cast", "Where > Unpack",
+               "Cast > StridedSlice"}  # fmt: skip
+    assert counts.to_host.keys() <= allowed and counts.to_host.total() <= 4
+    assert counts.to_card.total() <= 4
     assert not any("Equal" in pair or "Random" in pair for pair in counts.to_card)
+    assert counts.to_host.total() and counts.to_card.total()
