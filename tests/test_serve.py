@@ -86,8 +86,16 @@ def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
     connection.request("POST", predict, json.dumps(many))
     for _ in range(3):  # it has begun to read the other by then
         served.ask("/v1/models/tiny")
+    # One whose body does not come holds the end up for a second, not for the 30 of other times.
+    slow = http.client.HTTPConnection(served.place.removeprefix("http://"), timeout=20)
+    slow.putrequest("POST", predict)
+    slow.putheader("Content-Length", "100")
+    slow.endheaders(b"{")
+    served.ask("/v1/models/tiny")
     served.process.send_signal(signal.SIGTERM)
+    assert slow.getresponse().status == 408
     assert len(json.load(connection.getresponse())["predictions"]) == 250
+    slow.close()
     connection.close()
     out, err = served.process.communicate(timeout=120)
     assert (served.process.returncode, out, err) == (0, "Ended.\n", "")

@@ -25,8 +25,9 @@ from .batching import Batcher
 from .model import ServedModel
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-# A client has so many seconds to send a body, and the requests in hand to be answered at the end.
+# A client has so many seconds to send a body; at the end, the rest of one, and then its answer.
 _BODY_S = 30
+_LAST_BODY_S = 1
 _LAST_S = 120
 # Open connections, most of which ask nothing at a moment.
 _MOST_CONNECTIONS = 1000
@@ -48,6 +49,7 @@ class Door:
     def __init__(self, name: str, model: ServedModel, batcher: Batcher, bounds: Bounds) -> None:
         self._name, self._model, self._batcher, self._bounds = name, model, batcher, bounds
         self._in_hand = 0
+        self._limits: set[asyncio.Timeout] = set()  # of the bodies that are coming
         # One: parsed JSON takes many times the space of its text.
         self._json = ThreadPoolExecutor(1)
 
@@ -55,6 +57,13 @@ class Door:
         """The ASGI application."""
         page = Route("/", self._page, methods=["GET"])
         return Starlette(routes=[page, Route("/{path:path}", self._reply, methods=_METHODS)])
+
+    def hurry(self) -> None:
+        """Gives up the bodies that do not come soon, so that no client holds the server's end."""
+        soon = asyncio.get_running_loop().time() + _LAST_BODY_S
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(soon)
 
     async def _page(self, request: Request) -> Response:
         """The page, which may run its own script and style alone, and ask this server alone."""
@@ -116,9 +125,10 @@ class Door:
 
     async def _body(self, request: Request) -> bytes:
         """The body, or a refusal once more bytes have come than are allowed."""
-        most, body = self._bounds.bytes, bytearray()
+        most, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
+        self._limits.add(limit)
         try:
-            async with asyncio.timeout(_BODY_S):
+            async with limit:
                 async for part in request.stream():
                     body += part
                     if len(body) > most:
@@ -126,7 +136,11 @@ class Door:
                             413, f"The body has more than {most:,} bytes, which is the most."
                         )
         except TimeoutError:
-            raise rest.RestError(408, f"The body did not come within {_BODY_S} seconds.") from None
+            raise rest.RestError(
+                408, f"The body did not come within {_BODY_S} seconds, or before the server ended."
+            ) from None
+        finally:
+            self._limits.discard(limit)
         return bytes(body)
 
 
@@ -134,13 +148,24 @@ def _encode(reply: dict[str, Any]) -> bytes:
     return json.dumps(reply, ensure_ascii=False).encode()
 
 
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+        super().__init__(config)
+        self._door = door
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._door.hurry()
+        await super().shutdown(sockets)
+
+
 def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bounds) -> None:
     """Serves a model until Ctrl-C or SIGTERM, and answers the requests in hand before it ends."""
     workers = min(max(os.cpu_count() or 1, 2), 4)
     largest = min(_LARGEST_BATCH, bounds.rows)
     batcher = Batcher(model.run, model.signatures, largest=largest, workers=workers)
+    door = Door(name, model, batcher, bounds)
     config = uvicorn.Config(
-        Door(name, model, batcher, bounds).app(),
+        door.app(),
         log_level="warning",
         lifespan="off",
         ws="none",
@@ -156,7 +181,7 @@ def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bound
             f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it.",
             flush=True,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, door).run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn raises the signal again, when all is answered
         print("Ended.")
     finally:

@@ -1,6 +1,7 @@
 """The server's bounds, and what the page may do."""
 
 import asyncio
+import contextlib
 import json
 import re
 import threading
@@ -69,8 +70,26 @@ def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
     gate.set()
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
     assert reply.status == 408
-    assert reply.json == {"error": "The body did not come within 0.05 seconds."}
+    assert reply.json == {
+        "error": "The body did not come within 0.05 seconds, or before the server ended."
+    }
     assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
+
+
+def test_at_the_end_a_body_that_does_not_come_is_given_up_soon(half_model, monkeypatch):
+    monkeypatch.setattr(server, "_LAST_BODY_S", 0.05)
+    batcher = Batcher(half_model.run, half_model.signatures, largest=4, workers=1)
+    door = Door("half", half_model, batcher, Bounds(rows=8, bytes=100, waiting=2))
+
+    async def end():
+        coming = asyncio.create_task(send(door.app(), "POST", PREDICT, b"{", None))
+        await asyncio.sleep(0.05)
+        door.hurry()
+        return await asyncio.wait_for(coming, 10)
+
+    with contextlib.closing(batcher):
+        reply = asyncio.run(end())
+    assert reply.status == 408 and "or before the server ended" in reply.json["error"]
 
 
 def test_an_answer_of_too_many_values_is_refused(door, monkeypatch):
