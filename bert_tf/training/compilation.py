@@ -61,9 +61,15 @@ class Compilation(NamedTuple):
         self, gradients: Sequence[tf.Tensor], clip_norm: float
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The gradients clipped by their global norm, and that norm before."""
-        if self.device_type != "GPU" or self.by_xla:
-            norm = self._global_norm(gradients)
-            return tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+        if self.joins_kernels:
+            norm = _global_norm(gradients)
+            # XLA updates all variables of a size by one kernel if one array is read for them, and
+            # a number is none: 19 kernels for 158 variables.
+            (scales,), _ = tf.clip_by_global_norm([tf.ones([2])], clip_norm, use_norm=norm)
+            scale = _barrier(scales)[0]
+            return [gradient * scale for gradient in gradients], norm
+        if self.device_type == "CPU":
+            return tf.clip_by_global_norm(gradients, clip_norm)
         # Without XLA each operation is a kernel: as one vector they are four, not two each.
         joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
         (clipped,), norm = tf.clip_by_global_norm([joined], clip_norm)
@@ -71,22 +77,21 @@ class Compilation(NamedTuple):
         shaped = zip(parts, gradients, strict=True)
         return [tf.reshape(part, gradient.shape) for part, gradient in shaped], norm
 
-    def _global_norm(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The Euclidean norm of all gradients as one vector."""
-        if not self.joins_kernels:
-            return tf.linalg.global_norm(gradients)
-        # A kernel for each matrix and one for all that is left, where XLA makes two or three for
-        # the norm of each gradient; without the barrier it would sum each vector by itself.
-        squares = [tf.square(gradient) for gradient in gradients]
-        rows = [tf.reduce_sum(each, axis=-1) if len(each.shape) > 1 else each for each in squares]
-        joined = tf.concat([tf.reshape(row, [-1]) for row in rows], axis=0)
-        return tf.sqrt(tf.reduce_sum(_barrier(joined)))
-
     def barriers(self) -> contextlib.AbstractContextManager[None]:
         """A context in which layers keep sums that XLA would compute again."""
         if not self.joins_kernels:
             return contextlib.nullcontext()
         return barriers_by(_barrier)
+
+
+def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The Euclidean norm of all gradients as one vector, by few kernels of XLA's."""
+    # A kernel for each matrix and one for all that is left, where XLA makes two or three for the
+    # norm of each gradient; without the barrier it would sum each vector by itself.
+    squares = [tf.square(gradient) for gradient in gradients]
+    rows = [tf.reduce_sum(each, axis=-1) if len(each.shape) > 1 else each for each in squares]
+    joined = tf.concat([tf.reshape(row, [-1]) for row in rows], axis=0)
+    return tf.sqrt(tf.reduce_sum(_barrier(joined)))
 
 
 def _barrier(value: tf.Tensor) -> tf.Tensor:

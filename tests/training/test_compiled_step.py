@@ -37,11 +37,11 @@ def test_what_xla_is_given_stays_small(tmp_path):
 @pytest.mark.skipif(
     not COMPILER, reason="BERT_TF_CUDA_COMPILER names no interpreter with a compiler"
 )
-def test_an_h100_runs_a_thousand_kernels(tmp_path):
+def test_an_h100_runs_nine_hundred_kernels(tmp_path):
     said, _ = _measured("base:256x128", tmp_path, COMPILER)
     found = re.match(
         r"h100 base:256x128: ([\d,]+) kernels, ([\d.]+) GB moved.* batch, ([\d.]+) temporaries",
         said,
     )
     kernels, moved, temporaries = (float(each.replace(",", "")) for each in found.groups())
-    assert kernels < 1050 and moved < 105.5 and temporaries < 14
+    assert kernels < 900 and moved < 105.5 and temporaries < 14
