@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
     # Only now: --help and wrong flags answer without loading TensorFlow.
     if settings.dry_run:
         command.load_tensorflow()
-        from bert_tf.pretraining.model import report_cost
+        from bert_tf.pretraining.cost import report_cost
 
         report_cost(settings)
     else:

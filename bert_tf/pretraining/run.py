@@ -22,6 +22,7 @@ from bert_tf.training.distribution import Workers, find_cluster
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 
+from .cost import parameter_count
 from .data import (
     check_hosts_can_read,
     check_records,
@@ -29,7 +30,7 @@ from .data import (
     load_or_learn_vocabulary,
     open_data,
 )
-from .model import fit_vocabulary, open_start, parameter_count, read_config
+from .model import fit_vocabulary, open_start, read_config
 from .recipes import as_flags
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
 from .summary import export_model, fill_masks, show

@@ -1,0 +1,169 @@
+"""The cost of a pre-training, before it begins: parameters, memory and time (``--dry_run``)."""
+
+import dataclasses
+import os
+import statistics
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.pipelines.vocabulary import load_vocabulary
+from bert_tf.training import distribution
+from bert_tf.training.progress import duration
+
+from .data import predictions_per_row
+from .model import build_loop, fit_vocabulary, open_start, read_config
+from .phases import Phase
+from .settings import PretrainingSettings, phases_of
+
+# float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
+_TRAINING_BYTES_PER_PARAMETER = 16
+_TIMED_ROWS = 8
+_TIMED_STEPS = 3
+_QUICK = 5.0  # seconds
+
+
+def parameter_count(config: BertConfig, nsp: bool = True) -> int:
+    """Trainable weights of a ``BertPretrainer``: encoder, masked-LM head, NSP head.
+
+    The pooler is there for NSP's head alone: without NSP neither is counted.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    norm = 2 * hidden
+    positions = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    embeddings = positions * hidden + norm
+    attention = 4 * (hidden * hidden + hidden) + norm
+    feed_forward = hidden * inner + inner + inner * hidden + hidden + norm
+    masked_lm = hidden * hidden + hidden + norm + config.vocab_size
+    pooler_and_next_sentence = hidden * hidden + hidden + 2 * hidden + 2 if nsp else 0
+    blocks = config.num_hidden_layers * (attention + feed_forward)
+    return embeddings + blocks + masked_lm + pooler_and_next_sentence
+
+
+def memory_bytes(
+    settings: PretrainingSettings, config: BertConfig, phase: Phase, replicas: int, device: str
+) -> int:
+    """About what a step takes on each device.
+
+    Beside weights, gradients and moments a micro-batch keeps for the backward pass, in each layer,
+    about 12 arrays as wide as the hidden size (inputs of products, of normalisations, dropout's
+    masks), 3 as wide as the feed-forward layer, 3 of a head's S x S probabilities; and the logits.
+    """
+    length, hidden = phase.max_seq_length, config.hidden_size
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
+    # With remat one layer's at a time, and the inputs of all.
+    stored = layer + layers * length * hidden if settings.remat else layers * layer
+    stored += 3 * predictions_per_row(settings, phase) * config.vocab_size
+    rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
+    # On a CPU only the products are bfloat16, and what is kept between them is not.
+    each = 4 if distribution.dtype_policy(settings.precision, device) == "float32" else 2
+    weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
+    return weights + rows * stored * each
+
+
+def report_cost(settings: PretrainingSettings) -> None:
+    """Prints parameters, memory, tokens and time of a step; nothing of corpus and evaluations."""
+    devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
+    settings, start = open_start(settings)
+    config = read_config(settings, start)
+    if settings.vocab_file:
+        vocab = load_vocabulary(settings.vocab_file)
+        config = fit_vocabulary(settings, config, vocab)
+    replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
+    parameters = parameter_count(config, settings.nsp)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
+    total = 0.0
+    for phase in phases_of(settings):
+        rows, steps = phase.rows, phase.last_step - phase.first_step
+        tokens = rows * phase.max_seq_length
+        memory = memory_bytes(settings, config, phase, replicas, device)
+        print(
+            f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
+            f"{rows} rows and {tokens:,} tokens a step; about {memory / 2**30:,.1f} GiB of memory "
+            "on each device."
+        )
+        if device == "CPU" and memory > machine:
+            print(
+                f"  that is more than this machine's {machine / 2**30:.0f} GiB: raise "
+                "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
+            )
+        if device == "CPU" and parameters * 20 > machine:
+            print(
+                f"  not timed: this machine's {machine / 2**30:.0f} GiB do not hold the model "
+                "while it trains."
+            )
+            return
+        seconds = _step_seconds(settings, config, devices, phase)
+        total += seconds * steps
+        print(
+            f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
+            f"{duration(seconds * steps)} for {steps:,} steps.",
+            flush=True,
+        )
+    print(f"Estimated time: {duration(total)}. Nothing was written.")
+
+
+def _step_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+) -> float:
+    """Times some steps on random ids: the whole batch where that is quick, else a few rows, scaled.
+
+    There are never more at once than in a run.
+    """
+    replicas = devices.strategy.num_replicas_in_sync
+    rows, parts = phase.rows, settings.gradient_accumulation_steps
+    few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
+    at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
+    if few < rows and seconds < _QUICK:
+        return _rows_seconds(settings, config, devices, phase, rows)
+    return seconds
+
+
+def _rows_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+    rows: int,
+) -> float:
+    timed = dataclasses.replace(settings, train_batch_size=rows)
+    loop = build_loop(timed, config, devices)
+    predictions = predictions_per_row(settings, phase)
+    batch = _random_batch(config, rows, phase.max_seq_length, predictions)
+    iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
+    loop.make(iterator, 1)
+    seconds: list[float] = []
+    for _ in range(_TIMED_STEPS):
+        began = time.perf_counter()
+        loop.make(iterator, 1)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def _random_batch(
+    config: BertConfig, rows: int, length: int, predictions: int
+) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
+    # Round and round, where there are more predictions than places.
+    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
+    positions = np.tile(places, (rows, 1))
+    return {
+        features.INPUT_WORD_IDS: ids,
+        features.INPUT_MASK: np.ones_like(ids),
+        features.INPUT_TYPE_IDS: np.zeros_like(ids),
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: np.take_along_axis(ids, positions, axis=1),
+        features.MASKED_LM_WEIGHTS: np.ones(positions.shape, np.float32),
+        features.NEXT_SENTENCE_LABELS: np.zeros((rows,), np.int32),
+        features.CURSOR: np.zeros((rows, 3), np.int32),
+    }
