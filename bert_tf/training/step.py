@@ -53,7 +53,7 @@ class ReplicaStep:
 
     The optimizer no longer reduces gradients over the replicas: they are reduced here, before they
     are clipped. ``micro_batches`` is K. ``run`` is the step as XLA compiles it, where it does: as
-    a whole for one replica and for GPUs, else the gradients alone.
+    a whole for one replica, else the gradients alone.
     """
 
     def __init__(
@@ -76,15 +76,17 @@ class ReplicaStep:
         self._seed_variables = modeling.seed_variables(model)
         self._micro_batches = micro_batches
         self._clip_norm = clip_norm
-        self._compilation = compilation
+        self._compilation = self._update_compilation = compilation
         self._gradients: Callable[..., Any] = self.sum_gradients
         self.run: Callable[[Batch], tuple[tf.Tensor, ...]] = self
         if compilation.jit_compile and compilation.device_type != "TPU":
-            # Strategies forbid XLA round their collectives, but for those of GPUs.
-            if num_replicas == 1 or compilation.device_type == "GPU":
+            # Strategies forbid XLA round their collectives; round those of GPUs they allow it, but
+            # not where Keras counts an update.
+            if num_replicas == 1:
                 self.run = tf.function(self.__call__, jit_compile=True, autograph=False)
             else:
                 self._gradients = tf.function(self.sum_gradients, jit_compile=True)
+                self._update_compilation = compilation._replace(jit_compile=False)
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Makes the update from this replica's share of a batch.
@@ -116,7 +118,7 @@ class ReplicaStep:
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
         *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
-        gradients, norm = self._compilation.clip(gradients, self._clip_norm)
+        gradients, norm = self._update_compilation.clip(gradients, self._clip_norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
         return gradients, (flat[: tf.size(sums)], norm, cursors)

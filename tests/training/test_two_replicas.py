@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute import mirrored_run, mirrored_strategy
 
 from bert_tf import features
 from bert_tf.pretraining.objective import PretrainingLoop
@@ -89,6 +90,7 @@ RUNS = {
     "bert/two": (2, bert, {}),
     "remat/two": (2, recomputed_bert, {"gradient_accumulation_steps": 2}),
     "groups/two": (2, bert, {"gradient_accumulation_steps": 2}),
+    "gpus/two": (2, bert, {"device_type": "GPU", "jit_compile": True}),
     "long/one": (1, bert, {}),
     "long/four": (4, bert, {"gradient_accumulation_steps": 2}),
     # They go on with the checkpoint of four.
@@ -118,6 +120,8 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
         # Attention at once, or a text at a time.
         attention._MOST_SCORES = 1 if name.startswith("groups") else 1 << 22
         loop = make_loop(strategies[count], build, **options)
+        if name.startswith("gpus"):  # only of GPUs are functions that XLA compiles run otherwise
+            mirrored_run._is_gpu_device = mirrored_strategy._is_gpu_device = lambda device: True
         if name.startswith("after"):
             _restore(results, name, loop, f"{checkpoint_directory}/long/four")
         _record(results, name, loop, _train(loop, name))
@@ -151,7 +155,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     of_four = _run(folder, "long/one", "long/four")
     runs = ("sgd/one", "sgd/two", "bert/one", "bert/two", "remat/two", "groups/two")
-    return {**of_four, **_run(folder, *runs, "after/one", "after/two")}
+    return {**of_four, **_run(folder, *runs, "after/one", "after/two"), **_run(folder, "gpus/two")}
 
 
 def _state(results, name):
@@ -172,7 +176,8 @@ def _assert_equal_runs(results, one, two):
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat"), ("bert", "groups")]
+    ("one", "two"),
+    [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat"), ("bert", "groups"), ("bert", "gpus")],
 )
 def test_two_replicas_equal_one(results, one, two):
     assert results["replicas/2"] == 2
