@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from typing import ClassVar
 
-from bert_tf.choices import LONG_TEXTS, PRECISIONS
+from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check, refuses
 
@@ -64,8 +64,8 @@ class ExportOptions(flag_fields.QuestionOptions):
         "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
         "classes had, so that their clients go on, and the signature strings the texts.",
     )
-    precision: str = flag_fields.choice(
-        "float32", PRECISIONS, "bfloat16 computes in bfloat16, faster on a machine that has it."
+    precision: str = flag_fields.precision(
+        "bfloat16 computes in bfloat16, faster on a machine that has it."
     )
     max_rows: int | None = flag_fields.integer(
         None,

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
+from bert_tf.choices import PRECISIONS
 from bert_tf.untrusted import did_you_mean, quote
 
 from .flag_rules import Rule, among, at_least, check, refuses
@@ -43,7 +44,7 @@ STRATEGY = (
     "Share each batch among all GPUs of this machine (mirrored), or use the first GPU, or else the "
     "CPU, alone (one_device); auto is mirrored where there are several GPUs."
 )
-BFLOAT16 = "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32."
+_BFLOAT16 = "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32."
 REMAT = (
     "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."
@@ -170,6 +171,11 @@ def _is_number(value: Any) -> bool:
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def precision(help: str = _BFLOAT16, **more: Any) -> Any:
+    """The field of the arithmetic's precision, whose default is the same for every command."""
+    return choice("float32", PRECISIONS, help, **more)
 
 
 def delimiter(of: str, **more: Any) -> Any:

@@ -4,9 +4,9 @@ import dataclasses
 import re
 from typing import Any
 
-from bert_tf.choices import POOLINGS, PRECISIONS
+from bert_tf.choices import POOLINGS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import BFLOAT16, choice, defaults, integer, string, switch, words
+from bert_tf.cli.flag_fields import choice, defaults, integer, string, switch, words
 from bert_tf.cli.flag_rules import check, refuses, required
 
 FORMATS = ("jsonl", "numpy", "parquet")
@@ -72,7 +72,7 @@ class ExtractionSettings:
     batch_size: int = integer(
         32, "Compute at most this many lines at once, over all devices.", least=1, is_rare=True
     )
-    precision: str = choice("float32", PRECISIONS, BFLOAT16)
+    precision: str = flag_fields.precision()
 
     @property
     def is_pooled(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.choices import HEAD_POOLINGS, PRECISIONS, STRATEGIES, XLA_CHOICES
+from bert_tf.choices import HEAD_POOLINGS, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import (
     Given,
@@ -313,9 +313,7 @@ class FineTuningSettings:
         least=1,
         rules=[_KEEPS_BEST],
     )
-    precision: str = flag_fields.choice(
-        "float32", PRECISIONS, flag_fields.BFLOAT16, heading="Machine"
-    )
+    precision: str = flag_fields.precision(heading="Machine")
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     jit_compile: str = flag_fields.choice(
         "auto",

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.choices import STRATEGIES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import required
 from bert_tf.readers.tables import FORMS
@@ -82,7 +82,7 @@ class PredictionSettings:
     batch_size: int = flag_fields.integer(
         64, "Predict this many examples at once, over all devices.", least=1, is_rare=True
     )
-    precision: str = flag_fields.choice("float32", PRECISIONS, flag_fields.BFLOAT16)
+    precision: str = flag_fields.precision()
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
 
 

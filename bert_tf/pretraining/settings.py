@@ -11,7 +11,6 @@ from absl import flags
 from bert_tf.choices import (
     INPUT_FORMATS,
     OPTIMIZERS,
-    PRECISIONS,
     STRATEGIES,
     XLA_CHOICES,
     Masking,
@@ -260,9 +259,7 @@ class PretrainingSettings:
         heading="Model",
         is_rare=True,
     )
-    precision: str = choice(
-        "float32",
-        PRECISIONS,
+    precision: str = flag_fields.precision(
         "bfloat16 computes matrix products in bfloat16, faster where the processor or the card "
         "has it, and keeps weights and sums in float32.",
     )
