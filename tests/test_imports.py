@@ -35,10 +35,10 @@ ALLOWED = {
     "checkpoints": "checkpoint_formats choices config features files modeling paths pipelines "
     "training untrusted",
     "readers": "config decoding features files paths pipelines untrusted",
-    "evaluation": "decoding features files modeling pipelines readers untrusted",
+    "evaluation": "choices decoding features files modeling pipelines readers untrusted",
     "tasks": "checkpoints choices cli decoding evaluation features files modeling pipelines "
     "readers training untrusted",
-    "cli": "files startup untrusted",
+    "cli": "choices files startup untrusted",
 }
 FOLDERS = {
     **{path.parent.name: path.parent for path in ROOT.glob("bert_tf/**/*.py")},
