@@ -1,5 +1,6 @@
 """A corpus: documents of sentences, in blocks that are read in-graph."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -259,6 +260,10 @@ class Corpus:
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
             files = [counted(len(self.blocks.files), "file"), *self.formats]
+            number = collections.Counter(self.blocks.file_formats)
+            number[corpus_formats.JSONL] = number[corpus_formats.PARAGRAPHS]  # as it is packed
+            if len(self.formats) > 1 and all(number[name] for name in self.formats):
+                files[1:] = [f"{number[name]:,} {name}" for name in self.formats]
         size = f"{self.table.num_bytes[self.is_member].sum() / 1e6:,.1f} MB"
         documents = counted(self.num_documents, "document")
         return ", ".join([*files, documents, size, counted(self.num_blocks, "block")])

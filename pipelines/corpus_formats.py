@@ -204,7 +204,7 @@ def detect_format(path: str, head: str) -> str:
     """
     name = path.lower().removesuffix(".gz")
     text = head.lstrip("\ufeff \t\r\n")
-    if name.endswith((".jsonl", ".ndjson", ".json")) or is_json_object(text):
+    if name.endswith((".jsonl", ".ndjson", ".json")) or _is_json_object(text):
         return JSONL
     if text.startswith("<doc "):
         return WIKIEXTRACTOR
@@ -226,7 +226,7 @@ def detect_format(path: str, head: str) -> str:
     return GOOGLE if one_sentence_a_line and not lone_lines else PROSE
 
 
-def is_json_object(text: str) -> bool:
+def _is_json_object(text: str) -> bool:
     """True if the first line is a JSON object, as far as it can be seen."""
     if not text.startswith("{"):
         return False

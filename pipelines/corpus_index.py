@@ -42,6 +42,8 @@ _MOST_SMALL = 1024
 _CHUNK = 1 << 22
 # Lines of text enough to tell its format.
 _HEAD_BYTES = 1 << 16
+# Formats that no other text looks like.
+_MARKED = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
 # Text is seldom longer than so many times its gzip file.
 _GZIP_RATIO = 4
 # Blocks of a file that are counted and wait for one before them.
@@ -133,13 +135,14 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
-    is_text = input_format not in (None, corpus_formats.JSONL)
-    if is_text and corpus_formats.is_json_object(head):
+    found = corpus_formats.detect_format(file.path, head)
+    # Paragraphs are what the library wrote, of documents that may begin with anything.
+    if found in _MARKED and input_format not in (None, found, corpus_formats.PARAGRAPHS):
         raise ValueError(
-            f"{file.path} begins with a JSON object, and would be read as {input_format}: name "
-            f"--input_format={corpus_formats.JSONL}, or leave it out."
+            f"{file.path} is {found} by its name or first line, and would be read as "
+            f"{input_format}: name --input_format={found}, or leave it out."
         )
-    return _Kind(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
+    return _Kind(input_format or found, is_gzip)
 
 
 def _longest_whole(reading: Reading) -> int:

@@ -106,8 +106,12 @@ BAD_INPUTS = {
         {"input_format": "wikiextractor"}, "white.txt has no line that begins with '<doc ', as W"
     ),
     "list.js*": (
-        {"input_format": "prose"}, "list.jsonl begins with a JSON object, and would be read as pro"
+        {"input_format": "prose"},
+        "list.jsonl is jsonl by its name or first line, and would be read as prose: name --input_f"
     ),
+    "array.*": ({"input_format": "google"}, "array.json.gz is jsonl by its name or first line"),
+    "objects": ({"input_format": "prose"}, "objects is jsonl by its name or first line, and would"),
+    "wiki.*": ({"input_format": "prose"}, "wiki.txt is wikiextractor by its name or first line"),
     "x": ({"input_format": "xml"}, "Unknown corpus format 'xml': expected one of google"),
     "y": ({"block_bytes": 0}, "A block has at least one byte: got block_bytes 0."),
 }  # fmt: skip
@@ -121,6 +125,9 @@ def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
     (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\n\nTw\xe9.\n"))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOGLE.encode())[:-20])
     (tmp_path / "list.jsonl").write_text('{"title": "x"}\n')
+    (tmp_path / "array.json.gz").write_bytes(gzip.compress(b'[\n{"text": "x"}\n]\n'))
+    (tmp_path / "objects").write_text('{"text": "x"}\n')
+    (tmp_path / "wiki.txt").write_text(WIKI)
     options, message = BAD_INPUTS[name]
     with pytest.raises(ValueError, match=re.escape(message.format(tmp_path))):
         sources.open_corpus(f"{tmp_path}/{name}", **options)
@@ -178,6 +185,10 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
     written = [file.stat().st_mtime_ns for file in packed]
     assert sources.open_tfds("toy", **folders).fingerprint == corpus.fingerprint
     assert [file.stat().st_mtime_ns for file in packed] == written != []
+    folders["data_dir"] = write_texts(tmp_path / "data", "json", ['{"text": "One."}', "Two."])
+    of_json = sources.open_tfds("json", **folders)  # texts, whatever they look like
+    assert documents_of(of_json) == [['{"text": "One."}'], ["Two."]]
+    folders["data_dir"] = str(tmp_path / "data")
     with pytest.raises(ValueError, match="cannot read split 'test' of 'toy'"):
         sources.open_tfds("toy", split="test", **folders)
     with pytest.raises(ValueError, match="The dataset 'toy' has no feature 'body' but id, text:"):
@@ -207,7 +218,8 @@ def test_corpora_of_files_are_joined(tmp_path):
     joined = sources.join(parts)
     assert documents_of(joined) == [document for part in parts for document in documents_of(part)]
     assert (
-        joined.describe() == "3 files, jsonl, prose, wikiextractor, 43 documents, 0.0 MB, 4 blocks"
+        joined.describe()
+        == "3 files, 1 jsonl, 1 prose, 1 wikiextractor, 43 documents, 0.0 MB, 4 blocks"
     )
     assert sources.join(parts[:1]) is parts[0]
     assert joined.fingerprint != sources.join(parts[::-1]).fingerprint
