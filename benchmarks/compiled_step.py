@@ -1,10 +1,11 @@
-"""What the compilers of a TPU and of an H100 make of a pre-training's step, on neither.
+"""What the compilers of a TPU and of an H100 make of a training's step, on neither.
 
     python -m benchmarks.compiled_step [--targets=v5e,h100] [--programs=tiny:32x128,base:32x512]
         [--python=v5e=VENV/bin/python,h100=VENV/bin/python] [--keep=FOLDER]
 
-A program is a size, rows and tokens a row. TensorFlow lowers the whole step, forward, backward and
-update, in bfloat16; the compilers that jax 0.10.2 brings compile it without the hardware: for a TPU
+A program is a size, rows and tokens a row; of size finetune it is the fine-tuning of a classifier
+of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward, backward and update, in
+bfloat16; the compilers that jax 0.10.2 brings compile it without the hardware: for a TPU
 libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's description in h100.txtpb
 (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2). --python names
 environments that have them, if this one does not. A line a program: kernels, bytes that they move,
@@ -54,6 +55,13 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 
+# The sizes of all-MiniLM-L6-v2 that are not bert-base's.
+MINILM = {
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "intermediate_size": 1536,
+}
+
 
 # === The step, lowered by TensorFlow ===
 
@@ -69,33 +77,48 @@ def build_step(
     from benchmarks.machine import step_flops
     from bert_tf import features
     from bert_tf.config import BertConfig
-    from bert_tf.modeling import BertPretrainer
+    from bert_tf.finetuning.objective import TaskObjective
+    from bert_tf.modeling import BertClassifier, BertPretrainer
     from bert_tf.pretraining.objective import PretrainingLoop
+    from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.training import optimizers, schedules
+    from bert_tf.training.loop import TrainingLoop
 
     # The model asks what it computes on.
     keras.distribution.list_devices = lambda *_: [f"{device.lower()}:0"]
     keras.config.set_dtype_policy("mixed_bfloat16")
-    config = BertConfig.from_preset(f"bert-{size}")
-    model = BertPretrainer(config)
-    schedule = schedules.WarmupLinearDecay(1e-4, warmup_steps=100, total_steps=10_000)
-    optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
-    loop = PretrainingLoop(
-        model,
-        optimizer,
-        tf.distribute.get_strategy(),
-        seed=0,
-        jit_compile=jit_compile,
-        device_type=device,
-        clip_norm=1.0,
-    )
-    sizes = {"B": rows, "S": length, "P": max(1, math.ceil(0.15 * length))}
-    batch = {
-        key: tf.zeros([sizes[letter] for letter in feature.dimensions], feature.dtype)
-        for key, feature in features.PRETRAINING_FEATURES.items()
-    }
+    strategy = tf.distribute.get_strategy()
+    options = {"seed": 0, "jit_compile": jit_compile, "device_type": device, "clip_norm": 1.0}
+
+    def optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer:
+        schedule = schedules.WarmupLinearDecay(1e-4, warmup_steps=100, total_steps=10_000)
+        return optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
+
+    def zeros(named: Mapping[str, features.Feature], **sizes: int) -> dict[str, Any]:
+        return {
+            key: tf.zeros([sizes[letter] for letter in feature.dimensions], feature.dtype)
+            for key, feature in named.items()
+        }
+
+    if size == "finetune":
+        config = BertConfig(**MINILM)
+        model = BertClassifier(config, num_classes=2)
+        model.encoder.trains_without_padding = not jit_compile
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(loss=loss, jit_compile=False)
+        objective = TaskObjective(model, ClassificationTask.loss_weight)
+        loop = TrainingLoop(model, optimizer_of(model), strategy, objective, **options)
+        encoded = zeros(features.ENCODER_FEATURES, B=rows, S=length)
+        batch = {"rows": encoded, "targets": tf.zeros([rows], tf.int32)}
+        predictions = 0
+    else:
+        config = BertConfig.from_preset(f"bert-{size}")
+        model = BertPretrainer(config)
+        loop = PretrainingLoop(model, optimizer_of(model), strategy, **options)
+        predictions = max(1, math.ceil(0.15 * length))
+        batch = zeros(features.PRETRAINING_FEATURES, B=rows, S=length, P=predictions)
     batch[features.CURSOR] = tf.zeros([rows, 4], tf.int32)
-    return loop.replica_step, batch, step_flops(config, rows, length, sizes["P"])
+    return loop.replica_step, batch, step_flops(config, rows, length, predictions)
 
 
 def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]:

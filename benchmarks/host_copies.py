@@ -1,6 +1,6 @@
 """What a step without XLA asks of a GPU and of its host: kernels, and copies between the two.
 
-    python -m benchmarks.host_copies [--program=base:256x128]
+    python -m benchmarks.host_copies [--program=base:256x128]  # or finetune:32x128
 
 It needs no GPU. TensorFlow's graph optimiser is told of a card that is not there, and what runs
 where, and which inputs and outputs are in the host's memory, its register of kernels says. A copy

@@ -16,7 +16,7 @@ from bert_tf.training import optimizers
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
 
-from .conftest import bert, make_loop, random_batch
+from .conftest import batches_dataset, bert, make_loop, random_batch
 
 LARGE = 1_000_000
 LANES = 128  # to which a TPU pads the last dimension of an array
@@ -223,6 +223,18 @@ def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
     folds = [o for o in step.graph.get_operations() if o.type == "StatelessRandomGetKeyCounter"]
     on_host = [o for o in folds if "CPU:0" in o.device]
     assert len(on_host) >= 4
+
+
+def test_a_step_on_a_gpu_is_one_program_and_thirteen_operations_round_it():
+    """The batch, times, and what the loop keeps of each step; the host's and the card's."""
+    loop = make_loop(bert(), device_type="GPU", jit_compile=True)
+    iterator = loop.distribute(batches_dataset(1))
+    made = loop._make.get_concrete_function(iterator, tf.constant(1)).graph
+    (turn,) = [graph for graph in graphs_of(made) if "while_body" in graph.name]
+    each = [one for one in turn.get_operations() if one.type not in host_copies._FREE]
+    (step,) = [one for one in each if one.type == "StatefulPartitionedCall"]
+    assert step.get_attr("_XlaMustCompile")
+    assert 5 < len(each) - 1 <= 13
 
 
 # === Without XLA, on a GPU ===
