@@ -344,7 +344,7 @@ class WritableFile(io.RawIOBase):
 
 
 def read_bounded(path: str, kind: str, most: int) -> bytes:
-    """A file's content, of at most so many bytes; ``kind`` is its format, for the error."""
+    """A file's content, of at most ``most`` bytes; ``kind`` is its format, for the error."""
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
         content: bytes = file.read(most + 1)
     if len(content) > most:

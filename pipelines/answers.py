@@ -239,9 +239,10 @@ def characters_of(contexts: tf.Tensor) -> _Characters:
 def span_texts(
     characters: _Characters, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts spans of tokens out of the texts ``rows``, (P,) each: the spans' texts, starts and ends.
+    """Cuts spans of tokens out of the texts ``rows``; (P,) each, as are the results.
 
-    Invalid UTF-8, and what the tokenizer removes at the end of a text, are left out.
+    Returns the spans' texts, their starts and their ends, in bytes of the whole text. Invalid
+    UTF-8, and what the tokenizer removes at the end of a text, are left out.
     """
     begins, starts = tf.gather(characters.text_starts_in_line, rows), characters.starts_in_line
     # upper_bound counts the characters that begin before the span: the index of its first one.
@@ -250,8 +251,9 @@ def span_texts(
     texts = _encode(characters, places)
     texts = tf.strings.regex_replace(texts, _REMOVED_AT_END, r"\1")
     last = first + tf.strings.length(texts, unit="UTF8_CHAR") - 1
-    length = tf.strings.length(_encode(characters, tf.ragged.range(last, last + 1)))
-    return texts, byte_starts, tf.gather(characters.starts, last) + tf.cast(length, tf.int64)
+    last_bytes = tf.strings.length(_encode(characters, tf.ragged.range(last, last + 1)))
+    ends = tf.gather(characters.starts, last) + tf.cast(last_bytes, tf.int64)
+    return texts, byte_starts, ends
 
 
 def _encode(characters: _Characters, places: tf.RaggedTensor) -> tf.Tensor:

@@ -133,7 +133,7 @@ def multiple_choice_examples(
 
     A batch is ``features`` or, with labels, ``(features, labels)``: ``features.CHOICE_FEATURES``,
     (B, K, S) int32, and ``example_index`` (B,) int32; labels (B,) int32. K is the most choices of
-    an example. Where some have fewer, the rows behind theirs are ``[CLS] [SEP] [SEP]`` and have
+    an example. Where some have fewer, the rows behind those are ``[CLS] [SEP] [SEP]`` and have
     logits that mean nothing; labels are (B, 2) int32 then, the right choice's place and the number
     of choices.
 

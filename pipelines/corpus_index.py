@@ -44,7 +44,7 @@ _CHUNK = 1 << 22
 _HEAD_BYTES = 1 << 16
 # Formats that no other text looks like.
 _MARKED = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
-# Text is seldom longer than so many times its gzip file.
+# Text is seldom longer than this many times its gzip file.
 _GZIP_RATIO = 4
 # Blocks of a file that are counted and wait for one before them.
 _MOST_WAITING = 64

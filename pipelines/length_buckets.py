@@ -39,7 +39,7 @@ class Examples:
             several batches at a time, and is not converted by AutoGraph.
         num_too_long: how many examples have more tokens than ``max_seq_length`` has room for.
         num_lost: how many have a label that no row can have.
-        rows_each: the most rows of an example, for whoever runs so many at once.
+        rows_each: the most rows of an example; an evaluation takes fewer examples at once for it.
 
     >>> def make_batch(indices, width):
     ...     return {"example_index": indices, "width": width}

@@ -199,7 +199,7 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segm
 
     A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
     Where a target would make more than 8,192 runs of a document, they are longer, up to
-    ``max_tokens``, which fit into a row: a pool would have hardly any others.
+    ``max_tokens``, which fit into a row: a pool would have hardly any of other documents.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     least = -(-(bounds[1:] - bounds[:-1]) // _MOST_RUNS)

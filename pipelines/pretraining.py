@@ -34,8 +34,8 @@ from .randomness import Operation, fold, permutation
 from .text_notes import SAMPLE_BYTES, casing_note, unknown_note
 from .wordpiece import BertTokenizer
 
-# A pool of about so much text has many documents to draw random segments from, and takes a hundred
-# megabytes or two with all that is made of them.
+# A pool of about this many bytes of text has many documents to draw random segments from, and
+# takes a hundred megabytes or two with all that is made of them.
 _BYTES_PER_POOL = 4_000_000
 
 # The text that `measure_share` looks at takes half a second.

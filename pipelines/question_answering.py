@@ -71,7 +71,7 @@ def _window_spans(
     return tf.where(inside, first + shift, 0), tf.where(inside, last + shift, 0)
 
 
-# Answers are put together for so many windows at once: some 100 MB.
+# Answers are put together for this many windows at once: some 100 MB.
 _WINDOWS_AT_ONCE = 512
 _QUESTIONS_AT_ONCE = 4096
 _PADDED = -1e9  # a logit whose exponential is 0

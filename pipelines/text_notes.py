@@ -13,7 +13,7 @@ from .wordpiece import BertTokenizer
 #: The text of a corpus that notes are of.
 SAMPLE_BYTES = 200_000
 _LONGEST = 1000
-_TOLD = 50  # what is rarer than one in so many is not told
+_RAREST = 50  # notes leave out what is rarer than one in this many
 
 
 def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
@@ -35,7 +35,7 @@ def marks_note(corpus: Corpus) -> str | None:
     kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
     letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
     changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
-    if 2 * letters.total() <= characters.total() or _TOLD * changed.total() <= characters.total():
+    if 2 * letters.total() <= characters.total() or _RAREST * changed.total() <= characters.total():
         return None
     return (
         f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
@@ -54,7 +54,7 @@ def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
     """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
     texts, lower = [text[:_LONGEST] for text in texts], tokenizer.do_lower_case
     _, size, unknown = word_counts(texts, tokenizer)
-    if _TOLD * unknown <= size:
+    if _RAREST * unknown <= size:
         return None
     words = collections.Counter(itertools.chain.from_iterable(map(str.split, texts)))
     for word, pieces in zip([*words], tokenizer.tokenize([*words]).to_list(), strict=True):

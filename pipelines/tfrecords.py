@@ -97,7 +97,7 @@ class Records:
 
 
 def _blocks_of(counts: np.ndarray) -> np.ndarray:
-    """Numbers of blocks of files with so many records."""
+    """Numbers of blocks of files, by the files' ``counts`` of records."""
     return -(-counts // _RECORDS_PER_BLOCK)
 
 
@@ -136,24 +136,24 @@ def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
 
 
 def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
-    """Kept index of the files; None without one, or if it cannot be theirs."""
+    """Kept index of the files; None without one, or if it does not fit them."""
     arrays = corpus_files.load_arrays(path)
     if arrays is None:
         return None
     try:
         records = Records(files, **arrays)
         per_file = _blocks_of(records.counts)
-        is_theirs = (
+        fits_files = (
             {each.dtype for each in arrays.values()} == {np.dtype(np.int64)}
             and records.counts.shape == (len(files),)
             and records.values.shape == (len(files), len(GOOGLE_NAMES))
             and 0 <= per_file.min() <= per_file.max() <= len(records.offsets) == per_file.sum()
         )
-        limits = np.repeat([file.size for file in files], per_file) if is_theirs else np.zeros(0)
+        limits = np.repeat([file.size for file in files], per_file) if fits_files else np.zeros(0)
         inside = (records.offsets >= 0) & (records.offsets < limits)
     except corpus_files.ERRORS:
         return None
-    return records if is_theirs and inside.all() else None
+    return records if fits_files and inside.all() else None
 
 
 def match_files(patterns: Sequence[str]) -> list[str]:
@@ -282,7 +282,7 @@ def tfrecord_dataset(
 
 
 def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
-    """Parses (R,) records of so many values, in-graph: the contract's features, of R rows."""
+    """Parses (R,) records, ``sizes`` of values each, in-graph: the features of R rows."""
     kinds = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
             [] if kind.dimensions == "B" else [sizes[key]],

@@ -133,7 +133,7 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
 def sentence_vectors(
     served: Served, texts: tf.Tensor, role: str = QUERY
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Texts, (B,) string, to their directions, (B, D) float32 of length 1; which were cut, (B,)."""
+    """Directions of (B,) texts, (B, D) float32 of length 1, and ``truncated`` (B,) bool."""
     rows, truncated = text_rows(served, _with_prefix(served, texts, role))
 
     def vectors(inputs: Outputs) -> tf.Tensor:

@@ -85,11 +85,11 @@ def model_signatures(served: Served) -> Signatures:
     by_name = heads.signatures(served)
     outputs = heads.transformers
     if served.options.transformers_signature and outputs is not None:
-        theirs = {
+        of_ids = {
             SERVING_DEFAULT: _transformers_signature(served, outputs, by_name["tokens"], tf.int32),
             INT64_SERVING: _transformers_signature(served, outputs, by_name["tokens"], tf.int64),
         }
-        by_name = {**theirs, STRINGS: by_name[SERVING_DEFAULT], **by_name, **theirs}
+        by_name = {**of_ids, STRINGS: by_name[SERVING_DEFAULT], **by_name, **of_ids}
     bound = {id(signature): _bind(signature, served) for signature in by_name.values()}
     default = by_name[SERVING_DEFAULT]
     bound[id(default)] = _bind(default, served.quick or served)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.files import read_bounded, replace_whole
+from bert_tf.paths import HUB_SCHEME
 from bert_tf.untrusted import markdown_code, one_line
 
 from .checkpoint import Checkpoint
@@ -36,7 +37,7 @@ _TEST = "test"
 
 
 def card(title: str, *parts: str, header: Mapping[str, Any] | None = None) -> str:
-    """The text of parts, of which those that are empty are left out."""
+    """A card in Markdown: the ``header`` in YAML, the title, and the parts that are not empty."""
     lines = [f"{key}: {_yaml(value)}" for key, value in (header or {}).items() if value]
     begin = ["\n".join(["---", *lines, "---"])] if lines else []
     return _joined([*begin, f"# {title}", *parts]) + "\n"
@@ -261,7 +262,7 @@ def _run_header(
         for set_name, own in scores.items()
     ]
     return {
-        "base_model": start.removeprefix("hf://") if start.startswith("hf://") else "",
+        "base_model": start.removeprefix(HUB_SCHEME) if start.startswith(HUB_SCHEME) else "",
         **known,
         "model-index": [{"name": name, "results": results}] if results else (),
     }

@@ -384,7 +384,7 @@ def is_bundle_with(path: str, tensor: str) -> bool:
 
 
 def _last_saved(path: str) -> str:
-    """The name that a directory's file ``checkpoint`` says; "" where it says none."""
+    """The newest checkpoint's name, as the directory's file ``checkpoint`` has it, or ""."""
     try:
         if tf.io.gfile.stat(os.path.join(path, "checkpoint")).length > _MAX_STATE_BYTES:
             return ""

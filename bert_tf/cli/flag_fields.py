@@ -264,6 +264,7 @@ def define_flags(
 
 def define_aliases(aliases: Mapping[str, str], values: flags.FlagValues) -> None:
     """Defines other names of flags."""
+    # A heading stands above its first flag.
     HEADINGS.update((name, "Other names") for name in list(aliases)[:1])
     RARE.update(aliases)
     for alias, name in aliases.items():
@@ -353,7 +354,7 @@ def _paragraph(flag: flags.Flag) -> str:
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
     default = (flag.default_as_str or "").strip("'")
     more = "; ".join(filter(None, (default and f"default: {default}", flag.parser.syntactic_help)))
-    text = f"{name}: {flag.help}" + f" ({more})" * bool(more)
+    text = f"{name}: {flag.help}" + (f" ({more})" if more else "")
     return textwrap.fill(
         text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
     )

@@ -45,7 +45,7 @@ def within(holds: Callable[[Any], bool], expected: str) -> Rule:
 
 
 def at_least(least: float) -> Rule:
-    """A number is not below the least, for objects that are made without flags."""
+    """A number is not below the least; absl checks flags itself: this is for callers in Python."""
     return refuses(
         lambda value, _: value is not None and value < least,
         f"{{flag}} is {{value}}: expected {least} or more.",
@@ -53,7 +53,7 @@ def at_least(least: float) -> Rule:
 
 
 def among(choices: Collection[str]) -> Rule:
-    """A text is one of some, for objects that are made without flags."""
+    """A text is one of some; absl checks flags itself: this is for callers in Python."""
     return refuses(
         lambda value, _: value is not None and value not in choices,
         f"{{flag}} is {{value!r}}: expected one of {', '.join(choices)}.",

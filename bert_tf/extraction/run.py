@@ -43,7 +43,7 @@ _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
 # Most bytes in memory before they are written: 128 MiB.
 _NUMBERS_AT_ONCE = 1 << 25
-# By whether lines are pooled; so many have 30 MB, or 90 MB.
+# By whether lines are pooled: a file has 30 MB, or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
     *("format", "layers", "pooling", "normalize"),

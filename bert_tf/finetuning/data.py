@@ -235,8 +235,8 @@ def hold_out(
 ) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
-    Examples of one group, which have the same ``key``, stay together; ``what`` the groups are is
-    said. Which groups are held out depends on their contents and the seed, not on their order.
+    Examples of one group, which have the same ``key``, stay together; ``what`` names the groups for
+    people. Which groups are held out depends on their contents and the seed, not on their order.
     Every class of texts gives its share. Returns what is left (at least one group), what is held
     out (likewise), each in the order of ``items``, and what the groups are.
     """

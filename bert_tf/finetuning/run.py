@@ -205,7 +205,8 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
         if any(scaled[figure] >= raw[figure] for figure in raw):
             continue
         error = "expected_calibration_error"
-        few = f"; {values['decisions']:,} decisions are few to tell" * (values["decisions"] < FEW)
+        is_few = values["decisions"] < FEW
+        few = f"; {values['decisions']:,} decisions are few to tell" if is_few else ""
         lines.append(
             f"temperature {values['temperature']:.3g}: on {one_line(name)} the probabilities are "
             f"off by {scaled[error]:.3f} on average, without it by {raw[error]:.3f}; the loss is "

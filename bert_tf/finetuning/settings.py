@@ -48,7 +48,7 @@ MAY_DIFFER = frozenset(
 # Settings that name files whose contents a run keeps the fingerprints of.
 PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
 
-# Up to so many units (hidden_size) of the weights to start from: the rate and the epochs that such
+# Units (hidden_size) of the weights to start from, or fewer, and the rate and the epochs that such
 # weights learn best with. Google's 24 miniatures were released with rates from 3e-4 to 3e-5.
 BY_SIZE = ((128, 1e-3, 10), (256, 3e-4, 3), (512, 1e-4, 3))
 USUAL = (5e-5, 3)  # of all larger ones, and of the paper

@@ -197,7 +197,7 @@ class BertModel(keras.Model):
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
         """The vectors of texts, (B, D) float32, as the model's ``sentence_embedding`` says.
 
-        ``batch`` is what the preprocessor makes of the texts, whose prefix is theirs already.
+        ``batch`` is what the preprocessor makes of texts that begin with their prefix already.
         """
         states = self(batch, training=training)[features.SEQUENCE_OUTPUT]
         return self.embed_states(states, batch[features.INPUT_MASK])

@@ -14,7 +14,7 @@ import optree
 
 
 def unexpected(what: str) -> ImportError:
-    """The error that this Keras does otherwise than the library relies on."""
+    """The error that Keras is not as the library relies on; ``what`` follows its version."""
     return ImportError(
         f"Keras {keras.__version__} {what}: install the version that this library requires."
     )

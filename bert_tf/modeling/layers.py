@@ -267,8 +267,8 @@ def get_activation(name: str) -> Activation:
 
 LEVELS = 1 << 16  # what sixteen random bits distinguish
 
-# Which elements of a shape are kept, bool of that shape: each is dropped if the sixteen bits that
-# it draws from the generator are one of the lowest so many levels.
+# Takes a shape, the number of levels to drop and a generator; gives the elements that are kept,
+# bool of that shape. Each draws sixteen bits, and is dropped if they are one of the lowest levels.
 Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
 
 

@@ -86,9 +86,10 @@ class MaskedLMHead(BertLayer):
     def factors(
         self, hidden: Any, places: Any, training: bool | None = False
     ) -> tuple[Any, Any, Any]:
-        """(B, S, H) and (N,) int32 places in [0, B * S) -> (N, H), (V, H) and (V,).
+        """(B, S, H) and (N,) int32 places in [0, B * S) -> states (N, H), table (V, H), bias (V,).
 
-        A loss may make the logits, A @ B.T + C, in parts, for the predictions that count.
+        A loss may make the logits, ``states @ table.T + bias``, of the predictions that count, in
+        parts.
         """
         gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), places, axis=0)
         transformed = self.activation(self.dense(gathered), bool(training))

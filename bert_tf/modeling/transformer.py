@@ -155,7 +155,7 @@ class SelfAttention(BertLayer):
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer``. One matrix product makes queries, keys and values: its kernel (H, 3 * H)
-    has a published checkpoint's three side by side, in that order, and its bias theirs. Within
+    has a published checkpoint's three side by side, in that order, as has its bias. Within
     each, column n * D + d belongs to head n.
     """
 

@@ -290,7 +290,7 @@ class Batches:
 
 
 def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:
-    """At most so many batches, as tensors if they are small: to start a pipeline takes a second."""
+    """The batches, ``most`` or fewer, from memory if small: a pipeline takes a second to start."""
     size = sum(
         each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
     )

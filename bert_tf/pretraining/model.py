@@ -79,7 +79,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-        usual = RECIPES[settings.recipe].get("vocab_size")  # which is for presets
+        usual = RECIPES[settings.recipe].get("vocab_size")  # a recipe's size is for presets
         if settings.vocab_size != usual and (settings.vocab_size or 0) > config.vocab_size:
             raise ValueError(
                 f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
@@ -95,7 +95,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     config = dataclasses.replace(config, is_decoder=causal, **settings.overrides)
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
-            more = ", or set this one among --config_overrides" * (not settings.init_checkpoint)
+            more = "" if settings.init_checkpoint else ", or set this one among --config_overrides"
             raise ValueError(
                 f"Rows of {phase.max_seq_length} tokens are longer than the model's "
                 f"{config.max_position_embeddings} positions (max_position_embeddings): lower "

@@ -8,7 +8,7 @@ import math
 class Phase:
     """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
 
-    A step has so many ``rows``, over all replicas; a row at most ``max_predictions``, where
+    A step has ``rows`` over all replicas, a row at most ``max_predictions``, where
     ``--phases`` names a number.
     """
 

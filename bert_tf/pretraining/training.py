@@ -247,7 +247,7 @@ class Training(Trainer):
         """Restores the newest checkpoint and says so; returns whether there is one."""
         restored = saved_states.restore_latest(self.directory.checkpoints, self.loop.state())
         self.workers.check_same(self.step, "newest checkpoint in --model_dir")
-        self.restore_best()  # where the user deleted the checkpoints, theirs goes
+        self.restore_best()  # or removes it, where the user deleted its checkpoints
         if restored is None:
             return False
         for warning in restored.warnings:
@@ -279,7 +279,7 @@ class Training(Trainer):
         return result
 
     def keep_best(self, loss: float) -> None:
-        """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.
+        """Keeps the weights if this evaluation is its phase's best: another length, another loss.
 
         They are in a model directory of their own, so that they load as the run's newest do.
         """

@@ -30,7 +30,7 @@ SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != 
 # The forms by the names that flags have for them.
 FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
 # Names of separators, for sentences.
-_GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
+_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # Hardly the name of a column: a number, or many words.
 _NO_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
 # The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
@@ -233,15 +233,16 @@ def _read_names(path: str, rows: Iterator[Fields], columns: Sequence[str | None]
 
 def _missing_column_hint(column: str, header: Sequence[str]) -> str:
     """Likely cause of a missing column, with its remedy, or ""."""
-    gap = next((each for each in _GAPS if len(header) == 1 and each in header[0]), None)
-    if any(map(_NO_NAME.match, header[0].split(gap) if gap else header)):
+    found = (each for each in _SEPARATORS if len(header) == 1 and each in header[0])
+    separator = next(found, None)
+    if any(map(_NO_NAME.match, header[0].split(separator) if separator else header)):
         return " (the first line seems to be a row: put one with the columns' names before it)"
-    if gap is None:
+    if separator is None:
         return _several_columns_hint(column, header)
-    spelling = "tab" if gap == "\t" else repr(gap)
+    spelling = "tab" if separator == "\t" else repr(separator)
     return (
-        f" (the file seems to use {_GAPS[gap]}: finetune and predict take --delimiter={spelling}; "
-        "or save it as .csv with commas or as .tsv with tabs)"
+        f" (the file seems to use {_SEPARATORS[separator]}: finetune and predict take "
+        f"--delimiter={spelling}; or save it as .csv with commas or as .tsv with tabs)"
     )
 
 

@@ -148,7 +148,7 @@ class QuestionTask(Task):
         tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
-    def too_long_sentence(self) -> str:
+    def line_on_long_examples(self) -> str:
         return (
             "The contexts of {count:,} of the training questions are read in several windows of "
             "{length} tokens (--max_seq_length)."

@@ -250,7 +250,7 @@ class TaggingTask(Task):
             raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
         return ""
 
-    def too_long_sentence(self) -> str:
+    def line_on_long_examples(self) -> str:
         return (
             "{count:,} of the training sentences are read in several rows of {length} tokens "
             "(--max_seq_length)."

@@ -389,7 +389,7 @@ class Task(abc.ABC):
         lines += encoding_notes([joined(self.shown_texts(item)) for item in some])
         if examples.num_too_long:
             count, length = examples.num_too_long, examples.max_seq_length
-            lines.append(self.too_long_sentence().format(count=count, length=length))
+            lines.append(self.line_on_long_examples().format(count=count, length=length))
         if equal := self.nothing_to_learn():
             lines.append(
                 f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
@@ -404,8 +404,8 @@ class Task(abc.ABC):
         """Sentence on targets that are the same in all training examples, or ""."""
         return ""
 
-    def too_long_sentence(self) -> str:
-        """Sentence on examples that are too long, with {count} and {length}."""
+    def line_on_long_examples(self) -> str:
+        """Line on examples of more tokens than a row, with {count} and {length}."""
         return (
             "{count:,} of the training examples have more than {length} tokens "
             "(--max_seq_length): they are cut."

@@ -53,11 +53,11 @@ class TextTask(Task):
         """GLUE's for its tasks."""
         return self._glue.headline if self._glue else self.text_headline
 
-    def too_long_sentence(self) -> str:
+    def line_on_long_examples(self) -> str:
         from bert_tf.pipelines.long_texts import MOST_WINDOWS
 
-        sentence = _TOO_LONG.get(self.options.long_text, super().too_long_sentence())
-        return sentence.replace("{most}", str(MOST_WINDOWS))
+        line = _TOO_LONG.get(self.options.long_text, super().line_on_long_examples())
+        return line.replace("{most}", str(MOST_WINDOWS))
 
     def nothing_to_learn(self) -> str:
         labels = {item.label for item in self.training_items()}

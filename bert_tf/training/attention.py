@@ -70,7 +70,7 @@ def attend_in_groups(
 def attention_to(
     lengths: np.ndarray, texts: int, heads: int, device_type: str = "CPU"
 ) -> Attend | None:
-    """Attention for batches of so many texts, drawn from texts of (N,) lengths; None: at once.
+    """Attention for batches of ``texts`` texts, from a set of (N,) ``lengths``; None: all at once.
 
     Of few scores a loop costs more than it saves.
     """

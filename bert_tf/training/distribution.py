@@ -96,7 +96,7 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
 
 
 def check_one_worker() -> None:
-    """Checks, for what runs on one machine, that ``TF_CONFIG`` names no several tasks."""
+    """Checks, for what runs on one machine, that ``TF_CONFIG`` does not name several tasks."""
     count = sum(map(len, _jobs(_tf_config()).values()))
     if count > 1:
         raise ValueError(
@@ -225,7 +225,7 @@ class Workers:
         self.gather([0.0])
 
     def check_same(self, number: float, what: str) -> None:
-        """Checks that every worker has the same number; ``what`` says whose."""
+        """Checks that every worker has the same number; errors call it ``what``."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             raise ValueError(

@@ -25,7 +25,7 @@ _HEADS = (
 )
 _BERT_ALONE = ("ForPreTraining", "LMHeadModel", "ForNextSentencePrediction")
 _PARTS = ("configuration", "tokenization", "modeling_tf")
-# The modules of theirs, each of which has every name; ``utils.logging`` is ``logging``.
+# transformers' modules, each of which has every name; ``utils.logging`` is ``logging``.
 _PATHS = (
     *("configuration_utils", "file_utils", "generation", "keras_callbacks", "modeling_tf_outputs"),
     *("modeling_tf_utils", "optimization_tf"),
@@ -81,7 +81,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 }
 #: By each name that is here: the module that it is in.
 NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
-# By a pattern of their names that are not here: what takes their place. The first that fits.
+# Patterns of transformers' names that are not here, and what replaces them. The first that fits.
 _REFUSED = (
     (r"PushToHubCallback|push_to_hub",
      "save_pretrained, and upload the directory with huggingface_hub"),
@@ -111,7 +111,7 @@ _REFUSED = (
 
 
 def replacement(name: str) -> str:
-    """Replacement of a name of theirs that is not here; "" for other names.
+    """Replacement of a name of transformers that is not here; "" for other names.
 
     >>> replacement("PushToHubCallback")
     'save_pretrained, and upload the directory with huggingface_hub'
@@ -120,7 +120,7 @@ def replacement(name: str) -> str:
 
 
 def lacking(thing: object, name: str) -> AttributeError:
-    """The error that something has no member of a name, with what takes the place of theirs."""
+    """The error that something has no member of a name, with what replaces transformers' own."""
     use = replacement(name)
     return AttributeError(f"{type(thing).__name__} has no {name!r}{use and f': use {use}'}.")
 

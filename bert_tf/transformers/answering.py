@@ -134,7 +134,7 @@ class TextClassificationPipeline(Pipeline):
         function_to_apply: str = "",
         **options: Any,
     ) -> Request:
-        """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all.
+        """Answers ``label`` and ``score``; with ``top_k`` a list of that many, ``None`` for all.
 
         The older ``return_all_scores`` has them in the order of the classes.
         """
@@ -274,7 +274,7 @@ class FillMaskPipeline(Pipeline):
     """The likeliest tokens for each [MASK] of a text."""
 
     auto_class = "TFAutoModelForMaskedLM"
-    default_model = ""  # theirs is no BERT
+    default_model = ""  # transformers' default is no BERT
     opens_one = True
 
     def read(self, rows: Mapping[str, Any]) -> Any:

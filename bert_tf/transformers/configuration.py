@@ -73,7 +73,7 @@ def directory_of(
 # === Settings ===
 
 PLACE = ("revision", "subfolder")  # options that say where a config is
-# Settings that every config of theirs has besides the sizes.
+# Settings of every config in transformers, besides the sizes.
 _COMMON: Mapping[str, Any] = {
     **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),
     **{"name_or_path": "", "pad_token_id": 0, "position_embedding_type": "absolute"},
@@ -212,8 +212,8 @@ class PretrainedConfig:
     def of_checkpoint(cls, checkpoint: Checkpoint) -> Any:
         """The config of a checkpoint of any format."""
         file = os.path.join(checkpoint.path, CONFIG)
-        is_theirs = checkpoint.format == "huggingface" and os.path.isfile(file)
-        settings = read_json_object(file) if is_theirs else config_values(checkpoint)
+        has_settings = checkpoint.format == "huggingface" and os.path.isfile(file)
+        settings = read_json_object(file) if has_settings else config_values(checkpoint)
         return _class_of(settings, file, cls)(**settings)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""The encoder as a layer that is called as theirs: by place, by name, with a list or a dict.
+"""The encoder as a layer, called as in transformers: by place or name, with a list or a dict.
 
 Letters: B batch, S sequence, H hidden.
 """
@@ -112,8 +112,8 @@ def of_keras_2(kind: type) -> ValueError:
     )
 
 
-class CalledAsTheirs(keras.layers.Layer):
-    """A layer that takes the arguments of theirs, and has this library's model in it.
+class CalledAsTransformers(keras.layers.Layer):
+    """A layer with the arguments of transformers' layers, and this library's model in it.
 
     Without a ``native`` model, of the same variables, the class has a call of its own. ``run``
     takes a call's tensors, ``training`` and the switches of optional outputs.
@@ -137,14 +137,14 @@ class CalledAsTheirs(keras.layers.Layer):
         """Nothing: the layers are built."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs it; the arguments are theirs (``TENSORS``, in this order, and labels)."""
+        """Runs it; the arguments are transformers' (``TENSORS``, in this order, and labels)."""
         if self.native is None:
             return super().__call__(*arguments, **keywords)
         own = {"trains": keywords.pop("trains")} if "trains" in keywords else {}
         tensors, switches = gather(self.name, [*self.label_logits], arguments, keywords)
         check_places(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
         # A functional model repeats the call with a ``training`` of its own, whatever it own.
-        if "training" in switches and type(self).call is CalledAsTheirs.call:
+        if "training" in switches and type(self).call is CalledAsTransformers.call:
             switches = {**switches, "trains": switches["training"], **own}
         return super().__call__(tensors, **switches)
 
@@ -222,8 +222,8 @@ class TFBertEncoder(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
-class TFBertMainLayer(CalledAsTheirs):
-    """An encoder called as theirs: any of its tensors left out, states and attentions on demand.
+class TFBertMainLayer(CalledAsTransformers):
+    """An encoder called as in transformers: any tensor left out, states and attentions on demand.
 
     It is made of the layers of a ``BertEncoder``, ``native``, by default a new one. Its parts are
     ``embeddings``, ``encoder``, whose ``layer`` lists the blocks, and ``pooler``, or ``None``.

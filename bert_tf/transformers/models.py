@@ -42,7 +42,7 @@ from .configuration import (
 )
 from .fitting import LabelledModel
 from .heads import HEADS, LAYERS, Head, logits_of, summed
-from .main_layer import CalledAsTheirs, TFBertMainLayer, TFDistilBertMainLayer, of_keras_2
+from .main_layer import CalledAsTransformers, TFBertMainLayer, TFDistilBertMainLayer, of_keras_2
 from .outputs import OUTPUTS, ModelOutput
 
 _LOGGER = logging.getLogger("bert_tf")
@@ -56,12 +56,12 @@ _WEIGHTS = ".weights.h5"  # the end of the only names that Keras 3 takes
 _CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
 
 
-class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
+class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
     """A Keras model with a config, read and written as directories of weights.
 
     ``native`` is this library's model of the same variables, which ``bert_tf.save``,
     ``bert_tf.Predictor`` and ``bert_tf.saved_models`` take; ``None`` in a class of one's own that
-    is no row of the table. Arguments but ``name`` and ``trainable`` are ignored, as theirs.
+    is no row of the table. Of the arguments ``name`` and ``trainable`` count, as in transformers.
     """
 
     config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
@@ -113,7 +113,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if head.loss is not None and all(label in inputs for label in pairs):
             labels: Any = {label: inputs[label] for label in pairs}
             logits: Any = [outputs[name] for name in pairs.values()]
-            if len(pairs) == 1:  # as theirs, which a script may override
+            if len(pairs) == 1:  # as in transformers, whose method a script may override
                 (labels,), (logits,) = labels.values(), logits
             outputs["loss"] = self.hf_compute_loss(labels, logits)
         return kind(**outputs)
@@ -223,8 +223,9 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
         Options are ``config``; ``ignore_mismatched_sizes``, whether a head of another size starts
         anew; ``revision``; ``subfolder``; settings of the config (``num_labels=3``); and the
-        constructor's. Those that say how to fetch, or whose the weights are, mean nothing: the
-        format is recognised. Errors are those of ``bert_tf.load``, or a ``TypeError``.
+        constructor's; ``output_loading_info`` adds the keys that do not match. Options on fetching
+        and on the weights' format are ignored: the format is recognised. Errors are those of
+        ``bert_tf.load``, or a ``TypeError``.
         """
         path, values = path_of(pretrained_model_name_or_path, options)
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
@@ -239,8 +240,9 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if config is None:
             config = cls.config_class.of_checkpoint(checkpoint)
         others = config.update(values)
-        is_theirs = cls.__init__ is TFPreTrainedModel.__init__
-        if is_theirs and others.keys() - {"name", "trainable", "add_pooling_layer"}:
+        # A script's class may have a constructor, whose options are its own.
+        has_usual_options = cls.__init__ is TFPreTrainedModel.__init__
+        if has_usual_options and others.keys() - {"name", "trainable", "add_pooling_layer"}:
             raise TypeError(
                 f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
                 "config, ignore_mismatched_sizes, revision, or a setting of the config."
@@ -261,7 +263,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     ) -> None:
         """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
 
-        With ``saved_model=True`` a SavedModel with their signatures, ``serving_default`` and
+        With ``saved_model=True`` a SavedModel with its signatures, ``serving_default`` and
         ``int64_serving``, is beside them, in ``saved_model/1`` or that of another ``version``.
         """
         if push_to_hub or signatures is not None:
@@ -286,7 +288,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         """TensorFlow's hook: what ``tf.saved_model.save`` writes, and the function it serves."""
-        if save_type == "savedmodel" and type(self).call is CalledAsTheirs.call:
+        if save_type == "savedmodel" and type(self).call is CalledAsTransformers.call:
             archive = self._served()
             return {"serving": archive.serving, "served": archive}
         return super()._trackable_children(save_type, **options)
@@ -311,7 +313,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
             os.replace(file, path)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Loads a file of ``save_weights``, of this library or, of their classes, of Keras 2."""
+        """Loads a file of ``save_weights``, of this library, or transformers' in Keras 2."""
         path = os.fspath(filepath)
         if not hugging_face.is_keras_3(path):
             checkpoint = open_checkpoint(path, settings=self.config.to_dict())
@@ -340,7 +342,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if isinstance(config, PretrainedConfig):
             config.update(options)
             return cls(config)
-        if "config" not in config:  # theirs were the settings themselves
+        if "config" not in config:  # a config of Keras 2: transformers' settings alone
             raise of_keras_2(cls)
         others = {key: value for key, value in config.items() if key not in ("config", "frozen")}
         kind: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
@@ -417,7 +419,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     hugging_face.write(checkpoint, directory)
     file = os.path.join(directory, CONFIG)
     written = read_json_object(file)
-    # The source's numbers may have been rounded, which these are not: theirs would round them.
+    # The source's numbers may have been rounded: its dtype would have transformers round these.
     config.dtype = written["dtype"]
     values = {**config.to_dict(), "architectures": written["architectures"]}
     values.pop("torch_dtype", None)  # the older name of it
@@ -425,7 +427,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
 
 
 def _take_over(model: Any, native: Any, layer: Any) -> None:
-    """Copies the weights of a layer that a script assigned into the native model's layer."""
+    """Copies weights into a native model's layer, from a layer that a script put in its place."""
     if native is None or layer is native:
         return
     if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:
@@ -495,9 +497,10 @@ class TFDistilBertPreTrainedModel(TFPreTrainedModel):
 
 
 def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
-    sort = head.native.__name__
+    """The class of a family's models with a head, under transformers' name of it."""
+    native = head.native.__name__
     body = {
-        "__doc__": f"``transformers.{name}``: a ``bert_tf.{sort}``, called as there.",
+        "__doc__": f"``transformers.{name}``: a ``bert_tf.{native}``, called as there.",
         "__module__": __name__,
         "head": head,
         "label_logits": head.label_logits,

@@ -82,7 +82,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
     def _use_weight_decay(self, variable: Any) -> bool:
         """Keras asks it of each variable."""
         name = variable_path(variable)
-        name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # theirs, too
+        name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # as transformers spells it, too
         if any(re.search(pattern, name) for pattern in self._included):
             return True
         return not any(re.search(pattern, name) for pattern in self._excluded)

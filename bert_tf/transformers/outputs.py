@@ -87,6 +87,7 @@ def _contains(self: Any, key: Any) -> bool:
 def _with_fields(kind: type[ModelOutput], fields: tuple[str, ...]) -> Any:
     """The class of the outputs that have just these names: a named tuple."""
     plain = collections.namedtuple(kind.__name__, fields)  # type: ignore[misc]
+    # ``kind`` comes first; its ``__new__``, which calls this function, must not make the tuple.
     body = {"__new__": plain.__new__, "__getitem__": _get, "__contains__": _contains}
     return type(kind.__name__, (kind, plain), {**body, "_fields": fields, "names": kind.names})
 

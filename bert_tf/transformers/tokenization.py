@@ -30,7 +30,7 @@ from . import lacking
 from .configuration import PLACE, AutoConfig, directory_of
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 
-_ENDLESS = int(1e30)  # what theirs says where no file has a length
+_ENDLESS = int(1e30)  # what transformers says where no file has a length
 # Roles, and the pieces that they are by default.
 _ROLES: Mapping[str, str] = {
     role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")
