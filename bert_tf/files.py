@@ -380,7 +380,7 @@ def check_fingerprints(files: Mapping[str, Any]) -> None:
 
 
 def fingerprint_change(path: str, before: Mapping[str, Any]) -> Literal["bytes", "sha256"] | None:
-    """Which part of a file's fingerprint is another than before; the size alone is quick to ask."""
+    """The part of a file's fingerprint that differs from before; the size alone is quick to ask."""
     if tf.io.gfile.stat(path).length != before["bytes"]:
         return "bytes"
     return None if sha256_of(path) == before["sha256"] else "sha256"

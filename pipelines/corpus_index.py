@@ -61,7 +61,7 @@ class Reading:
     block_bytes: int
 
     def key(self) -> tuple[object, ...]:
-        """Everything that an index of files read so depends on."""
+        """The options on which an index of files depends, and the parser's limit."""
         return (*dataclasses.astuple(self), corpus_formats.MAX_DOCUMENT_BYTES)
 
 

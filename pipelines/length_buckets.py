@@ -199,7 +199,7 @@ class Examples:
         full: int = 0,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Numbers of examples, (B,) int32, to batches; those smaller than ``full`` are widest."""
+        """Numbers of examples, (B,) int32, to batches; fewer than ``full`` are made the widest."""
         with tf.device("CPU:0"):
             lengths = tf.constant(self.lengths, tf.int32)
             widths = tf.constant(widths)

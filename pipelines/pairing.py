@@ -225,7 +225,7 @@ def _filled_end(
 
 
 def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """Which of N sentences are visited when ``successor`` is followed from ``starts``: (N,) bool.
+    """True for sentences that are visited by following ``successor`` from ``starts``, (N,) bool.
 
     A successor is greater than the sentence itself, N at most; at most ``steps`` are in a document.
     """

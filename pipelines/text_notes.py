@@ -1,4 +1,4 @@
-"""How a text fits a vocabulary and its casing, in sentences."""
+"""Sentences on a text that does not fit a vocabulary and its casing."""
 
 import collections
 import itertools

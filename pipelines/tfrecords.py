@@ -222,7 +222,7 @@ def _stored_as(kind: features.Feature) -> str:
 
 
 def fingerprint(records: Records) -> str:
-    """Which files these are in 32 hexadecimal digits, which change with their names and sizes."""
+    """32 hexadecimal digits that stand for files, and change with their names and sizes."""
     digest = hashlib.sha256()
     for file in records.files:
         digest.update(f"{os.path.basename(file.path)}\n{file.size}\n".encode())

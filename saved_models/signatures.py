@@ -32,7 +32,7 @@ STRINGS = "strings"  # what serving_default is where it has not transformers' si
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """How the models of a class are served.
+    """Signatures and options by which the models of a class are served.
 
     Attributes:
         signatures: makes a served model's signatures by name, among them ``serving_default`` and

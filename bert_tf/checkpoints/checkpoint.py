@@ -70,7 +70,7 @@ class Tokenization:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """Which model a checkpoint holds: the class, and its arguments besides config, name, dtype."""
+    """A checkpoint's model: the class, and its arguments besides config, name, dtype."""
 
     model_class: type[BertModel]
     arguments: Mapping[str, Any]
@@ -87,7 +87,7 @@ class ModelSpec:
 
     @property
     def pooling(self) -> str:
-        """What the head reads: ``cls``, the pooler, where nothing else is said."""
+        """Pooling that the head reads; by default ``cls``, by way of the pooler."""
         return str(self.arguments.get("pooling", "cls"))
 
     @property
@@ -110,7 +110,7 @@ def names_left(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tu
 
 
 def model_of(model_class: type[BertModel], **known: Any) -> ModelSpec:
-    """The model of a class with those of the known arguments that it takes; ``None`` is unknown."""
+    """A model of a class, with those arguments that the class takes and that are not ``None``."""
     checks = model_class.argument_checks
     arguments = {key: value for key, value in known.items() if key in checks and value is not None}
     return ModelSpec(model_class, arguments)

@@ -118,7 +118,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """Which of Google's scripts saved the checkpoint."""
+    """The model of a checkpoint, by the head that one of Google's scripts gave it."""
     if spell("span/kernel") in shapes:
         return ModelSpec(BertSpanPredictor, {"pooler": True})
     if spell("classifier/kernel") in shapes:

@@ -275,7 +275,7 @@ def _normalised(
 def _take_decoder(
     path: str, stored: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
 ) -> None:
-    """Takes the decoder's copies of the embeddings and of the bias, if copies they are."""
+    """Takes the decoder's copies of the embeddings and of the bias, which must be equal."""
     for decoder, name in _DECODER.items():
         if decoder in stored and not _add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(

@@ -219,7 +219,7 @@ class QuestionOptions:
 
 
 def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
-    """What a file's value of a field should be, where it is not that; else ""."""
+    """The form that a field expects of a file's value, where the value has another; else ""."""
     expected, is_good = field.metadata["check"]
     if field.default is None:
         expected += " or null"

@@ -242,7 +242,7 @@ def _bin_cells(values: Bin | None) -> str:
 
 
 def _classes(classes: Mapping[str, ClassScore]) -> str:
-    """The worst F1 first."""
+    """Table of the classes, the worst F1 first."""
     rows = []
     for name in sorted(classes, key=lambda name: classes[name].f1)[:_MOST_CLASSES]:
         values = classes[name].to_dict()

@@ -44,7 +44,7 @@ def search(
 
 
 def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """Which scores of each row are its greatest, ``count`` of them; of equal ones the first."""
+    """True at the ``count`` greatest scores of each row; of equal ones the first."""
     if scores.shape[1] <= count:
         return np.ones(scores.shape, bool)
     least = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]

@@ -100,7 +100,7 @@ def compare(
     predicted: NDArray[Any],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """The scores of a table, and of losses (N,) the mean."""
+    """The scores that a table of functions gives, and the mean of the losses (N,)."""
     scores = {name: compute(true, predicted) for name, compute in table.items()}
     return Comparison(len(true), scores | _mean_loss(losses))
 
@@ -220,7 +220,7 @@ def compare_several(
     losses: NDArray[Any] | None = None,
     suffix: str = "",
 ) -> Comparison:
-    """Any number of classes each, (N, C), 1 where one holds; ``suffix`` ends the scores' names."""
+    """Compares any number of classes each, (N, C), 1 = holds; ``suffix`` ends scores' names."""
     counts = np.stack([true, predicted, true * predicted], 2).astype(np.int64).sum(0)
     classes = _classes(labels, counts)
     scores = {name + suffix: score(classes.values()) for name, score in SEVERAL_SCORES.items()}
@@ -303,7 +303,7 @@ def compare_entities(
     entities: Sequence[tuple[Sequence[Any], Sequence[Any]]],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """Tags of entities, those of a sentence a row; ``losses`` (N,) are sums over its words.
+    """Compares tags of entities, a sentence a row; ``losses`` (N,) are sums over its words.
 
     ``entities`` has those of each sentence, the true and the predicted; a sentence is right where
     they are equal.
@@ -324,7 +324,7 @@ def compare_entities(
 
 
 def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None) -> Comparison:
-    """Tags that are none of entities, as ``compare_entities``; a sentence's must all be right."""
+    """Compares tags of other kinds, a sentence a row; a sentence's must all be right."""
     names = sorted({tag for tags in (*true, *predicted) for tag in tags})
     ids = {name: number for number, name in enumerate(names)}
     gold, predictions = (

@@ -70,7 +70,7 @@ def with_usual(
 
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
-    """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
+    """Opens the start of a run: the run's own state where it has one, else the checkpoint."""
     kind = settings.kind
     if settings.pooling and not (
         kind.embeds or "pooling" in MODEL_CLASSES[kind.model].argument_checks
@@ -208,7 +208,7 @@ def build_model(
 
 
 def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint) -> list[str]:
-    """Pooling that the head reads, for heads that need not read the pooler on [CLS]."""
+    """Lines on the pooling that a head reads: none for a head that reads [CLS] as usual."""
     pooling, pools = spec.pooling, "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []
@@ -221,7 +221,7 @@ def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoi
 
 
 def _freeze(model: Any, blocks: int) -> None:
-    """Leaves the embeddings and the lowest blocks as they are; 0 blocks: nothing is left so."""
+    """Leaves the embeddings and the lowest blocks as they are; 0 blocks: all are trained."""
     if blocks:
         model.encoder.embeddings.trainable = False
         for block in model.encoder.blocks[:blocks]:

@@ -96,7 +96,7 @@ def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) ->
 
 
 def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
-    """The model card of a run; of folders, which may say who the user is, it has only the names."""
+    """The model card of a run, with only the names of files: paths may say who the user is."""
     start, published = settings.init_checkpoint, f"GLUE {settings.glue}" if settings.glue else None
     is_of_hub = start.startswith(HUB_SCHEME)
     start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))

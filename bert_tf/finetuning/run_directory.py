@@ -25,7 +25,7 @@ class FineTuningDirectory(RunDirectory):
     """
 
     def __init__(self, path: str, *, is_temporary: bool = False) -> None:
-        """``is_temporary``: it is gone after the run, so that nothing is kept to resume from."""
+        """``is_temporary``: the directory is gone after the run; nothing is kept to resume from."""
         super().__init__(path)
         self.is_temporary = is_temporary
         self.last = os.path.join(path, "last")
@@ -40,7 +40,7 @@ class FineTuningDirectory(RunDirectory):
         return saved_states.has_finished(self.last)
 
     def delete_state(self) -> None:
-        """Deletes that state, which a finished run does not need."""
+        """Deletes the training's state, which a finished run does not need."""
         saved_states.delete_all(self.last)
 
     def has_checkpoint(self) -> bool:

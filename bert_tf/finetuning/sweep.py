@@ -110,7 +110,7 @@ def run_sweep(directory: FineTuningDirectory, inputs: RunInputs) -> dict[str, An
 
 
 def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
-    """A run's own inputs: of the layers that it reads."""
+    """The inputs of a run of a sweep: with the run's own settings and options of the task."""
     return dataclasses.replace(inputs, settings=run, task=inputs.task.with_options(run.options))
 
 

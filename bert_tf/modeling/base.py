@@ -63,7 +63,7 @@ class SentenceEmbedding:
 
 
 def most_tokens(embedding: SentenceEmbedding | None, positions: int) -> int:
-    """The tokens of a row where nothing else says it: the embedding's, else all positions."""
+    """The tokens of a row by default: those of the sentence embedding, else all positions."""
     return positions if embedding is None else min(embedding.max_seq_length, positions)
 
 

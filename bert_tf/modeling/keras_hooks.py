@@ -93,7 +93,7 @@ def drop_seeds(layer: keras.Layer) -> None:
 def replace_variable(
     layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: Any
 ) -> keras.Variable:
-    """Gives a built layer another variable of a name, under the same path; gives it back."""
+    """Replaces a built layer's variable by a new one of the same path; returns the new one."""
     old = getattr(layer, name)
     if not callable(getattr(layer, "_untrack_variable", None)):
         raise unexpected("has no layer._untrack_variable")

@@ -273,7 +273,7 @@ Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
 
 
 def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
-    """Two elements a word, for a CPU: a device that tiles arrays pads them sixty-four times."""
+    """Draws two elements a word, for CPUs: a device that tiles arrays pads two columns to 128."""
     count = 1
     for size in shape:
         count = count * size

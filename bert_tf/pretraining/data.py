@@ -221,7 +221,7 @@ class Batches:
         self._data = data
         self._tokenizer = tokenizer
         self._replicas = replicas
-        self._evaluation = functools.cache(self._make_evaluation)  # which takes seconds
+        self._evaluation = functools.cache(self._make_evaluation)  # making it takes seconds
 
     def training(self, phase: Phase, number: int, start: Reached) -> MakeBatches:
         """Each host's share of the endless batches of a phase: features and the cursor.

@@ -35,7 +35,7 @@ _EVAL_STEPS_WHILE_TRAINING = 20
 
 
 class RunInputs(NamedTuple):
-    """What a run is made of: its data, and the checkpoint that it starts from, if any."""
+    """Inputs of a run: its data, and the checkpoint that it starts from, if any."""
 
     data: PretrainingData
     tokenizer: BertTokenizer
@@ -239,7 +239,7 @@ class Training(Trainer):
         if not stops:
             result = self._evaluate_saved()
             every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
-            ends = ends or self.callbacks.stops  # which may be for what the evaluation has shown
+            ends = ends or self.callbacks.stops  # a callback may stop after the evaluation
             if ends or self.step % every == 0 or self.step == last:
                 self.callbacks.end_epoch(_scores(result))
 
@@ -322,7 +322,7 @@ class Training(Trainer):
         self._record(ended=self.step)
 
     def _done_at_this_step(self) -> set[str]:
-        """Which of "evaluated" and "ended" the process before recorded of this step.
+        """The ones of "evaluated" and "ended" that the process before recorded of this step.
 
         It may have been killed or stopped between a checkpoint and its evaluation.
         """
@@ -345,5 +345,5 @@ class Training(Trainer):
 
 
 def _scores(result: EvaluationResult | None) -> dict[str, float]:
-    """As callbacks hear of an evaluation: with the loss by the name that Keras has for it."""
+    """An evaluation's figures for callbacks, with the loss by Keras' name; {} without one."""
     return {"loss": result.loss, **result._asdict()} if result is not None else {}

@@ -89,7 +89,7 @@ def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
 def find_scored(
     sequences: Sequence[Sequence[str]], scores: NDArray[Any]
 ) -> list[list[tuple[Entity, float]]]:
-    """Finds them with the mean of their tokens' scores, (W,) of all sequences."""
+    """Finds entities with the mean of their tokens' ``scores``, (W,) of all sequences."""
     lengths = np.array([len(tags) for tags in sequences], np.int64)
     names = sorted({tag for tags in sequences for tag in tags})
     if not all(map(is_tag, names)):

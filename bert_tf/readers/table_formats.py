@@ -264,7 +264,7 @@ def is_given(path: str) -> bool:
 
 @contextlib.contextmanager
 def giving(tables: Mapping[str, Rows]) -> Iterator[None]:
-    """Within it, names of ``tables``, such as "<train>", are paths of tables with their rows."""
+    """Makes names of ``tables``, such as "<train>", paths of their rows, within the context."""
     token = _given.set({**_given.get(), **tables})
     try:
         yield

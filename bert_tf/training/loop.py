@@ -253,7 +253,7 @@ class TrainingLoop:
         return sums, rate, measures.stack(), cursors.stack(), waited, weights_norm
 
     def _timed(self, batch: Any) -> tuple[Any, tf.Tensor]:
-        """A batch, and the time at which it came: one core would make the step before it asks."""
+        """A batch, and the time at which it came: read before the step, even on one core."""
         came = self._time_after(batch[features.CURSOR])
         if not self._measures_waits:
             return batch, came

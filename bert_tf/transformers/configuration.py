@@ -33,7 +33,7 @@ _WITHOUT_MEANING = (
 
 
 def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The path that ``bert_tf.load`` takes for a name, and the arguments that say something else.
+    """The path that ``bert_tf.load`` takes for a name, and the arguments that name no place.
 
     What is neither on this machine nor shipped is a model of the hub, without an owner its first.
 
@@ -148,7 +148,7 @@ class PretrainedConfig:
         return read_config(self.to_dict(), source)
 
     def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Sets what is a setting already; gives the others back."""
+        """Sets those of the values that are settings; returns the others."""
         others = {}
         for name, value in values.items():
             if name == "id2label":
@@ -223,7 +223,7 @@ class PretrainedConfig:
 
 
 def _class_of(values: Mapping[str, Any], source: str, chosen: type[Any]) -> type[Any]:
-    """The class of a file's settings: the one that is chosen for, where it is of one model."""
+    """The class of a file's settings: ``chosen``, or for ``AutoConfig`` by ``model_type``."""
     kind = values.get("model_type", "bert")
     if kind not in CONFIGS:
         raise ValueError(

@@ -220,7 +220,7 @@ class KerasMetricCallback(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Predicts the whole set, and adds what the function says of it."""
+        """Predicts the whole set, and adds the scores of ``metric_fn`` to the logs."""
         predictions, labels = [], []
         for batch in self.eval_dataset:
             inputs, *beside = batch if isinstance(batch, tuple) else (batch,)

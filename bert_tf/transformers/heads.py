@@ -61,7 +61,7 @@ def of_ends(labels: Any, logits: Any) -> Any:
 
 
 def of_following(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, 2) -> (B,): whether the second text follows, 0 where the label is -100."""
+    """(B,) and (B, 2) -> (B,): the loss of "the second text follows", 0 where the label is -100."""
     each = of_choices(ops.maximum(labels, 0), logits)
     return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
 

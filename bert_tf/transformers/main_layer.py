@@ -126,7 +126,7 @@ class CalledAsTransformers(keras.layers.Layer):
     label_logits: Mapping[str, str] = MappingProxyType({})
 
     def keep_native(self, model: Any) -> None:
-        """Keeps it beside the layers, so that Keras does not save them twice."""
+        """Keeps the ``native`` model where Keras does not look: it would save the layers twice."""
         object.__setattr__(self, "native", model)
 
     def __dir__(self) -> list[str]:

@@ -80,7 +80,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         self._excluded = tuple(exclude_from_weight_decay or ())
 
     def _use_weight_decay(self, variable: Any) -> bool:
-        """Keras asks it of each variable."""
+        """True if a variable is decayed, which Keras asks of each one."""
         name = variable_path(variable)
         name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # as transformers spells it, too
         if any(re.search(pattern, name) for pattern in self._included):

@@ -162,7 +162,7 @@ class BertTokenizerFast:
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], **options: Any
     ) -> tuple[str, ...]:
-        """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``; their paths."""
+        """Writes ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``; their paths."""
         folder = os.fspath(save_directory)
         os.makedirs(folder, exist_ok=True)
         config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
@@ -186,7 +186,7 @@ class BertTokenizerFast:
     def save_vocabulary(
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str]:
-        """Writes ``vocab.txt``, without what was added; its path."""
+        """Writes ``vocab.txt``, without what was added; returns its path."""
         name = f"{filename_prefix}-{VOCABULARY}" if filename_prefix else VOCABULARY
         path = os.path.join(save_directory, name)
         vocabulary = self.backend_tokenizer.get_vocab(with_added_tokens=False)
@@ -476,7 +476,7 @@ class BertTokenizerFast:
     # === The vocabulary ===
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds tokens behind the vocabulary; gives how many were new.
+        """Adds tokens behind the vocabulary; returns how many were new.
 
         The model is to have as many rows: ``resize_token_embeddings(len(tokenizer))``.
         """
