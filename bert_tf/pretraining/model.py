@@ -26,7 +26,7 @@ _LEARNED_VOCABULARY = 8000
 def open_start(
     settings: PretrainingSettings, directory: RunDirectory | None = None
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
-    """Opens a run's starting checkpoint, if any; returns the settings, in its casing, and it.
+    """The settings, with the casing of the checkpoint that a run starts from, and that checkpoint.
 
     Once the run has a checkpoint of its own, the one that it started from may be gone.
     """

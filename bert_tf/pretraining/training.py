@@ -247,7 +247,7 @@ class Training(Trainer):
         """Restores the newest checkpoint and says so; returns whether there is one."""
         restored = saved_states.restore_latest(self.directory.checkpoints, self.loop.state())
         self.workers.check_same(self.step, "newest checkpoint in --model_dir")
-        self.restore_best()  # or removes it, where the user deleted its checkpoints
+        self.restore_best()  # or removes the best of deleted checkpoints
         if restored is None:
             return False
         for warning in restored.warnings:

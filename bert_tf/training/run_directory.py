@@ -206,7 +206,7 @@ class RunDirectory:
         return newest.step
 
     def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
-        """Records new values of settings from a step on, for which the run is unfinished."""
+        """Records new values of settings from a step on; a finished run is unfinished again."""
         recorded = self.kept_flags()
         changes = [
             {"step": step, "flag": name, "from": recorded.get(name), "to": value}

@@ -263,8 +263,8 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
     ) -> None:
         """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
 
-        With ``saved_model=True`` a SavedModel with its signatures, ``serving_default`` and
-        ``int64_serving``, is beside them, in ``saved_model/1`` or that of another ``version``.
+        With ``saved_model=True`` a SavedModel with transformers' signatures, ``serving_default``
+        and ``int64_serving``, is beside them, in ``saved_model/1`` or that of another ``version``.
         """
         if push_to_hub or signatures is not None:
             raise ValueError(
