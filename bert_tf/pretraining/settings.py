@@ -8,14 +8,7 @@ from typing import Any, get_args
 
 from absl import flags
 
-from bert_tf.choices import (
-    INPUT_FORMATS,
-    OPTIMIZERS,
-    STRATEGIES,
-    XLA_CHOICES,
-    Masking,
-    Objective,
-)
+from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, STRATEGIES, XLA_CHOICES, Masking, Objective
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
