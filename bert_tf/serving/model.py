@@ -1,6 +1,7 @@
 """The SavedModel that is served, by TensorFlow alone."""
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -67,10 +68,13 @@ def load(directory: str) -> ServedModel:
         saved.ParseFromString(file.read())
     definitions = saved.meta_graphs[0].signature_def
     signatures = {
-        name: json_format.MessageToDict(
-            definitions[name],
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
+        name: json.loads(  # in the order of the names, which maps of a proto do not have
+            json_format.MessageToJson(
+                definitions[name],
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                sort_keys=True,
+            )
         )
         for name in loaded.signatures
     }

@@ -102,7 +102,7 @@ class Door:
             return _encode(rest.metadata_reply(name, version, self._model.signatures))
         if self._in_hand >= self._bounds.waiting:
             raise rest.RestError(
-                503, f"{self._bounds.waiting} requests are in hand, which is the most: ask later."
+                503, f"{self._bounds.waiting} requests are in hand, --max_waiting: ask later."
             )
         self._in_hand += 1
         try:
@@ -118,7 +118,7 @@ class Door:
         rows = rest.rows_of(asked.inputs)
         if rows > self._bounds.rows:
             raise rest.RestError(
-                400, f"The request has {rows} rows, and the most is {self._bounds.rows}."
+                400, f"The request has {rows} rows, and --max_rows is {self._bounds.rows}."
             )
         outputs = await asyncio.wrap_future(self._batcher.ask(asked.signature, asked.inputs))
         return await loop.run_in_executor(self._json, lambda: _encode(asked.reply(outputs)))
@@ -133,7 +133,7 @@ class Door:
                     body += part
                     if len(body) > most:
                         raise rest.RestError(
-                            413, f"The body has more than {most:,} bytes, which is the most."
+                            413, f"The body has more than {most} bytes, --max_bytes."
                         )
         except TimeoutError:
             raise rest.RestError(

@@ -159,7 +159,7 @@ REFUSALS = [
             # This server's, where Serving names one of the graph's nodes.
             ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1, 1]."),
             ("ids", [[1]], "Expected ids of shape [-1, 2], -1 for any size, and got [1, 1]."),
-            ("text", ["a"] * 9, "The request has 9 rows, and the most is 8."),
+            ("text", ["a"] * 9, "The request has 9 rows, and --max_rows is 8."),
         ]
     ),
 ]

@@ -53,7 +53,7 @@ def test_no_more_requests_wait_than_may(door):
 
     refused, status, answered, later = asyncio.run(crowd())
     assert refused.status == 503
-    assert refused.json == {"error": "2 requests are in hand, which is the most: ask later."}
+    assert refused.json == {"error": "2 requests are in hand, --max_waiting: ask later."}
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
 
 
@@ -61,7 +61,7 @@ def test_a_body_of_too_many_bytes_is_not_read(door):
     app, _ = door(bytes=100)
     reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
-    assert reply.json == {"error": "The body has more than 100 bytes, which is the most."}
+    assert reply.json == {"error": "The body has more than 100 bytes, --max_bytes."}
 
 
 def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
