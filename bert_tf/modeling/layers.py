@@ -172,8 +172,7 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
         barrier = _barrier.get()
         if barrier is None:
             return ops.mean(x, axis=-1, keepdims=True)
-        # Summed as shares: a division of the sum would be a kernel of its own.
-        return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
+        return barrier(ops.sum(x, axis=-1, keepdims=True)) / x.shape[-1]
 
     def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
         centred = x - mean(x)
