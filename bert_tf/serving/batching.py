@@ -28,7 +28,7 @@ class _Waiting:
 
     @property
     def key(self) -> list[Any]:
-        """What requests that are joined have in common."""
+        """The signature and the shapes of rows, which are equal in a batch."""
         return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
 
 
