@@ -22,8 +22,8 @@ from tensorboard.util import tensor_util
 BLUE, PALE, RED, GREY = "#2b5fa0", "#b8c4d4", "#c8492d", "#666666"
 SMOOTHED = 15  # points
 PANELS = (
-    ("Masked LM", "masked_lm", "masked_lm_predictions"),
-    ("Next sentence", "next_sentence", "next_sentence_rows"),
+    ("Masked LM", "masked_lm", "masked_lm/predictions"),
+    ("Next sentence", "next_sentence", "next_sentence/rows"),
 )
 
 
@@ -75,14 +75,14 @@ def main(model_dir, output):
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axes, (title, key, counted) in zip(panels, PANELS, strict=True):
-        steps, accuracy = train[f"{key}_accuracy"]
+        steps, accuracy = train[f"{key}/accuracy"]
         axes.plot(steps, 100 * accuracy, color=PALE, linewidth=1, label="training")
         means = smooth(steps, accuracy, begins)
         for begin, end in zip(begins, [*begins[1:], (np.inf, 0)], strict=True):
             of = (steps > begin[0]) & (steps <= end[0])
             label = "training, running mean" if begin is begins[0] else None
             axes.plot(steps[of], 100 * means[of], color=BLUE, linewidth=2.2, label=label)
-        at, shares = held_out[f"{key}_accuracy"]
+        at, shares = held_out[f"{key}/accuracy"]
         low, high = wilson(shares, held_out[counted][1])
         axes.errorbar(
             at,
@@ -93,7 +93,7 @@ def main(model_dir, output):
             capsize=3,
             label="held out, 95% interval",
         )
-        guess = 100 * held_out[f"{key}_baseline"][1][-1]
+        guess = 100 * held_out[f"{key}/baseline"][1][-1]
         axes.axhline(guess, color=GREY, linestyle="--", linewidth=1.2, label="guessing, held out")
         axes.set(title=f"{title} accuracy", xlabel="step", ylim=(0, None))
         axes.yaxis.set_major_formatter("{x:.0f}%")
