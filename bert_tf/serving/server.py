@@ -1,6 +1,7 @@
 """The HTTP server: what it accepts, within bounds, and the page at ``/``."""
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import importlib.resources
@@ -176,13 +177,13 @@ def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bound
     )
     host, port = listening.getsockname()[:2]
     place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    says = f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it."
     try:
-        print(
-            f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it.",
-            flush=True,
-        )
-        _Server(config, door).run(sockets=[listening])
-    except KeyboardInterrupt:  # uvicorn raises the signal again, when all is answered
+        # uvicorn raises the signal again, when all is answered; a shell's job in the background
+        # ignores Ctrl-C's then.
+        with contextlib.suppress(KeyboardInterrupt):
+            print(says, flush=True)
+            _Server(config, door).run(sockets=[listening])
         print("Ended.")
     finally:
         batcher.close()

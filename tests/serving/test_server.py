@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import threading
 
 import pytest
@@ -55,6 +56,25 @@ def test_no_more_requests_wait_than_may(door):
     assert refused.status == 503
     assert refused.json == {"error": "2 requests are in hand, --max_waiting: ask later."}
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt()])
+def test_the_end_is_said_where_the_shell_ignores_the_signal_too(
+    half_model, monkeypatch, capsys, ending
+):
+    """A job in the background ignores Ctrl-C's signal, so that none is raised at the end."""
+
+    def run(self, sockets):
+        if ending is not None:
+            raise ending
+
+    monkeypatch.setattr(server.uvicorn.Server, "run", run)
+    # Its logging would close the file that catches what is said.
+    monkeypatch.setattr(server.uvicorn, "Config", lambda app, **options: options)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.serve(half_model, "half", listening, Bounds(8, 100, 2))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Listening at http://127.0.0.1:") and said[1:] == ["Ended."]
 
 
 def test_a_body_of_too_many_bytes_is_not_read(door):
