@@ -3,8 +3,8 @@
     python -m benchmarks.compiled_step [--targets=v5e,h100] [--programs=tiny:32x128,base:32x512]
         [--python=v5e=VENV/bin/python,h100=VENV/bin/python] [--keep=FOLDER]
 
-A program is a size, rows and tokens a row; of size finetune it is the fine-tuning of a classifier
-of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward, backward and update, in
+A program is a size, rows and tokens a row; base/4 is bert-base of four layers, and finetune the
+fine-tuning of a classifier of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward, backward and update, in
 bfloat16; the compilers that jax 0.10.2 brings compile it without the hardware: for a TPU
 libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's description in h100.txtpb
 (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2). --python names
@@ -16,6 +16,7 @@ that a run sets. --keep keeps the programs, lowered and compiled.
 
 import argparse
 import collections
+import dataclasses
 import json
 import math
 import os
@@ -112,7 +113,10 @@ def build_step(
         batch = {"rows": encoded, "targets": tf.zeros([rows], tf.int32)}
         predictions = 0
     else:
-        config = BertConfig.from_preset(f"bert-{size}")
+        preset, _, layers = size.partition("/")
+        config = BertConfig.from_preset(f"bert-{preset}")
+        if layers:
+            config = dataclasses.replace(config, num_hidden_layers=int(layers))
         model = BertPretrainer(config)
         loop = PretrainingLoop(model, optimizer_of(model), strategy, **options)
         predictions = max(1, math.ceil(0.15 * length))

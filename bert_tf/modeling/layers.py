@@ -3,10 +3,8 @@
 Keras' own are replaced where they round too early or take more time or memory.
 """
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -14,6 +12,8 @@ from keras import ops
 
 from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
+
+from .compiled import current_plan
 
 # === Dense ===
 
@@ -48,14 +48,15 @@ def at_least_float32(x: Any) -> Any:
     return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
 
-def _add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
+def add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
     """(..., W) + (W,), and the gradients of both."""
+    return ops.add(x, bias), lambda upstream: (upstream, bias_gradient(upstream, bias.dtype))
 
-    def gradient(upstream: Any) -> tuple[Any, Any]:
-        rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
-        return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)
 
-    return ops.add(x, bias), gradient
+def bias_gradient(upstream: Any, dtype: Any) -> Any:
+    """(..., W) -> (W,), summed in float32 at least."""
+    rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
+    return ops.cast(ops.sum(rows, axis=0), dtype)
 
 
 class _Dense(keras.layers.Dense):
@@ -75,7 +76,7 @@ class _Dense(keras.layers.Dense):
         if not any(name.startswith("gpu") for name in devices):
             return super().call(inputs, training=training)
         products = ops.matmul(inputs, self.kernel)
-        return ops.custom_gradient(_add_bias)(products, ops.cast(self.bias, products.dtype))
+        return ops.custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
 
 
 # The dtype of what is computed with ids and places: TensorFlow computes with int32 on the host, as
@@ -147,32 +148,15 @@ class LayerNorm(keras.layers.Layer):
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
-# Puts a barrier behind a tensor: XLA keeps it for the backward pass, and does not compute it again.
-_barrier: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
-    "_barrier", default=None
-)
-
-
-@contextlib.contextmanager
-def barriers_by(barrier: Callable[[Any], Any]) -> Iterator[None]:
-    """A context in which layer normalisation keeps its sums for the backward pass.
-
-    With the sums at hand its gradient's parts are computed from inputs alone. Without them XLA
-    writes their product with the normalised input, float32 and as large as that, to memory.
-    """
-    token = _barrier.set(barrier)
-    try:
-        yield
-    finally:
-        _barrier.reset(token)
-
-
 def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    plan = current_plan()
+
     def mean(x: Any) -> Any:
-        barrier = _barrier.get()
-        if barrier is None:
+        if plan is None:
             return ops.mean(x, axis=-1, keepdims=True)
-        return barrier(ops.sum(x, axis=-1, keepdims=True)) / x.shape[-1]
+        # Kept, so that the gradient's parts are computed from inputs alone: else XLA writes their
+        # product with the normalised input, float32 and as large as that, to memory.
+        return plan.barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
         centred = x - mean(x)
@@ -297,6 +281,17 @@ class MaskSeeds(keras.random.SeedGenerator):
     draw: Draw = staticmethod(draw_in_pairs)
 
 
+class Seed:
+    """The next value of a generator, which each ``next`` gives once more."""
+
+    def __init__(self, generator: MaskSeeds) -> None:
+        self._value = generator.next()
+
+    def next(self) -> Any:
+        """(2,), the same each time."""
+        return self._value
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
     """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
@@ -315,11 +310,15 @@ class Dropout(keras.layers.Layer):
         self.seed_generator = seed_generator or MaskSeeds(name="dropout_seed")
         self.built = True
 
-    def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+        """Drops elements of a float tensor of any shape; outside training, returns it as it is.
+
+        ``seed`` is a ``Seed`` of a mask that is drawn twice; else the generator gives the next one.
+        """
         if not training or self.dropped == 0:
             return inputs
-        is_kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, self.seed_generator)
+        generator = seed or self.seed_generator
+        is_kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, generator)
         scale = ops.cast(self.scale, inputs.dtype)
         # One product in each direction: what multiplies holds the scale already.
         return inputs * ops.where(is_kept, scale, ops.zeros_like(scale))

@@ -13,7 +13,18 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, get_activation
+from .compiled import Plan, current_plan
+from .layers import (
+    INDEX,
+    BertLayer,
+    Dropout,
+    LayerNorm,
+    MaskSeeds,
+    Seed,
+    add_bias,
+    bias_gradient,
+    get_activation,
+)
 
 
 def take_rows(matrix: Any, numbers: Any) -> Any:
@@ -27,7 +38,8 @@ class TokenRows:
     Everything in a Transformer but attention acts on each token by itself, so the rows of padding
     can be left out. XLA needs to know the number of rows before the batch is there: a step that it
     compiles keeps padding. ``real_tokens`` are (B, S), 1 = real; the first token of each text
-    counts as real whatever the mask says, because the pooler reads it.
+    counts as real whatever the mask says, because the pooler reads it. With ``places_first`` rows
+    are in the order of S * B, and padding is kept.
     """
 
     def __init__(
@@ -35,10 +47,12 @@ class TokenRows:
         real_tokens: Any,
         without_padding: bool,
         take: Callable[[Any, Any], Any] = take_rows,
+        places_first: bool = False,
     ) -> None:
         self._batch, self._sequence = ops.shape(real_tokens)
         self._without_padding = without_padding
         self._take = take
+        self._places_first = places_first
         if without_padding:
             first = ops.arange(self._sequence) == 0
             # (B * S,)
@@ -62,6 +76,8 @@ class TokenRows:
 
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""
+        if self._places_first:
+            batch = ops.swapaxes(batch, 0, 1)  # that of the block before is undone
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
             return matrix
@@ -70,6 +86,9 @@ class TokenRows:
 
     def to_batch(self, matrix: Any) -> Any:
         """(R, W) -> (B, S, W), 0 where padding was left out."""
+        if self._places_first:
+            shape = (self._sequence, self._batch, matrix.shape[-1])
+            return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
         if self._without_padding:
             matrix = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
         return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
@@ -127,7 +146,15 @@ def join_heads(contexts: Any) -> Any:
 def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
     """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1."""
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
-    scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
+    scores = ops.matmul(query * _score_scale(query), ops.swapaxes(key, 2, 3))
+    return _softmax(scores, real_tokens, causal)
+
+
+def _score_scale(query: Any) -> float:
+    return 1.0 / math.sqrt(query.shape[-1])
+
+
+def _softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
     dtype = keras.backend.standardize_dtype(scores.dtype)
     return ops.softmax(scores + attention_bias(real_tokens, dtype, causal), axis=-1)
 
@@ -147,6 +174,25 @@ def attend_at_once(
     weights = attention_weights(query, key, real_tokens, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
     return rows.from_batch(join_heads(ops.matmul(dropout(weights), value)))
+
+
+def _project_by_parts(
+    barrier: Callable[[Any], Any], hidden: Any, kernel: Any, bias: Any
+) -> tuple[list[Any], Callable[..., tuple[Any, Any, Any]]]:
+    """(R, H), (H, 3 * H), (3 * H,) -> states for the residual, queries, keys, values: (R, H)."""
+    kernels, biases = ops.split(kernel, 3, axis=1), ops.split(bias, 3)
+
+    def gradient(of_hidden: Any, *of_parts: Any) -> tuple[Any, Any, Any]:
+        of_kernels = [ops.matmul(ops.transpose(hidden), of_part) for of_part in of_parts]
+        of_biases = [bias_gradient(of_part, bias.dtype) for of_part in of_parts]
+        # The sum so far, from the residual's on, is part of a product where it is on the right.
+        for of_part, part in zip(of_parts, kernels, strict=True):
+            of_hidden = ops.matmul(of_part, ops.transpose(part)) + of_hidden
+        of_kernel = barrier(ops.concatenate(of_kernels, axis=1))
+        return of_hidden, of_kernel, barrier(ops.concatenate(of_biases, axis=0))
+
+    parts = zip(kernels, biases, strict=True)
+    return [hidden, *(ops.matmul(hidden, part) + each for part, each in parts)], gradient
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -185,19 +231,51 @@ class SelfAttention(BertLayer):
         rows: TokenRows,
         attend: Attend | None = None,
         training: bool | None = False,
-    ) -> Any:
-        """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
+    ) -> tuple[Any, Any]:
+        """(R, H) states, (B, S) mask -> (R, H) before dropout, and the states for the residual."""
+        plan = current_plan() if training else None
+        if plan is not None and plan.places_first:
+            hidden, contexts = self._attend_places_first(plan, hidden, real_tokens, rows)
+            return self.attention_output(contexts), hidden
         projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads, causal = self.config.num_attention_heads, self.config.is_decoder
         if training and attend is not None:
             contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
-            contexts = attend_at_once(
-                *(projected, real_tokens, rows, heads),
-                lambda weights: self.dropout(weights, training=training),
-                causal,
-            )
-        return self.attention_output(contexts)
+            again = plan is not None and plan.weights_again
+            seed = Seed(self.dropout.seed_generator) if again else None
+
+            def at_once(projected: Any) -> Any:
+                return attend_at_once(
+                    *(projected, real_tokens, rows, heads),
+                    lambda weights: self.dropout(weights, training=training, seed=seed),
+                    causal,
+                )
+
+            contexts = plan.again(at_once, projected) if again else at_once(projected)
+        return self.attention_output(contexts), hidden
+
+    def _attend_places_first(
+        self, plan: Plan, hidden: Any, real_tokens: Any, rows: TokenRows
+    ) -> tuple[Any, Any]:
+        """(R, H) in the order of S * B -> the same for the residual, and contexts (R, H).
+
+        As they lie, (S, B * N, D), heads are matrices to a product, which nobody has to transpose;
+        of one product for queries, keys and values each part would be copied.
+        """
+        (batch, sequence), dense = rows.sizes, self.query_key_value
+        variables = [ops.cast(each, hidden.dtype) for each in (dense.kernel, dense.bias)]
+        project = ops.custom_gradient(lambda *given: _project_by_parts(plan.barrier, *given))
+        hidden, *parts = project(hidden, *variables)
+        # (S * B, H) -> (S, B, N, D) -> (B, N, S, D)
+        shape = (sequence, batch, self.config.num_attention_heads, -1)
+        query, key, value = (
+            ops.transpose(ops.reshape(part, shape), (1, 2, 0, 3)) for part in parts
+        )
+        scores = ops.matmul(query, ops.swapaxes(key, 2, 3)) * _score_scale(query)
+        weights = _softmax(scores, real_tokens, self.config.is_decoder)
+        contexts = ops.matmul(self.dropout(weights, training=True), value)
+        return hidden, ops.reshape(ops.transpose(contexts, (2, 0, 1, 3)), ops.shape(hidden))
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
@@ -278,21 +356,35 @@ class TransformerBlock(BertLayer):
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        rows = TokenRows(real_tokens, leaves_out, self.take_rows)
+        plan = current_plan() if training else None
+        places_first = plan is not None and plan.places_first
+        rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
-        attended = self.attention(
+        attended, matrix = self.attention(
             matrix, real_tokens, rows=rows, attend=self.training_attention, training=training
         )
         attended = self.attention_dropout(attended, training=training)
         attended = self.attention_layer_norm(attended + matrix, training=training)
         # Told again: recomputed, they are called outside of the block's own call.
         output = self.intermediate(attended, training=training)
-        output = self.activation(output, bool(training))
-        output = self.feed_forward_output(output, training=training)
+        output = self._feed_forward_output(plan, output, training)
         output = self.output_dropout(output, training=training)
         output = self.output_layer_norm(output + attended, training=training)
         return rows.to_batch(output)
+
+    def _feed_forward_output(self, plan: Plan | None, inner: Any, training: bool | None) -> Any:
+        """(R, F) before the activation -> (R, H); under a plan the activation is not kept."""
+        dense = self.feed_forward_output
+        if plan is None:
+            return dense(self.activation(inner, bool(training)), training=training)
+
+        def output(inner: Any, kernel: Any, bias: Any) -> Any:
+            products = ops.matmul(self.activation(inner, True), kernel)
+            return ops.custom_gradient(add_bias)(products, bias)
+
+        variables = [ops.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
+        return plan.again(output, inner, *variables)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]

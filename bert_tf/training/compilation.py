@@ -1,13 +1,13 @@
 """Differences between a step of TensorFlow's kernels and one that XLA compiles."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from bert_tf.modeling.layers import barriers_by
+from bert_tf.modeling.compiled import Plan
 
 from .masks import COUNTED, DRAWN, HASHED, Masks
 
@@ -77,11 +77,13 @@ class Compilation(NamedTuple):
         shaped = zip(parts, gradients, strict=True)
         return [tf.reshape(part, gradient.shape) for part, gradient in shaped], norm
 
-    def barriers(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which layers keep sums that XLA would compute again."""
+    @property
+    def plan(self) -> Plan | None:
+        """What layers keep for the backward pass, and what they compute again."""
         if not self.joins_kernels:
-            return contextlib.nullcontext()
-        return barriers_by(_barrier)
+            return None
+        on_tpu = self.device_type == "TPU"
+        return Plan(_barrier, _again, places_first=not on_tpu, weights_again=on_tpu)
 
 
 def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -97,3 +99,22 @@ def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 def _barrier(value: tf.Tensor) -> tf.Tensor:
     """The value as it is, behind which XLA does not look."""
     return gen_xla_ops.xla_optimization_barrier([value])[0]
+
+
+def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
+    """``function(*tensors)``, of which the backward pass keeps the tensors alone."""
+
+    def compute(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
+        def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
+            # Behind a barrier, or XLA would find that all has been computed before.
+            *kept, upstream = gen_xla_ops.xla_optimization_barrier([*tensors, upstream])
+            with tf.GradientTape() as tape:
+                tape.watch(kept)
+                outputs = function(*kept)
+            gradients: list[tf.Tensor] = tape.gradient(outputs, kept, upstream)
+            return gradients
+
+        return function(*tensors), gradient
+
+    computed: tf.Tensor = tf.custom_gradient(compute)(*tensors)
+    return computed

@@ -80,10 +80,10 @@ def draw_by_hash(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Tenso
     Places count rows first, in the tensor's own shape: a device that tiles arrays pads none.
     """
     first, second = tf.unstack(tf.cast(generator.next(), tf.uint32))
-    places, stride = first, 1
+    # The seed comes first, as large as the tensor: no sum is a constant to be folded, or a kernel.
+    places, stride = tf.broadcast_to(first, shape), 1
     for axis in reversed(range(len(shape))):
         along = tf.cast(tf.range(shape[axis]), tf.uint32) * tf.cast(stride, tf.uint32)
-        # The seed comes first: as large as the tensor, nothing is a constant to be folded.
         places = places + tf.reshape(along, [-1, *[1] * (len(shape) - 1 - axis)])
         stride *= shape[axis]
     words = _scrambled(tf.bitwise.bitwise_xor(_scrambled(places), second))

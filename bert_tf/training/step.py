@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.modeling.compiled import planned
 from bert_tf.modeling.keras_hooks import without_reduction
 
 from .compilation import Compilation
@@ -192,10 +193,11 @@ class ReplicaStep:
         masks = keras.StatelessScope(
             state_mapping=list(zip(self._seed_variables, seeds, strict=True))
         )
-        with tf.GradientTape() as tape, masks, self._compilation.barriers():
-            loss, sums = self._objective.part(rows, totals)
-        gradients = tape.gradient(
-            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
+        with planned(self._compilation.plan):
+            with tf.GradientTape() as tape, masks:
+                loss, sums = self._objective.part(rows, totals)
+            gradients = tape.gradient(
+                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums

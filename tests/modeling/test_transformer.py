@@ -40,7 +40,7 @@ def attend_batch(layer, hidden, mask, training=False):
     """The layer on (B, S, H)."""
     rows = TokenRows(mask, without_padding=False)
     matrix = rows.from_batch(tf.convert_to_tensor(hidden))
-    return rows.to_batch(layer(matrix, mask, rows=rows, training=training))
+    return rows.to_batch(layer(matrix, mask, rows=rows, training=training)[0])
 
 
 def make(dtype="float64"):

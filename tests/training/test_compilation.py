@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
-from bert_tf.training import optimizers
+from bert_tf.training import compilation, optimizers
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
 
@@ -179,24 +179,50 @@ def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
 # === The step ===
 
 
+def compiled_reduce(loop):
+    """The gradients of a loop's step and what it sums, by XLA where the loop is compiled."""
+    by_xla = loop.compilation.by_xla
+    return tf.function(loop.replica_step.reduce, jit_compile=by_xla, autograph=False)
+
+
 def test_gradients_and_norm_are_those_of_tensorflows_kernels():
     """The sums of layer normalisation are kept, and the norm is taken of all gradients at once.
 
+    On a GPU rows are in another order, and queries, keys and values have products of their own.
     Without XLA all are clipped at once as well.
     """
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
-    for options in ({"device_type": "GPU", "jit_compile": True}, {"device_type": "GPU"}, {}):
+    every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
+             {"device_type": "GPU"}, {})  # fmt: skip
+    for options in every:
         loop = make_loop(bert(), clip_norm=0.5, **options)
         loop.model.encoder.trains_without_padding = False
-        compiles = options.get("jit_compile")
-        reduce = tf.function(loop.replica_step.reduce, jit_compile=compiles, autograph=False)
-        gradients, (sums, norm, _) = reduce(batch)
+        gradients, (sums, norm, _) = compiled_reduce(loop)(batch)
         found.append([*gradients, sums / 100.0, norm])
     for *ours, theirs in zip(*found, strict=True):
         for value in ours:
             np.testing.assert_allclose(value, theirs, rtol=2e-4, atol=2e-6)
     assert found[0][-1] > 1.0
+
+
+@pytest.mark.parametrize("options", [{"device_type": "GPU", "jit_compile": True},
+                                     {"device_type": "TPU"}])  # fmt: skip
+def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
+    """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    model = bert(dropout=0.3)
+    found = []
+    for again, recomputes in ((True, False), (True, True), (False, False)):
+        loop = make_loop(model, **options)
+        model.encoder.recomputes_blocks = recomputes
+        with monkeypatch.context() as patch:
+            if not again:
+                patch.setattr(compilation, "_again", lambda function, *given: function(*given))
+            found.append(compiled_reduce(loop)(batch)[0])
+    for *ours, theirs in zip(*found, strict=True):
+        for value in ours:
+            np.testing.assert_allclose(value, theirs, rtol=2e-4, atol=2e-6)
 
 
 def test_no_random_word_passes_the_host_on_a_gpu_without_xla():
