@@ -4,14 +4,15 @@
         [--python=v5e=VENV/bin/python,h100=VENV/bin/python] [--keep=FOLDER]
 
 A program is a size, rows and tokens a row; base/4 is bert-base of four layers, and finetune the
-fine-tuning of a classifier of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward, backward and update, in
-bfloat16; the compilers that jax 0.10.2 brings compile it without the hardware: for a TPU
-libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's description in h100.txtpb
-(pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2). --python names
-environments that have them, if this one does not. A line a program: kernels, bytes that they move,
-the seconds that takes at the memory's speed, temporaries, a processor's seconds to compile; below
-it what the step's parts move most. The compiler for a GPU times nothing there, and has the flags
-that a run sets. --keep keeps the programs, lowered and compiled.
+fine-tuning of a classifier of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward,
+backward and update, in bfloat16; the compilers that jax 0.10.2 brings compile it without the
+hardware: for a TPU libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's
+description in h100.txtpb (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2
+jax-cuda12-pjrt==0.10.2). --python names environments that have them, if this one does not. A line
+a program: kernels, bytes that they move, the seconds that takes at the memory's speed, temporaries,
+a processor's seconds to compile; below it what the step's parts move most. The compiler for a GPU
+times nothing there, and has the flags that a run sets. --keep keeps the programs, lowered and
+compiled.
 """
 
 import argparse
@@ -274,7 +275,8 @@ def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[
     target = TARGETS[name]
     size, _, shape = program.partition(":")
     rows, length = map(int, shape.split("x"))
-    path, hlo_file = (folder / f"{name}-{size}-{shape}.{kind}" for kind in ("mlir", "hlo"))
+    stem = f"{name}-{program}".translate({ord("/"): "-", ord(":"): "-"})
+    path, hlo_file = (folder / f"{stem}.{kind}" for kind in ("mlir", "hlo"))
     environment = {**os.environ, **ENVIRONMENT}
     if target.platform == "cuda":
         from bert_tf.startup import COMPILER_FLAGS

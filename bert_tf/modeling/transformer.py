@@ -13,7 +13,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .compiled import Plan, current_plan
+from .compiled import Plan, plan_for
 from .layers import (
     INDEX,
     BertLayer,
@@ -230,10 +230,10 @@ class SelfAttention(BertLayer):
         real_tokens: Any,
         rows: TokenRows,
         attend: Attend | None = None,
+        plan: Plan | None = None,
         training: bool | None = False,
     ) -> tuple[Any, Any]:
         """(R, H) states, (B, S) mask -> (R, H) before dropout, and the states for the residual."""
-        plan = current_plan() if training else None
         if plan is not None and plan.places_first:
             hidden, contexts = self._attend_places_first(plan, hidden, real_tokens, rows)
             return self.attention_output(contexts), hidden
@@ -356,13 +356,14 @@ class TransformerBlock(BertLayer):
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        plan = current_plan() if training else None
+        plan = plan_for(hidden) if training else None
         places_first = plan is not None and plan.places_first
         rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
+        attend = self.training_attention
         attended, matrix = self.attention(
-            matrix, real_tokens, rows=rows, attend=self.training_attention, training=training
+            matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
         )
         attended = self.attention_dropout(attended, training=training)
         attended = self.attention_layer_norm(attended + matrix, training=training)

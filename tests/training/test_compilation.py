@@ -9,7 +9,7 @@ import tensorflow as tf
 from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling import BertPretrainer, compiled
 from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import compilation, optimizers
@@ -185,12 +185,13 @@ def compiled_reduce(loop):
     return tf.function(loop.replica_step.reduce, jit_compile=by_xla, autograph=False)
 
 
-def test_gradients_and_norm_are_those_of_tensorflows_kernels():
+def test_gradients_and_norm_are_those_of_tensorflows_kernels(monkeypatch):
     """The sums of layer normalisation are kept, and the norm is taken of all gradients at once.
 
     On a GPU rows are in another order, and queries, keys and values have products of their own.
     Without XLA all are clipped at once as well.
     """
+    monkeypatch.setattr(compiled, "MANY", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
     every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
@@ -210,6 +211,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels():
                                      {"device_type": "TPU"}])  # fmt: skip
 def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
     """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
+    monkeypatch.setattr(compiled, "MANY", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     model = bert(dropout=0.3)
     found = []
