@@ -17,20 +17,18 @@ class Plan(NamedTuple):
     ``barrier`` gives a tensor as it is; XLA does not look behind it, and so keeps it. ``again``
     calls a function of the tensors that follow, and the backward pass has these tensors alone.
     ``places_first``: rows are those of all first tokens, then of all second ones, so that products
-    of matrices read and write heads as they lie. ``weights_again``: attention's weights are
-    computed again.
+    of matrices read and write heads as they lie; else attention's weights are computed again.
     """
 
     barrier: Callable[[Any], Any]
     again: Callable[..., Any]
     places_first: bool
-    weights_again: bool
 
 
 _plan: contextvars.ContextVar[Plan | None] = contextvars.ContextVar("_plan", default=None)
 
-
-# Of fewer states, 5,461 of bert-base, a block takes longer for the plan's kernels than they spare.
+# Numbers in the states of 5,461 of bert-base's tokens. With fewer, by estimate, the more kernels of
+# a block that follows the plan take longer than the memory's traffic that they spare.
 MANY = 1 << 22
 
 

@@ -241,18 +241,17 @@ class SelfAttention(BertLayer):
         heads, causal = self.config.num_attention_heads, self.config.is_decoder
         if training and attend is not None:
             contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
-        else:
-            again = plan is not None and plan.weights_again
-            seed = Seed(self.dropout.seed_generator) if again else None
+            return self.attention_output(contexts), hidden
+        seed = Seed(self.dropout.seed_generator) if plan is not None else None
 
-            def at_once(projected: Any) -> Any:
-                return attend_at_once(
-                    *(projected, real_tokens, rows, heads),
-                    lambda weights: self.dropout(weights, training=training, seed=seed),
-                    causal,
-                )
+        def at_once(projected: Any) -> Any:
+            return attend_at_once(
+                *(projected, real_tokens, rows, heads),
+                lambda weights: self.dropout(weights, training=training, seed=seed),
+                causal,
+            )
 
-            contexts = plan.again(at_once, projected) if again else at_once(projected)
+        contexts = at_once(projected) if plan is None else plan.again(at_once, projected)
         return self.attention_output(contexts), hidden
 
     def _attend_places_first(

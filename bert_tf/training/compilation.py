@@ -82,8 +82,7 @@ class Compilation(NamedTuple):
         """What layers keep for the backward pass, and what they compute again."""
         if not self.joins_kernels:
             return None
-        on_tpu = self.device_type == "TPU"
-        return Plan(_barrier, _again, places_first=not on_tpu, weights_again=on_tpu)
+        return Plan(_barrier, _again, places_first=self.device_type == "GPU")
 
 
 def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
