@@ -3,6 +3,7 @@
 Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -49,6 +50,7 @@ class TokenRows:
         take: Callable[[Any, Any], Any] = take_rows,
         places_first: bool = False,
     ) -> None:
+        self._real_tokens = real_tokens
         self._batch, self._sequence = ops.shape(real_tokens)
         self._without_padding = without_padding
         self._take = take
@@ -74,6 +76,15 @@ class TokenRows:
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
         return ops.reshape(ops.cast(rows, "int32"), (self._batch, self._sequence))
 
+    @classmethod
+    def left_in(cls, states: Any, real_tokens: Any) -> tuple["TokenRows", Any] | None:
+        """The rows and the matrix (R, W) of which ``to_batch`` made states (B, S, W), if it did.
+
+        From one block to the next padding need not be filled in to be left out again.
+        """
+        rows, matrix = getattr(states, "_token_rows", (None, None))
+        return (rows, matrix) if rows is not None and rows._real_tokens is real_tokens else None
+
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""
         if self._places_first:
@@ -89,9 +100,14 @@ class TokenRows:
         if self._places_first:
             shape = (self._sequence, self._batch, matrix.shape[-1])
             return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
-        if self._without_padding:
-            matrix = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
-        return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
+        shape = (self._batch, self._sequence, matrix.shape[-1])
+        if not self._without_padding:
+            return ops.reshape(matrix, shape)
+        fill_in = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))
+        batch = ops.reshape(fill_in(matrix), shape)
+        with contextlib.suppress(AttributeError):  # an array of JAX takes none
+            batch._token_rows = self, matrix
+        return batch
 
     def _leave_out(self, matrix: Any) -> Any:
         return self._take(matrix, self._places)
@@ -357,9 +373,10 @@ class TransformerBlock(BertLayer):
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
         plan = plan_for(hidden) if training else None
         places_first = plan is not None and plan.places_first
-        rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
-        matrix = rows.from_batch(hidden)
+        left = TokenRows.left_in(hidden, real_tokens) if leaves_out else None
+        rows = left[0] if left else TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
+        matrix = left[1] if left else rows.from_batch(hidden)
         attend = self.training_attention
         attended, matrix = self.attention(
             matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
