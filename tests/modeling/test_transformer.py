@@ -159,7 +159,7 @@ def test_training_without_padding_computes_the_same():
 
 
 def test_from_block_to_block_padding_stays_out_as_long_as_the_mask_is_one():
-    """The block behind reads the rows that the first one made, unless its mask leaves out others."""
+    """The next block reads the rows that the first one made, unless its mask leaves out others."""
     block, hidden, mask = make_of_transformer()
     block.infers_without_padding = True
     mask, fewer = tf.constant(mask), tf.constant(mask * [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
