@@ -53,6 +53,18 @@ def add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
     return ops.add(x, bias), lambda upstream: (upstream, bias_gradient(upstream, bias.dtype))
 
 
+def _add(x: Any, y: Any) -> tuple[Any, Any]:
+    return ops.add(x, y), lambda upstream: (upstream, upstream)
+
+
+def add_residual(x: Any, residual: Any, training: bool | None) -> Any:
+    """The sum of two tensors of one shape.
+
+    TensorFlow's own gradient, where rows are counted late, compares shapes and sums over no axis.
+    """
+    return ops.custom_gradient(_add)(x, residual) if training else x + residual
+
+
 def bias_gradient(upstream: Any, dtype: Any) -> Any:
     """(..., W) -> (W,), summed in float32 at least."""
     rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
@@ -321,7 +333,9 @@ class Dropout(keras.layers.Layer):
         is_kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, generator)
         scale = ops.cast(self.scale, inputs.dtype)
         # One product in each direction: what multiplies holds the scale already.
-        return inputs * ops.where(is_kept, scale, ops.zeros_like(scale))
+        factors = ops.where(is_kept, scale, ops.zeros_like(scale))
+        drop = ops.custom_gradient(lambda x: (x * factors, lambda upstream: upstream * factors))
+        return drop(inputs)
 
     @property
     def dropped(self) -> int:

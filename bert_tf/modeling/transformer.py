@@ -23,6 +23,7 @@ from .layers import (
     MaskSeeds,
     Seed,
     add_bias,
+    add_residual,
     bias_gradient,
     get_activation,
 )
@@ -382,12 +383,14 @@ class TransformerBlock(BertLayer):
             matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
         )
         attended = self.attention_dropout(attended, training=training)
-        attended = self.attention_layer_norm(attended + matrix, training=training)
+        attended = add_residual(attended, matrix, training)
+        attended = self.attention_layer_norm(attended, training=training)
         # Told again: recomputed, they are called outside of the block's own call.
         output = self.intermediate(attended, training=training)
         output = self._feed_forward_output(plan, output, training)
         output = self.output_dropout(output, training=training)
-        output = self.output_layer_norm(output + attended, training=training)
+        output = add_residual(output, attended, training)
+        output = self.output_layer_norm(output, training=training)
         return rows.to_batch(output)
 
     def _feed_forward_output(self, plan: Plan | None, inner: Any, training: bool | None) -> Any:
