@@ -12,6 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
+from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
@@ -21,6 +22,10 @@ from .settings import PretrainingSettings, phases_of
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
+# Arrays that a layer keeps for the backward pass: as wide as the hidden size (inputs of products,
+# of normalisations, masks), as wide as the feed-forward layer, and S x S of a head. With XLA the
+# activation is computed again, and on a TPU attention's weights.
+_KEPT = {"CPU": (12, 3, 3), "GPU": (8, 1, 2.5), "TPU": (8, 1, 0)}
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
 _QUICK = 5.0  # seconds
@@ -48,13 +53,14 @@ def memory_bytes(
 ) -> int:
     """About what a step takes on each device.
 
-    Beside weights, gradients and moments a micro-batch keeps for the backward pass, in each layer,
-    about 12 arrays as wide as the hidden size (inputs of products, of normalisations, dropout's
-    masks), 3 as wide as the feed-forward layer, 3 of a head's S x S probabilities; and the logits.
+    That is weights, gradients and moments, and what a micro-batch keeps of each layer and of the
+    logits for the backward pass.
     """
+    by_xla = device == "TPU" or asks_for_xla(settings.jit_compile, device)
+    wide, inner, square = _KEPT[device if by_xla else "CPU"]
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    layer = length * (12 * hidden + 3 * config.intermediate_size + 3 * heads * length)
+    layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)
     # With remat one layer's at a time, and the inputs of all.
     stored = layer + layers * length * hidden if settings.remat else layers * layer
     stored += 3 * predictions_per_row(settings, phase) * config.vocab_size
@@ -62,7 +68,7 @@ def memory_bytes(
     # On a CPU only the products are bfloat16, and what is kept between them is not.
     each = 4 if distribution.dtype_policy(settings.precision, device) == "float32" else 2
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
-    return weights + rows * stored * each
+    return weights + round(rows * stored * each)
 
 
 def report_cost(settings: PretrainingSettings) -> None:
