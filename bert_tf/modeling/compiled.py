@@ -1,7 +1,7 @@
 """What layers compute otherwise in a training's step that XLA compiles for a GPU or a TPU.
 
-XLA keeps for the backward pass what it had better compute again, and computes again what it had
-better keep. A step that it compiles says which, by a context.
+Left to itself, XLA keeps for the backward pass what is cheaper to compute again, and computes again
+what is cheaper to keep. The step tells layers which, by a context.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ class Plan(NamedTuple):
 
 _plan: contextvars.ContextVar[Plan | None] = contextvars.ContextVar("_plan", default=None)
 
-# Numbers in the states of 5,461 of bert-base's tokens. With fewer, by estimate, the more kernels of
-# a block that follows the plan take longer than the memory's traffic that they spare.
-MANY = 1 << 22
+# Numbers in a block's states, of bert-base's 5,461 tokens. With fewer, by estimate, the additional
+# kernels of the plan take longer than the memory's traffic that they spare.
+LEAST_NUMBERS = 1 << 22
 
 
 def current_plan() -> Plan | None:
@@ -38,9 +38,9 @@ def current_plan() -> Plan | None:
 
 
 def plan_for(states: Any) -> Plan | None:
-    """The plan, if a block follows it: its states (B, S, H) are known to be many."""
+    """The plan, if a block follows it: its states (B, S, H) have so many numbers, as is known."""
     known = None not in states.shape
-    return current_plan() if known and math.prod(states.shape) >= MANY else None
+    return current_plan() if known and math.prod(states.shape) >= LEAST_NUMBERS else None
 
 
 @contextlib.contextmanager

@@ -60,7 +60,8 @@ def _add(x: Any, y: Any) -> tuple[Any, Any]:
 def add_residual(x: Any, residual: Any, training: bool | None) -> Any:
     """The sum of two tensors of one shape.
 
-    TensorFlow's own gradient, where rows are counted late, compares shapes and sums over no axis.
+    Where the number of rows is not known when a step is traced, TensorFlow's own gradient compares
+    shapes on the host and sums over no axis.
     """
     return ops.custom_gradient(_add)(x, residual) if training else x + residual
 
@@ -167,7 +168,8 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
         if plan is None:
             return ops.mean(x, axis=-1, keepdims=True)
         # Kept, so that the gradient's parts are computed from inputs alone: else XLA writes their
-        # product with the normalised input, float32 and as large as that, to memory.
+        # product with the normalised input, float32 and as large as that, to memory. As shares,
+        # x / W each, or a kernel would divide behind the barrier.
         return plan.barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
@@ -294,7 +296,7 @@ class MaskSeeds(keras.random.SeedGenerator):
 
 
 class Seed:
-    """The next value of a generator, which each ``next`` gives once more."""
+    """One value of a generator: each ``next`` returns it again."""
 
     def __init__(self, generator: MaskSeeds) -> None:
         self._value = generator.next()
@@ -322,10 +324,10 @@ class Dropout(keras.layers.Layer):
         self.seed_generator = seed_generator or MaskSeeds(name="dropout_seed")
         self.built = True
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Any, training: bool | None = False, seed: "Seed | None" = None) -> Any:
         """Drops elements of a float tensor of any shape; outside training, returns it as it is.
 
-        ``seed`` is a ``Seed`` of a mask that is drawn twice; else the generator gives the next one.
+        ``seed``, of a mask that is drawn twice, stands in for the generator's next one.
         """
         if not training or self.dropped == 0:
             return inputs

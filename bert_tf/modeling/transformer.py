@@ -3,7 +3,6 @@
 Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -40,8 +39,8 @@ class TokenRows:
     Everything in a Transformer but attention acts on each token by itself, so the rows of padding
     can be left out. XLA needs to know the number of rows before the batch is there: a step that it
     compiles keeps padding. ``real_tokens`` are (B, S), 1 = real; the first token of each text
-    counts as real whatever the mask says, because the pooler reads it. With ``places_first`` rows
-    are in the order of S * B, and padding is kept.
+    counts as real whatever the mask says, because the pooler reads it. ``places_first``,
+    never together with ``without_padding``: rows are in the order of S * B.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class TokenRows:
         take: Callable[[Any, Any], Any] = take_rows,
         places_first: bool = False,
     ) -> None:
-        self._real_tokens = real_tokens
         self._batch, self._sequence = ops.shape(real_tokens)
         self._without_padding = without_padding
         self._take = take
@@ -77,19 +75,10 @@ class TokenRows:
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
         return ops.reshape(ops.cast(rows, "int32"), (self._batch, self._sequence))
 
-    @classmethod
-    def left_in(cls, states: Any, real_tokens: Any) -> tuple["TokenRows", Any] | None:
-        """The rows and the matrix (R, W) of which ``to_batch`` made states (B, S, W), if it did.
-
-        From one block to the next padding need not be filled in to be left out again.
-        """
-        rows, matrix = getattr(states, "_token_rows", (None, None))
-        return (rows, matrix) if rows is not None and rows._real_tokens is real_tokens else None
-
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""
         if self._places_first:
-            batch = ops.swapaxes(batch, 0, 1)  # that of the block before is undone
+            batch = ops.swapaxes(batch, 0, 1)  # XLA cancels it against the block before
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
             return matrix
@@ -101,14 +90,9 @@ class TokenRows:
         if self._places_first:
             shape = (self._sequence, self._batch, matrix.shape[-1])
             return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
-        shape = (self._batch, self._sequence, matrix.shape[-1])
-        if not self._without_padding:
-            return ops.reshape(matrix, shape)
-        fill_in = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))
-        batch = ops.reshape(fill_in(matrix), shape)
-        with contextlib.suppress(AttributeError):  # an array of JAX takes none
-            batch._token_rows = self, matrix
-        return batch
+        if self._without_padding:
+            matrix = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
+        return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
 
     def _leave_out(self, matrix: Any) -> Any:
         return self._take(matrix, self._places)
@@ -202,7 +186,7 @@ def _project_by_parts(
     def gradient(of_hidden: Any, *of_parts: Any) -> tuple[Any, Any, Any]:
         of_kernels = [ops.matmul(ops.transpose(hidden), of_part) for of_part in of_parts]
         of_biases = [bias_gradient(of_part, bias.dtype) for of_part in of_parts]
-        # The sum so far, from the residual's on, is part of a product where it is on the right.
+        # XLA adds the sum so far, from the residual's on, within a product if it is on the right.
         for of_part, part in zip(of_parts, kernels, strict=True):
             of_hidden = ops.matmul(of_part, ops.transpose(part)) + of_hidden
         of_kernel = barrier(ops.concatenate(of_kernels, axis=1))
@@ -276,8 +260,8 @@ class SelfAttention(BertLayer):
     ) -> tuple[Any, Any]:
         """(R, H) in the order of S * B -> the same for the residual, and contexts (R, H).
 
-        As they lie, (S, B * N, D), heads are matrices to a product, which nobody has to transpose;
-        of one product for queries, keys and values each part would be copied.
+        Heads lie as (S, B * N, D), which a product of matrices reads as it is. One product for
+        queries, keys and values would have to be copied in parts.
         """
         (batch, sequence), dense = rows.sizes, self.query_key_value
         variables = [ops.cast(each, hidden.dtype) for each in (dense.kernel, dense.bias)]
@@ -372,12 +356,13 @@ class TransformerBlock(BertLayer):
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        plan = plan_for(hidden) if training else None
+        # What is quantized multiplies by itself.
+        quantized = self.attention.query_key_value.quantization_mode
+        plan = plan_for(hidden) if training and not quantized else None
         places_first = plan is not None and plan.places_first
+        rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
-        left = TokenRows.left_in(hidden, real_tokens) if leaves_out else None
-        rows = left[0] if left else TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
-        matrix = left[1] if left else rows.from_batch(hidden)
+        matrix = rows.from_batch(hidden)
         attend = self.training_attention
         attended, matrix = self.attention(
             matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training

@@ -101,7 +101,7 @@ def _barrier(value: tf.Tensor) -> tf.Tensor:
 
 
 def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
-    """``function(*tensors)``, of which the backward pass keeps the tensors alone."""
+    """``function(*tensors)``, which the backward pass calls again: only the tensors are kept."""
 
     def compute(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:

@@ -158,25 +158,6 @@ def test_training_without_padding_computes_the_same():
     np.testing.assert_allclose(block(hidden, mask, training=True), with_padding, atol=1e-12)
 
 
-def test_from_block_to_block_padding_stays_out_as_long_as_the_mask_is_one():
-    """The next block reads the rows that the first one made, unless its mask leaves out others."""
-    block, hidden, mask = make_of_transformer()
-    block.infers_without_padding = True
-    mask, fewer = tf.constant(mask), tf.constant(mask * [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
-
-    for second in (mask, fewer):
-        # A copy remembers nothing.
-        expected = block(tf.identity(block(hidden, mask)), second)
-        np.testing.assert_array_equal(block(block(hidden, mask), second), expected)
-
-    def gathers(masks):
-        twice = tf.function(lambda *each: block(block(hidden, each[0]), each[-1]), autograph=False)
-        operations = twice.get_concrete_function(*masks).graph.get_operations()
-        return sum(operation.type == "GatherV2" for operation in operations)
-
-    assert (gathers([mask]), gathers([mask, fewer])) == (7, 8)
-
-
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])
 def test_activation_is_the_config_s(activation):
     block, hidden, mask = make_of_transformer()
