@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 _plan: contextvars.ContextVar[Plan | None] = contextvars.ContextVar("_plan", default=None)
 
-# Numbers in a block's states, of bert-base's 5,461 tokens. With fewer, by estimate, the additional
+# Numbers in a block's states: 5,461 tokens of bert-base. With fewer, by estimate, the additional
 # kernels of the plan take longer than the memory's traffic that they spare.
 LEAST_NUMBERS = 1 << 22
 

@@ -356,9 +356,10 @@ class TransformerBlock(BertLayer):
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        # What is quantized multiplies by itself.
-        quantized = self.attention.query_key_value.quantization_mode
-        plan = plan_for(hidden) if training and not quantized else None
+        # The plan multiplies by these two's kernels, which a quantized layer has as integers.
+        planned_layers = (self.attention.query_key_value, self.feed_forward_output)
+        is_quantized = any(layer.quantization_mode for layer in planned_layers)
+        plan = plan_for(hidden) if training and not is_quantized else None
         places_first = plan is not None and plan.places_first
         rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.

@@ -12,7 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
-from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.compilation import Compilation, asks_for_xla
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
@@ -25,7 +25,8 @@ _TRAINING_BYTES_PER_PARAMETER = 16
 # Arrays that a layer keeps for the backward pass: as wide as the hidden size (inputs of products,
 # of normalisations, masks), as wide as the feed-forward layer, and S x S of a head. With XLA the
 # activation is computed again, and on a TPU attention's weights.
-_KEPT = {"CPU": (12, 3, 3), "GPU": (8, 1, 2.5), "TPU": (8, 1, 0)}
+_KEPT = (12, 3, 3)
+_KEPT_BY_XLA = {"GPU": (8, 1, 2.5), "TPU": (8, 1, 0)}
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
 _QUICK = 5.0  # seconds
@@ -56,8 +57,8 @@ def memory_bytes(
     That is weights, gradients and moments, and what a micro-batch keeps of each layer and of the
     logits for the backward pass.
     """
-    by_xla = device == "TPU" or asks_for_xla(settings.jit_compile, device)
-    wide, inner, square = _KEPT[device if by_xla else "CPU"]
+    compilation = Compilation(device, asks_for_xla(settings.jit_compile, device))
+    wide, inner, square = _KEPT_BY_XLA[device] if compilation.joins_kernels else _KEPT
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)

@@ -211,13 +211,13 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(monkeypatch):
 def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
 
-    def counts(least, quantized=False):
+    def counts(least, quantized=None):
         """Products as wide as queries, keys and values; softmaxes; GELUs."""
         monkeypatch.setattr(compiled, "LEAST_NUMBERS", least)
         model = bert()
+        (block,) = model.encoder.blocks
         if quantized:
-            for block in model.encoder.blocks:
-                block.attention.query_key_value.quantize("int8")
+            quantized(block).quantize("int8")
         loop = make_loop(model, device_type=device_type, jit_compile=device_type == "GPU")
         traced = compiled_reduce(loop).get_concrete_function(batch).graph
         operations = [each for graph in graphs_of(traced) for each in graph.get_operations()]
@@ -231,7 +231,8 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
     (wide, softmaxes, gelus), planned = counts(numbers + 1), counts(numbers)
     on_tpu = device_type == "TPU"
     assert wide and planned == (wide * on_tpu, softmaxes + on_tpu, gelus + 1)
-    assert counts(numbers, quantized=True)[1:] == (softmaxes, gelus)
+    for quantized in (lambda b: b.attention.query_key_value, lambda b: b.feed_forward_output):
+        assert counts(numbers, quantized)[1:] == (softmaxes, gelus)
 
 
 @pytest.mark.parametrize("options", [{"device_type": "GPU", "jit_compile": True},
