@@ -46,13 +46,15 @@ def small_model(dropout: float = 0.0, *, nsp: bool = True) -> keras.Model:
     return keras.Model(inputs, outputs, name="small")
 
 
-def bert(vocabulary: int = VOCABULARY, dropout: float = 0.0, layers: int = 1) -> keras.Model:
+def bert(
+    vocabulary: int = VOCABULARY, dropout: float = 0.0, layers: int = 1, causal: bool = False
+) -> keras.Model:
     """A small BERT, the same weights every time."""
     keras.utils.set_random_seed(3)
     config = BertConfig(
         vocab_size=vocabulary, hidden_size=8, num_hidden_layers=layers, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=16, hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout, initializer_range=0.5,
+        attention_probs_dropout_prob=dropout, initializer_range=0.5, is_decoder=causal,
     )  # fmt: skip
     return BertPretrainer(config)
 

@@ -185,7 +185,8 @@ def compiled_reduce(loop):
     return tf.function(loop.replica_step.reduce, jit_compile=by_xla, autograph=False)
 
 
-def test_gradients_and_norm_are_those_of_tensorflows_kernels(monkeypatch):
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch):
     """The sums of layer normalisation are kept, and the norm is taken of all gradients at once.
 
     On a GPU rows are in another order, and queries, keys and values have products of their own.
@@ -197,7 +198,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(monkeypatch):
     every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
              {"device_type": "GPU"}, {})  # fmt: skip
     for options in every:
-        loop = make_loop(bert(), clip_norm=0.5, **options)
+        loop = make_loop(bert(causal=causal), clip_norm=0.5, **options)
         loop.model.encoder.trains_without_padding = False
         gradients, (sums, norm, _) = compiled_reduce(loop)(batch)
         found.append([*gradients, sums / 100.0, norm])
