@@ -17,6 +17,7 @@ from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.saved_models.options import ExportOptions
+from bert_tf.told import tell
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def run(
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
+        tell(report.notes)
         for sentence in report.sentences(settings.model):
             print(sentence)
     else:

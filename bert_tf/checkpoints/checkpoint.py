@@ -129,7 +129,7 @@ class Checkpoint:
     """Contents of a path."""
 
     path: str  # the directory or file that was opened
-    format: str  # a name of ``formats.FORMATS``
+    format: str  # a name of ``checkpoint_formats.FORMATS``
     config: BertConfig
     model: ModelSpec  # the model that the source's heads name
     # The weights, by the library's names.
@@ -146,7 +146,8 @@ class Checkpoint:
     # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
     not_computed: str = ""
-    notes: tuple[str, ...] = ()  # on what the source does not say and the reader assumed
+    # To be told: what is done otherwise than the source says, or was assumed where it is silent.
+    notes: tuple[str, ...] = ()
 
     @property
     def pooling(self) -> str:

@@ -19,6 +19,7 @@ from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.told import tell
 from bert_tf.untrusted import listed, one_line, reason
 
 from . import hub
@@ -121,11 +122,11 @@ class LoadReport(NamedTuple):
     loaded: tuple[str, ...]  # the model's weights that came from it, by the library's names
     new: tuple[str, ...]  # the model's weights that it lacks, which start anew
     unused: tuple[str, ...]  # what it has and the model does not use, by its own names
-    notes: tuple[str, ...]  # on what it does not say and was assumed
+    notes: tuple[str, ...]  # to be told: what is done otherwise than it says, or was assumed
 
     def sentences(self, path: str) -> list[str]:
-        """Notes to read before using the model; [] if every tensor has its variable."""
-        lines = [*self.notes]
+        """Sentences on what started anew and what is left over; [] if all is one to one."""
+        lines = []
         if self.new:
             lines.append(f"Not in {path}, and new (train before use): {listed(self.new, _SHOWN)}.")
         if self.unused:
@@ -143,7 +144,10 @@ def load(
     allow_pickle: bool = False,
     **arguments: Any,
 ) -> BertModel:
-    """Loads a model from a checkpoint of any format; what is not one to one is logged as a warning.
+    """Loads a model from a checkpoint of any format.
+
+    What the source says and is done otherwise is told by ``bert_tf.DifferenceWarning``. Weights
+    that start anew, and tensors that are not used, are logged as warnings.
 
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
@@ -186,6 +190,7 @@ def load(
         **arguments,
     )
     where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
+    tell(report.notes)
     for sentence in report.sentences(where):
         _LOGGER.warning(sentence)
     return model

@@ -134,6 +134,15 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
+def differences(checkpoint: Checkpoint, notes: Sequence[str]) -> str:
+    """Section of what was told of a model, "" of nothing; without the path on this machine."""
+    lines = [
+        note.replace(f"{checkpoint.path}/", "").replace(checkpoint.path, "the source")
+        for note in notes
+    ]
+    return section("Differences from the source", bullets(lines)) if lines else ""
+
+
 def use(checkpoint: Checkpoint) -> str:
     """Section of the card that loads the model, in each form of its directory."""
     spec, config = checkpoint.model, checkpoint.config
@@ -153,10 +162,13 @@ def use(checkpoint: Checkpoint) -> str:
 # === A conversion ===
 
 
-def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
+def write_converted(
+    checkpoint: Checkpoint, folder: str, form: str, notes: Sequence[str] = ()
+) -> None:
     """Writes the card of what was converted: the source's own, or what is known without one.
 
-    A source's card is copied as it is, but for the library that reads the directory.
+    A source's card is copied as it is, but for the library that reads the directory; what was told
+    of the conversion, ``notes``, stands at the end.
     """
     if form not in _LIBRARIES:
         return
@@ -179,6 +191,8 @@ def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
     embeds = form == "huggingface" and checkpoint.sentence_embedding
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
+    if told := differences(checkpoint, notes):
+        text = f"{text.rstrip()}\n\n{told}\n"
     write(os.path.join(folder, README), text)
 
 
