@@ -60,6 +60,7 @@ _DISTILBERT_KEYS = MappingProxyType(
         **{key: key for key in ("vocab_size", "max_position_embeddings", "initializer_range")},
     }
 )
+_DISTILBERT_ALIASES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 _DISTILBERT_DEFAULTS = MappingProxyType({"n_layers": 6, "seq_classif_dropout": 0.2})
 _DROPOUT, _DISTILBERT_DROPOUT = "classifier_dropout", "seq_classif_dropout"
 # Heads that read next-sentence prediction's pooler, or the next token.
@@ -74,6 +75,7 @@ def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
     if _is_distilbert(values):
         filled = {**_DISTILBERT_DEFAULTS, **values}
         sizes = {name: filled[key] for key, name in _DISTILBERT_KEYS.items() if key in filled}
+        sizes |= {name: values[name] for name in _DISTILBERT_ALIASES if name in values}
         values = {**sizes, "type_vocab_size": 0}
     return BertConfig.from_dict(values, source)
 
