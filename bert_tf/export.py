@@ -139,6 +139,10 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
                 f"{' and '.join(model_class.__name__ for model_class in classes)})."
             )
     changes = dict(user_options)
+    # A directory of sentence-transformers with a head is a cross-encoder, which reads pairs.
+    is_of_pairs = checkpoint.model.model_class in classes_with("pair")
+    if is_of_pairs and checkpoint.format == "sentence_transformers":
+        changes = {"pair": True, **changes}
     if sizes := user_options.get("allowed_batch_sizes"):
         try:
             changes["allowed_batch_sizes"] = tuple(map(int, sizes))

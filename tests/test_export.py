@@ -107,6 +107,16 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     assert options == ExportOptions(max_seq_length=8, normalize=True)
 
 
+def test_a_cross_encoder_reads_pairs(tmp_path, asked):
+    checkpoint = make_checkpoint(MODELS["regressor"], tokenization=UNCASED)
+    sentence_transformers.write(checkpoint, str(tmp_path))
+    assert asked(str(tmp_path))[1]["options"] == ExportOptions()
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert asked(str(tmp_path))[1]["options"] == ExportOptions(pair=True)
+    assert asked(str(tmp_path), "--nopair")[1]["options"] == ExportOptions()
+
+
 def test_what_is_told_of_a_model_stands_in_the_card_of_its_export(tmp_path, asked):
     checkpoint = make_checkpoint(MODELS["classifier"], tokenization=UNCASED)
     source = str(tmp_path)
