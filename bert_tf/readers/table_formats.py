@@ -9,7 +9,6 @@ A record is a row whose fields are values: a mapping of JSON lines, a JSON list,
 no such row is a ``BadRowError`` in its place.
 """
 
-import codecs
 import collections
 import contextlib
 import contextvars
@@ -71,11 +70,16 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     In ``encoding`` ASCII must be ASCII. Byte order marks of UTF-8 that begin lines are dropped.
     """
     try:
-        codecs.lookup(encoding)
+        has_ascii = b"\n\n" in "\n\n".encode(encoding)
     except LookupError as error:
         raise ValueError(
             f"Unknown encoding {encoding!r}: expected a name such as utf-8 or latin-1."
         ) from error
+    if not has_ascii:
+        raise ValueError(
+            f"{path} cannot be read in {encoding}, whose line ends are not ASCII's: save it as "
+            f'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f {encoding} -t UTF-8.'
+        )
     before = 0
     with _open(str(path)) as file:
         for block in _whole_lines(file, str(path)):
@@ -83,12 +87,15 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                 text = block.decode(encoding)
             except UnicodeDecodeError as error:
                 line = before + block.count(b"\n", 0, error.start) + 1
-                utf16 = not before and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                remedy = (
+                    "save the file as UTF-8, or name its encoding: finetune and predict take "
+                    "--encoding, such as cp1252 (Windows) or latin-1"
+                )
+                if b"\0" in block:
+                    remedy = "the file has bytes of zero, as binary files do: give a table of text"
                 raise ValueError(
-                    f"{path}, line {line}: expected text in {encoding}, got "
-                    f"{'UTF-16' if utf16 else f'the byte 0x{block[error.start]:02x}'}; save the "
-                    "file as UTF-8, or name its encoding: finetune and predict take "
-                    "--encoding, such as cp1252 (Windows) or latin-1."
+                    f"{path}, line {line}: expected text in {encoding}, got the byte "
+                    f"0x{block[error.start]:02x}; {remedy}."
                 ) from error
             lines = text.removeprefix("\ufeff").replace("\n\ufeff", "\n").split("\n")
             for number, line_text in enumerate(lines, start=before + 1):

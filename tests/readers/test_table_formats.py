@@ -190,9 +190,22 @@ def test_single_returns_alone_end_no_lines(tmp_path):
     assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]
 
 
-def test_utf_16_is_named(tmp_path):
-    with pytest.raises(ValueError, match="line 1: expected text in utf-8, got UTF-16; save the"):
-        lines_of(tmp_path / "a.txt", "text\tlabel\n".encode("utf-16"))
+@pytest.mark.parametrize("encoding", ["utf-16", "utf_16_be", "utf-32", "utf16"])
+def test_encodings_without_ascii_are_refused_with_what_helps(tmp_path, encoding):
+    message = (
+        rf"a\.txt cannot be read in {encoding}, .*: save it as UTF-8, .*: iconv -f {encoding} -t U"
+    )
+    with pytest.raises(ValueError, match=message):
+        lines_of(tmp_path / "a.txt", "東\n".encode(encoding), encoding=encoding)
+    with pytest.raises(ValueError, match="Unknown encoding 'rot13'"):
+        lines_of(tmp_path / "a.txt", b"so", encoding="rot13")
+
+
+def test_binary_lines_are_given_no_encoding(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"line 2: .* got the byte 0xff; the file has bytes of zero"
+    ):
+        lines_of(tmp_path / "a.txt", b"text\n\0\0\xff")
 
 
 # === Records ===
