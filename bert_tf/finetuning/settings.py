@@ -118,7 +118,7 @@ class FineTuningSettings:
     )
     train_file: str | None = flag_fields.string(
         None,
-        "Train on this file: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
+        "Train on this file: a .csv, .tsv, .jsonl, .json, .parquet or .arrow table, SQuAD's "
         ".json, SWAG's .csv, or CoNLL's columns.",
         rules=[_TO_TRAIN_ON],
         only="files",

@@ -1,6 +1,7 @@
 """Examples of a few kinds, which the readers of task files return, and the rows left out."""
 
 import dataclasses
+import decimal
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType
@@ -12,6 +13,7 @@ T = TypeVar("T")
 RowT = TypeVar("RowT")
 _LONGEST_SHOWN = 60
 _LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
+_MOST_DIGITS = 80  # Arrow's decimals have up to 76
 # Where a row is in its file: a line's number, counted from 1, or words.
 Place = int | str
 
@@ -268,6 +270,10 @@ def name(value: Any, what: str) -> str:
 
 def _as_whole(value: Any) -> Any:
     """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
+    if isinstance(value, decimal.Decimal):
+        # Of one with a large exponent the digits would fill the memory.
+        is_short = value.is_finite() and value.adjusted() < _MOST_DIGITS
+        return int(value) if is_short and value == value.to_integral_value() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -286,7 +292,7 @@ def row_id(value: Any, row_number: int) -> str:
 
 def number(value: Any, what: str) -> float:
     """A finite number of float32."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, str | int | float | decimal.Decimal) and not isinstance(value, bool):
         try:
             parsed = float(value)
         except (ValueError, OverflowError):

@@ -180,26 +180,60 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a Parquet file, some thousand in memory at a time."""
     del encoding
+
+    def batches(file: IO[bytes]) -> Iterator[Any]:
+        from pyarrow import parquet
+
+        opened = parquet.ParquetFile(file, page_checksum_verification=True)
+        yield opened.schema_arrow
+        yield from opened.iter_batches(_BATCH_ROWS)
+
+    return _arrow_rows(path, "Parquet", batches)
+
+
+def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the rows of a file or a stream of Arrow, as Feather and ``datasets`` write them."""
+    del encoding
+
+    def batches(file: IO[bytes]) -> Iterator[Any]:
+        from pyarrow import ipc
+
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        opened = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        yield opened.schema
+        whole = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
+        for batch in whole:
+            batch.validate(full=True)  # a stranger's offsets would be followed out of memory
+            yield from (batch[at : at + _BATCH_ROWS] for at in range(0, len(batch), _BATCH_ROWS))
+
+    return _arrow_rows(path, "Arrow", batches)
+
+
+def _arrow_rows(
+    path: str, form: str, batches: Callable[[IO[bytes]], Iterator[Any]]
+) -> Iterator[Record]:
+    """Yields the rows of a file's ``batches``, before which its schema comes."""
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException
     except ImportError as error:
         raise ImportError(
             f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
         ) from error
-    paths.check_file(path, "a Parquet file")
+    paths.check_file(path, f"a file of {form}")
     number = 0
     with open_bytes(path) as file:
         try:
-            opened = parquet.ParquetFile(file, page_checksum_verification=True)
-            check_columns_differ(opened.schema_arrow.names, path)
-            put_names = names_of_classes(opened.schema_arrow)
-            for batch in opened.iter_batches(_BATCH_ROWS):
+            schema = next(found := batches(file))
+            check_columns_differ(schema.names, path)
+            put_names = names_of_classes(schema)
+            for batch in found:
                 for row in map(put_names, batch.to_pylist()):
                     yield f"row {number}", row
                     number += 1
         except (ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"{path}, behind row {number}: it is no whole Parquet file, or its text is not "
+                f"{path}, behind row {number}: it is no whole {form} file, or its text is not "
                 f"UTF-8 ({reason(error, 120)})."
             ) from error
 
@@ -302,7 +336,10 @@ LINES = ".lines"
 LINES_COLUMN = "text"
 READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
     ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
     ".json": read_json_list,
     ".parquet": read_parquet,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
     LINES: read_text_lines,
 }
