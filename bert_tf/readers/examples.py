@@ -1,13 +1,16 @@
 """Examples of a few kinds, which the readers of task files return, and the rows left out."""
 
+import ast
+import contextlib
 import dataclasses
 import decimal
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bert_tf.untrusted import listed, quote
+from bert_tf.untrusted import listed, parse_json, quote
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
@@ -256,6 +259,41 @@ def filled_text(value: Any, what: str) -> str:
     if not checked.replace("\0", "").strip():
         raise NoTextError(f"expected text in {what}, got {shown(checked)}")
     return checked
+
+
+# How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
+_TEXTS_SPELT = re.compile(r"\[+(np\.\w+\(|array\(|b?['\"]).*\]\s*", re.DOTALL)
+_NUMBERS_SPELT = re.compile(r"\[[\s\d.,-]*\]\s*")
+_ITEM = re.compile(
+    r"""\s*(?:np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
+    r"""|-?\d+\.?\d*|None)\)?\s*,?"""
+)
+
+
+def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
+    """The list that a text is the spelling of, as ``to_csv`` writes one; else the value.
+
+    >>> spelt_list("['a' 'b']", "x"), spelt_list("[a b]", "x"), spelt_list("[1]", "x")
+    (['a', 'b'], '[a b]', '[1]')
+    """
+    is_spelt = isinstance(value, str) and (
+        _TEXTS_SPELT.fullmatch(value) or (of_numbers and _NUMBERS_SPELT.fullmatch(value))
+    )
+    if not is_spelt:
+        return value
+    with contextlib.suppress(ValueError):
+        return parse_json(value, what)
+    items, end = [], 1
+    with contextlib.suppress(ValueError, SyntaxError):
+        while item := _ITEM.match(value, end):
+            items.append(ast.literal_eval(item[1]))
+            end = item.end()
+        if value[end:].strip() == "]":
+            return items
+    raise BadRowError(
+        f"expected a list in {what}, got {shown(value)}, from whose spelling it cannot be read: "
+        "write lists to .jsonl or .parquet"
+    )
 
 
 def name(value: Any, what: str) -> str:
