@@ -9,7 +9,7 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TypeVar, cast
 
 from isal import igzip, isal_zlib
@@ -21,65 +21,35 @@ T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 512
-_AS_ROWS = (
-    "write its texts as JSON lines; of tables alone finetune and predict read .parquet, .arrow"
-)
 # How files that are no text begin (of gzip: once unpacked), what they are, and what to do.
-_NO_TEXT: Sequence[tuple[bytes, str, str]] = (
-    (
-        rb"PK(\x03\x04|\x05\x06|\x07\x08)",
-        "a zip archive, as workbooks (.xlsx) and documents (.docx) are, too",
-        'save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or unpack it',
-    ),
-    (
-        rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-        "an old workbook or document of Office (.xls, .doc)",
-        "save a workbook as .csv, and a document as plain text",
-    ),
-    (rb"PAR1[\0-\x1f]", "a Parquet file", _AS_ROWS),
-    (rb"ARROW1\0|FEA1|\xff{4}", "an Arrow file", _AS_ROWS),
-    (rb"%PDF-", "a PDF", "extract its text first, as pdftotext does"),
-    (rb"\{\\rtf1", "Rich Text", "save it as plain text"),
-    (rb"\x93NUMPY", "an array of NumPy", "write its texts as lines"),
-    (rb"\x80[\x02-\x05]", "a pickle", "write what is in it as text, .jsonl or .parquet"),
-    (rb"SQLite format 3\0|\x89HDF\r\n", "a database", "write its texts as .csv or .jsonl"),
-    (
-        rb"BZh[1-9](1AY&SY|\x17rE8P)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf"
-        rb"|Rar!\x1a\x07|LZIP\x01|\x1f\x9d|\x1f\x8b\x08",
-        "packed by another program than gzip, or twice",
-        "unpack it first, as of packed files gzip alone is read",
-    ),
-    (
-        rb".{257}ustar(\0|  \0)",
-        "a tar archive",
-        "unpack it, and name the files in it, or their folder",
-    ),
-    (
-        rb"(?i)(\xef\xbb\xbf)?\s*(<!--.{,300}?-->\s*)?<(!doctype\s+)?html\b",
-        "a page of HTML, whose tags would be read as text",
-        "extract its text first; if it is a page about the file, download the file itself",
-    ),
-    (
-        rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b",
-        "XML, whose tags would be read as text",
-        "extract its text first, as WikiExtractor does of a dump of Wikipedia",
-    ),
-    (
-        rb"version https://git-lfs\.github\.com/spec/",
-        "a pointer of Git LFS",
-        "fetch the file itself: git lfs pull",
-    ),
-    (
-        rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}",
-        "UTF-16 or UTF-32",
-        'save it as UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f UTF-16 -t UTF-8',
-    ),
-    (
-        rb".{,5}\0\0\0",
-        "binary data and no text",
-        "give files of text; pretrain reads records of Google's by --input_format=tfrecord",
-    ),
-)
+_NO_TEXT = {
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive, as workbooks (.xlsx) and documents (.docx) "
+    'are, too: save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or '
+    "unpack it",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old workbook or document of Office (.xls, .doc): "
+    "save a workbook as .csv, and a document as plain text",
+    rb"PAR1[\0-\x1f]|ARROW1\0|FEA1|\xff{4}": "a file of Parquet or Arrow: write its texts as JSON "
+    "lines; as tables finetune and predict read .parquet and .arrow",
+    rb"%PDF-": "a PDF: extract its text first, as pdftotext does",
+    rb"\{\\rtf1": "Rich Text: save it as plain text",
+    rb"\x93NUMPY|\x80[\x02-\x05]|SQLite format 3\0|\x89HDF\r\n": "binary data of NumPy, pickle, "
+    "SQLite or HDF5: write its texts as .jsonl or .csv",
+    rb"BZh[1-9](1AY&SY|\x17rE8P)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf"
+    rb"|Rar!\x1a\x07|LZIP\x01|\x1f\x9d|\x1f\x8b\x08": "packed by another program than gzip, or "
+    "twice: unpack it first, as of packed files gzip alone is read",
+    rb".{257}ustar(\0|  \0)": "a tar archive: unpack it, and name the files in it, or their folder",
+    rb"(?i)(\xef\xbb\xbf)?\s*(<!--.{,300}?-->\s*)?<(!doctype\s+)?html\b": "a page of HTML, whose "
+    "tags would be read as text: extract its text first; if it is a page about the file, download "
+    "the file itself",
+    rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b": "XML, whose tags would be read as text: extract "
+    "its text first, as WikiExtractor does of a dump of Wikipedia",
+    rb"version https://git-lfs\.github\.com/spec/": "a pointer of Git LFS: fetch the file itself, "
+    "by git lfs pull",
+    rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "UTF-16 or UTF-32: save it as "
+    'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f UTF-16 -t UTF-8',
+    rb".{,5}\0\0\0": "binary data and no text: give files of text; pretrain reads records of "
+    "Google's by --input_format=tfrecord",
+}
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
 
@@ -121,9 +91,9 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
 
 def _check_is_text(head: bytes, path: str) -> None:
     """Refuses a file whose first bytes are those of another kind than text."""
-    for begins, what, remedy in _NO_TEXT:
+    for begins, what in _NO_TEXT.items():
         if re.match(begins, head, re.DOTALL):
-            raise ValueError(f"{path} is {what}: {remedy}.")
+            raise ValueError(f"{path} is {what}.")
 
 
 def open_bytes(path: str) -> IO[bytes]:
