@@ -259,8 +259,9 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOption
     if options.pairs and corpus.num_documents == 1:
         raise ValueError(
             "The corpus has one document only, and next-sentence pairs take their random "
-            "segments from another one: add documents, or train without them (pairs=False, on the "
-            "command line --pairs=false)."
+            "segments from another one: add documents; where blank lines part them, read them so "
+            '(input_format="google", on the command line --input_format=google); or train without '
+            "pairs (pairs=False, which is a flag of pretrain)."
         )
     if blocks_per_pool is None:
         blocks_per_pool = max(1, round(_BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())))
