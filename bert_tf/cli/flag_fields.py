@@ -368,8 +368,8 @@ _TPU = f"pretrain alone runs on a TPU, other commands on the CPU or the GPUs; {_
 _DECIDED = (
     "evaluation_strategy eval_strategy eval_steps evaluate_during_training save_strategy "
     "save_steps save_total_limit load_best_model_at_end logging_steps logging_dir report_to "
-    "disable_tqdm overwrite_cache pad_to_max_length local_rank dataloader_num_workers use_fast_tokenizer "
-    "tokenizer_name config_name fp16_opt_level"
+    "disable_tqdm overwrite_cache pad_to_max_length local_rank dataloader_num_workers "
+    "use_fast_tokenizer tokenizer_name config_name fp16_opt_level"
 )
 _OTHERS = {
     "do_train": f"finetune and pretrain always train; {_LEAVE}",
