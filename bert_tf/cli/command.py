@@ -23,6 +23,7 @@ from bert_tf.startup import (
 from bert_tf.untrusted import Screen, did_you_mean, one_line, quote, reason
 
 from . import flag_fields
+from .other_scripts import instead
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
@@ -62,7 +63,7 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
                 print(flag_fields.help_text(program, is_whole=bool(asked["more"])))
                 sys.exit(0)
         matches = (re.match("--?([A-Za-z_0-9-]+)", word) for word in argv[1:])
-        if left := flag_fields.instead([match[1] for match in matches if match], flags.FLAGS):
+        if left := instead([match[1] for match in matches if match], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:

@@ -262,16 +262,16 @@ def filled_text(value: Any, what: str) -> str:
 
 
 # How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
-_TEXTS_SPELT = re.compile(r"\[+(np\.\w+\(|array\(|b?['\"]).*\]\s*", re.DOTALL)
+_TEXTS_SPELT = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
 _NUMBERS_SPELT = re.compile(r"\[[\s\d.,-]*\]\s*")
 _ITEM = re.compile(
-    r"""\s*(?:np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
-    r"""|-?\d+\.?\d*|None)\)?\s*,?"""
+    r"""\s*(np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
+    r"""|-?\d+\.?\d*|None)(?(1)\))\s*,?"""
 )
 
 
 def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
-    """The list that a text is the spelling of, as ``to_csv`` writes one; else the value.
+    """The list, tuple or set that a text spells, as ``to_csv`` writes one; else the value.
 
     >>> spelt_list("['a' 'b']", "x"), spelt_list("[a b]", "x"), spelt_list("[1]", "x")
     (['a', 'b'], '[a b]', '[1]')
@@ -286,10 +286,12 @@ def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
     items, end = [], 1
     with contextlib.suppress(ValueError, SyntaxError):
         while item := _ITEM.match(value, end):
-            items.append(ast.literal_eval(item[1]))
+            items.append(ast.literal_eval(item[2]))
             end = item.end()
-        if value[end:].strip() == "]":
+        if value[0] + value[end:].strip() in ("[]", "()", "{}"):
             return items
+    if value[0] != "[":
+        return value
     raise BadRowError(
         f"expected a list in {what}, got {shown(value)}, from whose spelling it cannot be read: "
         "write lists to .jsonl or .parquet"
@@ -342,7 +344,8 @@ def number(value: Any, what: str) -> float:
                 f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
                 f"{shown(value)}"
             )
-    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
+    hint = " (a point begins decimals, no comma)" if isinstance(value, str) and "," in value else ""
+    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}{hint}")
 
 
 def whole_number(value: Any, what: str, most: int) -> int:

@@ -128,6 +128,12 @@ def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -
     notes = [
         f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
     ]
+    quoted = sum(text[:1] == text[-1:] == '"' and '""' in text[1:-1] for text in first)
+    if quoted:
+        notes.append(
+            f"{path}: {quoted:,} texts are in quotes, with quotes doubled inside, as in a .csv: let "
+            "the name end so, and give --delimiter=tab where tabs separate the columns."
+        )
     classes, several = {*labels}, isinstance(items[0].label, tuple)
     parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in labels}
     joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]

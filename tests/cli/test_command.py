@@ -12,7 +12,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.cli import command, flag_fields
+from bert_tf.cli import command, other_scripts
 from bert_tf.export import ExportSettings
 from bert_tf.finetuning.settings import fields as fine_tuning_flags
 from bert_tf.predicting.settings import PredictionSettings
@@ -167,7 +167,7 @@ ENDS = (
     ],
 )  # fmt: skip
 def test_flags_of_other_scripts_are_told_with_those_of_this_library(names, known, clauses):
-    assert flag_fields.instead(names, known) == clauses
+    assert other_scripts.instead(names, known) == clauses
 
 
 def test_flags_that_are_proposed_are_flags():
@@ -179,7 +179,7 @@ def test_flags_that_are_proposed_are_flags():
             for field in dataclasses.fields(of)
         ),
     }
-    assert {flag.split("=")[0] for flag in flag_fields._HERE} <= of_commands
+    assert {flag.split("=")[0] for flag in other_scripts._HERE} <= of_commands
 
 
 # Of the first program, too.

@@ -96,6 +96,11 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
             '"fine,pos\nso,neg\nso"',
             [": lines inside of 3 texts end with a class, as rows do ("],
         ),
+        (
+            '"""so ""fine"""""',
+            [": 3 texts are in quotes, with quotes doubled inside, as programs wr"],
+        ),
+        ('"""so fine"""', []),
         ('"fine,possible\nneg\n, pos"', []),
         ("a [SEP", []),
     ],

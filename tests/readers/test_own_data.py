@@ -174,9 +174,11 @@ WORDS, TAGS = ["Ann", "it's", 'a "b"', "\u6771\U0001f600"], ["B-X", "O", "O", "I
         lambda items: str(np.array(items)),
         lambda items: str(np.array(items, object)),
         lambda items: str([*np.array(items)]),
+        lambda items: str(tuple(items)),
+        lambda items: str(items).replace("[", "{").replace("]", "}"),
         lambda items: np.array2string(np.array(items), max_line_width=12),
     ],
-    ids=["Python", "JSON", "compact", "NumPy", "objects", "scalars", "wrapped"],
+    ids=["Python", "JSON", "compact", "NumPy", "objects", "scalars", "tuple", "set", "wrapped"],
 )
 def test_lists_as_programs_spell_them(write, spell):
     path = write("a.jsonl", [{"words": spell(WORDS), "tags": spell(TAGS), "n": spell([1, 0, 10])}])
@@ -185,15 +187,23 @@ def test_lists_as_programs_spell_them(write, spell):
     columns = {"text_columns": ["n"], "label_column": "tags"}
     (item,) = read_multilabel(path, **columns).items
     assert item.label == ("B-X", "O", "I-Y")
-    columns = {"text_columns": ["n"], "label_column": "n"}
-    assert read_multilabel(path, **columns).items[0].label == ("1", "0", "10")
+    if spell([1])[0] == "[":
+        columns = {"text_columns": ["n"], "label_column": "n"}
+        assert read_multilabel(path, **columns).items[0].label == ("1", "0", "10")
     columns = {"text_columns": ["n", "words"], "label_column": None}
     assert read_choices(path, **columns).items[0].choices == tuple(WORDS)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[a b]", ["[a", "b]"]), ("[ 'a' ]x", ["[", "'a'", "]x"]), ("[1]", ["[1]"]), ("['", ["['"])],
+    [
+        ("('a' b)", ["('a'", "b)"]),
+        ("{'a': 1}", ["{'a':", "1}"]),
+        ("[a b]", ["[a", "b]"]),
+        ("[ 'a' ]x", ["[", "'a'", "]x"]),
+        ("[1]", ["[1]"]),
+        ("['", ["['"]),
+    ],
 )
 def test_texts_in_brackets_are_texts(write, text, words):
     path = write("a.jsonl", [{"words": text}])
