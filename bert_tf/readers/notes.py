@@ -131,8 +131,8 @@ def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -
     quoted = sum(text[:1] == text[-1:] == '"' and '""' in text[1:-1] for text in first)
     if quoted:
         notes.append(
-            f"{path}: {quoted:,} texts are in quotes, with quotes doubled inside, as in a .csv: let "
-            "the name end so, and give --delimiter=tab where tabs separate the columns."
+            f"{path}: {quoted:,} texts are in quotes, with quotes doubled inside, as in a .csv: "
+            "let the name end so, and give --delimiter=tab where tabs separate the columns."
         )
     classes, several = {*labels}, isinstance(items[0].label, tuple)
     parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in labels}

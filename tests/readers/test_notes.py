@@ -97,8 +97,8 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
             [": lines inside of 3 texts end with a class, as rows do ("],
         ),
         (
-            '"""so ""fine"""""',
-            [": 3 texts are in quotes, with quotes doubled inside, as programs wr"],
+            '"""so """"fine"""", ok"""',
+            [": 3 texts are in quotes, with quotes doubled inside, as in a .csv: let"],
         ),
         ('"""so fine"""', []),
         ('"fine,possible\nneg\n, pos"', []),
