@@ -122,7 +122,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         """The loss that the model computes itself; of several outputs a dict and their logits."""
         if self.head is None:  # of a class of one's own another base may have it
             return super().hf_compute_loss(labels, logits)
-        return summed(self.head.loss, labels, logits)
+        return summed(self.head.loss_of(self.config), labels, logits)
 
     # === Parts ===
 
