@@ -91,7 +91,7 @@ class PreTrainedTokenizerFast:
     'the cats'
     """
 
-    model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
+    model_input_names: tuple[str, ...] = ("input_ids", "attention_mask")
     is_fast = True
     pad_token_type_id = 0
     # Whether a tokenizer.json gives pieces alone, and all else is as BERT's, as in transformers 5.
@@ -309,7 +309,8 @@ class PreTrainedTokenizerFast:
             data["overflow_to_sample_mapping"] = samples
         is_one_row = is_one_text(text, is_split_into_words)
         if is_one_row and return_tensors is None and not return_overflowing_tokens:
-            data = {name: values[0] for name, values in data.items()}
+            lists = {name: its[0] for name, its in data.items() if isinstance(its[0], list)}
+            data |= lists  # a length stays in its list, as in transformers
         return BatchEncoding(data, rows, return_tensors)
 
     def encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> BatchEncoding:
@@ -676,6 +677,7 @@ PreTrainedTokenizerBase = PreTrainedTokenizerFast
 class BertTokenizerFast(PreTrainedTokenizerFast):
     """A BERT's: all but its pieces is BERT's own, whatever else a ``tokenizer.json`` says."""
 
+    model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
     _is_berts = True
 
 
