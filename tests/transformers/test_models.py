@@ -428,3 +428,18 @@ def test_a_label_that_is_no_class_leaves_no_finite_loss():
             assert np.isnan(run(tf.constant(IDS), tf.constant(np.where(IDS == 7, label, 0)))).all()
         except tf.errors.InvalidArgumentError as error:
             assert "indices" in str(error)
+
+
+def test_what_a_config_and_from_pretrained_say_otherwise_is_refused_or_told(tmp_path):
+    causal = BertConfig(**SIZES, is_decoder=True)
+    with pytest.raises(ValueError, match="is_decoder is true, and the pooler of .* reads the last"):
+        TFBertForSequenceClassification(causal)
+    TFBertModel(causal, add_pooling_layer=False)
+    words = successor.TFBertForMaskedLM
+    with pytest.warns(bert_tf.DifferenceWarning, match="tie_word_embeddings is false: here"):
+        words(BertConfig(**SIZES, tie_word_embeddings=False))
+    words(BertConfig(**SIZES)).save_pretrained(tmp_path)
+    with pytest.warns(bert_tf.DifferenceWarning, match=r"dtype is float16: .* policy, float32 \("):
+        words.from_pretrained(tmp_path, dtype="float16")
+    with pytest.raises(ValueError, match="variant is 'fp16', and files are read by their usual"):
+        words.from_pretrained(tmp_path, variant="fp16")
