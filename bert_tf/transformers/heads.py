@@ -50,15 +50,13 @@ def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
 
 
 def _as_ids(labels: Any) -> Any:
-    """Labels as int32; refuses floats, which a cast would make class 0."""
+    """Labels as int32; floats, which Keras makes of all, only where they are whole.
+
+    A cast would make class 0 of 0.5, which is to be none: an error on a CPU, NaN on a GPU.
+    """
     labels = ops.convert_to_tensor(labels)
     if keras.backend.is_float_dtype(labels.dtype):
-        raise ValueError(
-            f"labels are {keras.backend.standardize_dtype(labels.dtype)}, and the model's own loss "
-            "is of one class each: expected ids of classes, ints; for numbers and for several "
-            f"classes set config.problem_type ({REGRESSION!r}, {SEVERAL_CLASSES!r}), or give "
-            "compile() a loss."
-        )
+        labels = ops.where(labels == ops.floor(labels), labels, 2.0**30)
     return ops.cast(labels, "int32")
 
 
