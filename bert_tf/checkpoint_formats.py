@@ -50,7 +50,8 @@ FORMATS = (
         "huggingface",
         "hugging_face",
         f"{CONFIG} and model.safetensors or tf_model.h5 (Hugging Face)",
-        entries=(CONFIG, r"(model\.safetensors|pytorch_model\.bin)(\.index\.json)?|tf_model\.h5"),
+        # Of any name, as the config may say which file has the weights.
+        entries=(CONFIG, r"(.+\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?"),
         begins=HDF5,
         options=("allow_pickle", "settings"),
         writer="sentence_transformers",
@@ -85,3 +86,43 @@ FORMATS = (
     ),
 )
 WRITTEN = {form.name: form for form in FORMATS if form.writer}
+
+#: What merges an adapter, DIR, into the weights below it.
+MERGED = (
+    "merge it first, in Python with peft: peft.PeftModel.from_pretrained(transformers.AutoModel"
+    ".from_pretrained({path!r}), {path!r}).merge_and_unload().save_pretrained(NEW), with the "
+    "AutoModelFor... of its head if it has one, and take NEW"
+)
+_NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
+# What is no checkpoint here by the name of a file: what it is, and the way out. The first counts.
+NO_CHECKPOINTS = (
+    (r"adapter_(config\.json|model\.(safetensors|bin))", f"an adapter's alone: {MERGED}"),
+    (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer: name {path}/{name}"),
+    (
+        r"(model|pytorch_model|tf_model)\.(?!safetensors)[^.]+\.(safetensors|bin|h5)",
+        "a variant of the weights: name it model.safetensors (or pytorch_model.bin, tf_model.h5), "
+        "in a directory with the config.json and the tokenizer's files",
+    ),
+    (r"(.+\.onnx|onnx)(_data)?", f"ONNX's, a graph of operations: {_NAME_IT}"),
+    (
+        r"openvino(_model\.(xml|bin))?|.+_openvino.*",
+        f"OpenVINO's, a graph of operations: {_NAME_IT}",
+    ),
+    (r".+\.tflite", f"LiteRT's, a graph of operations: {_NAME_IT}"),
+    (r".+\.(gguf|ggml)", f"llama.cpp's: {_NAME_IT}"),
+    (r"model\.bin", f"CTranslate2's: {_NAME_IT}"),
+    (
+        r"flax_model\.msgpack",
+        "Flax's: in transformers 4, from_pretrained(..., from_flax=True) and save_pretrained",
+    ),
+    (
+        r"(?!model\.).+\.weights\.h5|.+\.weights\.h5",
+        "weights of Keras alone, without what says their sizes: load_weights them where the model "
+        'was built, and save_to_preset("DIR") it (KerasHub) or bert_tf.save it',
+    ),
+    (
+        r"(model\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?",
+        f"Hugging Face's weights, whose sizes {CONFIG} says: put it beside, and name the directory",
+    ),
+    (r"[0-9]+_.+", "a module of sentence-transformers: put their modules.json beside it"),
+)

@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from .checkpoint_formats import FORMATS, INDEX, Format
-from .untrusted import listed, near_name
+from .checkpoint_formats import FORMATS, INDEX, MERGED, NO_CHECKPOINTS, Format
+from .untrusted import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"
@@ -126,16 +126,38 @@ def checkpoint(path: str) -> str:
 
 def unknown_checkpoint(path: str, names: Collection[str] | None) -> str:
     """The sentence where something is, and no checkpoint; ``names`` are a directory's files."""
+    if names and "flags.json" in names:
+        return (
+            f"{path} is of a run that has kept no model yet: give the run's command again, "
+            "which continues it, and use the directory when it has ended."
+        )
+    if way_out := hint(path, names):
+        return f"{path} is no checkpoint that is read{way_out}."
     there = "a file: name the directory that it lies in"
     if names is not None:
-        if "flags.json" in names:
-            return (
-                f"{path} is of a run that has kept no model yet: give the run's command again, "
-                "which continues it, and use the directory when it has ended."
-            )
         there = f"a directory with {listed(sorted(names), 8) if names else 'nothing'} in it"
     expected = "; ".join(form.files for form in FORMATS)
     return f"{path} is not a checkpoint of a known format: expected {expected}; it is {there}."
+
+
+def hint(path: str, names: Collection[str] | None) -> str:
+    """What a file is, or one of a directory's ``names``, and the way out; "" where it is unknown.
+
+    >>> hint("m", ["config.json", "model.bin"])[:30]
+    ': its model.bin is CTranslate2'
+    """
+    there = [os.path.basename(path)] if names is None else [name.rstrip("/") for name in names]
+    for pattern, says in NO_CHECKPOINTS:
+        if found := [name for name in there if re.fullmatch(pattern, name)]:
+            name = max(found, key=lambda name: (len(name), name))  # of numbers the last
+            which = "it" if names is None else f"its {one_line(name)}"
+            return f": {which} is {says.format(path=path, name=one_line(name))}"
+    return ""
+
+
+def adapters_remedy(path: str) -> str:
+    """The clause on a directory with an adapter."""
+    return MERGED.format(path=path)
 
 
 def check_checkpoint(path: str) -> None:

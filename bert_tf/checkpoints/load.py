@@ -350,9 +350,11 @@ def _check_missing(
     new = {part for part in may_be_new if lacking[part] == needed[part]}
     bad = [name for name in missing if name.split("/")[0] not in new]
     if bad:
+        others = f" (it has {listed(checkpoint.unused, _SHOWN)})" if checkpoint.unused else ""
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}, which the model needs that its files "
-            "describe or that you asked for: take a whole checkpoint, or a model without them."
+            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}{others}, which the model needs that "
+            "its files describe or that you asked for: take a whole checkpoint, or a model without "
+            "them."
         )
 
 

@@ -60,6 +60,7 @@ _CONFIG = {
     **_honoured("problem_type", "whether the answer is a number, one class or several"),
     **_honoured("tie_word_embeddings", "the decoder has to equal the embeddings"),
     **_honoured("tokenizer_class", "the tokenizer that reads the text"),
+    **_honoured("transformers_weights", "the file that has the weights, by its plain name"),
     **_honoured("sentence_transformers.activation_fn", "the function of a number"),
     **_honoured("sbert_ce_default_activation_function", "the function of a number"),
     **_no_effect("sentence_transformers.version", "a note of the release that wrote it"),

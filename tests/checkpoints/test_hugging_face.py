@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import h5py
@@ -30,6 +31,7 @@ from tests.checkpoints.hugging_face_files import (
     read_weights,
     with_prefix,
     write_directory,
+    write_weights,
 )
 from tests.checkpoints.samples import DATA
 from tests.checkpoints.small_checkpoints import (
@@ -87,6 +89,43 @@ def test_copies_of_the_tied_matrix_and_bias(directory):
     del tensors["cls.predictions.bias"]
     checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
     assert_bit_equal(read_all(checkpoint), expected)
+
+
+def test_the_config_names_the_file_of_the_weights(directory):
+    """As ``transformers_weights`` does in transformers 5."""
+    path = directory(random_tensors(ENCODER), transformers_weights="other.safetensors")
+    other = pathlib.Path(path, "other.safetensors")
+    with pytest.raises(
+        ValueError, match=r"has no other\.safetensors, which its config\.json names"
+    ):
+        hugging_face.open_checkpoint(path)
+    write_weights(other, random_tensors(ENCODER, seed=1))
+    expected = random_tensors(ENCODER, seed=1)["embeddings.word_embeddings.weight"]
+    for _ in range(2):  # with model.safetensors beside it, and without
+        checkpoint = open_checkpoint(path)
+        np.testing.assert_array_equal(
+            checkpoint.tensors["embeddings/word_embeddings"].read(), expected
+        )
+        pathlib.Path(path, "model.safetensors").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model.", "module._orig_mod.model."])
+def test_names_of_a_wrapped_module(directory, before):
+    expected = read_all(hugging_face.open_checkpoint(directory(random_tensors(PRETRAINING))))
+    tensors = with_prefix(random_tensors(PRETRAINING))
+    path = directory({before + name: array for name, array in tensors.items()})
+    checkpoint = hugging_face.open_checkpoint(path)
+    assert_bit_equal(read_all(checkpoint), expected)
+    assert f"with names such as '{before}" in checkpoint.notes[0]
+
+
+def test_a_compiled_part_of_a_model(directory):
+    tensors = random_tensors(PRETRAINING)
+    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    path = directory(
+        {name.replace("encoder.", "encoder._orig_mod."): a for name, a in tensors.items()}
+    )
+    assert_bit_equal(read_all(hugging_face.open_checkpoint(path)), expected)
 
 
 # === Writing ===

@@ -83,7 +83,7 @@ UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
         ("abcdefghij", ".",
          UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more in it\.$"),
         (["config.json"], ".", UNKNOWN + r"a directory with config\.json in it\.$"),
-        (["config.json", "model.safetensors"], "model.safetensors",
+        (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file: name the directory that it lies in\.$"),
     ],
 )  # fmt: skip

@@ -72,6 +72,15 @@ def added(name, shape):
     return change
 
 
+def renamed(old, new):
+    """Writes the weights under other names."""
+
+    def change(path):
+        hf.write_weights(path, {n.replace(old, new): t for n, t in hf.read_weights(path).items()})
+
+    return change
+
+
 def modules(*kinds, folder=""):
     """A list of modules, the first in a folder of its own."""
     folders = [folder, *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
@@ -107,6 +116,20 @@ REFUSED = [
     ("hf", "model.safetensors", pickled, r"pytorch_model\.bin is a pickle, which can run code"),
     ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
      r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
+    ("hf", CONFIG, {"transformers_weights": "../model.safetensors"},
+     r"transformers_weights is '\.\./model\.safetensors', expected the plain name of a \.safe"),
+    ("hf", CONFIG, {"transformers_weights": "model.bin"}, "expected the plain name of a .safetens"),
+    ("hf", "adapter_config.json", {},
+     r"has adapter_config\.json, of an adapter that transformers puts on the weights where peft is "
+     r"installed: merge it first, in Python with peft: .*merge_and_unload\(\)\.save_pretrained"),
+    ("hf", "model.safetensors", renamed("self.query", "self.Wqkv"),
+     r"self\.Wqkv\.bias': it is a model with code of its own"),
+    ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
+     r"query\.qweight': it belongs to quantised weights, which are not read: save the model deq"),
+    ("hf", "model.safetensors", renamed("query.", "query.base_layer."),
+     r"base_layer\.bias': it is of an adapter, which is to be merged into the weights"),
+    ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
+     r"lacks embeddings/word_embeddings \(it has embedding\.word_embeddings\.weight\), which the"),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
      r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub"),
     ("sharded", "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}},
