@@ -94,12 +94,12 @@ MERGED = (
     "AutoModelFor... of its head if it has one, and take NEW"
 )
 _NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
-# What is no checkpoint here by the name of a file: what it is, and the way out. The first counts.
+# What is no checkpoint here, by a file's name: what it is, and the way out. The first counts.
 NO_CHECKPOINTS = (
     (r"adapter_(config\.json|model\.(safetensors|bin))", f"an adapter's alone: {MERGED}"),
     (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer: name {path}/{name}"),
     (
-        r"(model|pytorch_model|tf_model)\.(?!safetensors)[^.]+\.(safetensors|bin|h5)",
+        r"(model|pytorch_model|tf_model)\.(?!weights\.)[^.]+\.(safetensors|bin|h5)",
         "a variant of the weights: name it model.safetensors (or pytorch_model.bin, tf_model.h5), "
         "in a directory with the config.json and the tokenizer's files",
     ),
@@ -116,7 +116,7 @@ NO_CHECKPOINTS = (
         "Flax's: in transformers 4, from_pretrained(..., from_flax=True) and save_pretrained",
     ),
     (
-        r"(?!model\.).+\.weights\.h5|.+\.weights\.h5",
+        r".+\.weights\.h5",
         "weights of Keras alone, without what says their sizes: load_weights them where the model "
         'was built, and save_to_preset("DIR") it (KerasHub) or bert_tf.save it',
     ),
@@ -124,5 +124,15 @@ NO_CHECKPOINTS = (
         r"(model\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?",
         f"Hugging Face's weights, whose sizes {CONFIG} says: put it beside, and name the directory",
     ),
+    (
+        r".+\.(pt|pth|pkl|ckpt)",
+        "a pickle: where the model was built load it, and write it by save_pretrained(DIR)",
+    ),
+    # Classes of modules.
+    (
+        r"Router|Asym",
+        "of several models: name the folder of one, {path}/document_0_Transformer for example",
+    ),
+    (r"StaticEmbedding|WordEmbeddings|BoW", "a table of words' vectors, without a transformer"),
     (r"[0-9]+_.+", "a module of sentence-transformers: put their modules.json beside it"),
 )

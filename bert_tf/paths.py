@@ -146,12 +146,13 @@ def hint(path: str, names: Collection[str] | None) -> str:
     >>> hint("m", ["config.json", "model.bin"])[:30]
     ': its model.bin is CTranslate2'
     """
-    there = [os.path.basename(path)] if names is None else [name.rstrip("/") for name in names]
+    folder, file = os.path.split(path) if names is None else (path, "")
+    there = [file] if names is None else [name.rstrip("/") for name in names]
     for pattern, says in NO_CHECKPOINTS:
         if found := [name for name in there if re.fullmatch(pattern, name)]:
             name = max(found, key=lambda name: (len(name), name))  # of numbers the last
             which = "it" if names is None else f"its {one_line(name)}"
-            return f": {which} is {says.format(path=path, name=one_line(name))}"
+            return f": {which} is {says.format(path=folder or '.', name=one_line(name))}"
     return ""
 
 

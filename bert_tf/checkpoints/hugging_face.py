@@ -204,8 +204,8 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     if not _places(names):
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}; "
-            "docs/weights.md says where released weights are."
+            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}"
+            f"{hint(path, None)}; docs/weights.md says where released weights are."
         )
     folder, source = os.path.dirname(path), path
     if values is None:

@@ -70,6 +70,7 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
 THERE_IS_NONE = "There is no checkpoint at {}: expected a directory, the prefix"
 MEANT = r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
 UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
+IS_NONE = "{} is no checkpoint that is read: its "
 
 
 @pytest.mark.parametrize(
@@ -85,11 +86,30 @@ UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
         (["config.json"], ".", UNKNOWN + r"a directory with config\.json in it\.$"),
         (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file: name the directory that it lies in\.$"),
+        (["adapter_config.json", "adapter_model.safetensors"], ".",
+         IS_NONE + "adapter_model.safetensors is an adapter's alone: merge it first, .*PeftModel"),
+        (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
+         IS_NONE + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-1"),
+        (["config.json", "model.fp16.safetensors"], ".",
+         r"\. has no weights .*: its model\.fp16\.safetensors is a variant .*: name it model\.saf"),
+        (["config.json", "pytorch_model.fp16.bin"], ".", IS_NONE + "pyt.* is a variant of the wei"),
+        (["config.json", "onnx/model.onnx"], ".", IS_NONE + "onnx is ONNX's, .* name the director"),
+        (["config.json", "model.onnx"], ".", IS_NONE + "model.onnx is ONNX's, a graph of operatio"),
+        (["config.json", "openvino_model.xml"], ".", IS_NONE + "openvino_model.xml is OpenVINO's"),
+        (["config.json", "model.bin"], ".", IS_NONE + "model.bin is CTranslate2's: name the direc"),
+        (["config.json", "flax_model.msgpack"], ".", IS_NONE + "flax_model.msgpack is Flax's: in "),
+        (["a.gguf"], "a.gguf", "a.gguf is no checkpoint that is read: it is llama.cpp's: name the"),
+        (["a.tflite"], "a.tflite", "a.tflite is no .*: it is LiteRT's, a graph of operations: na"),
+        (["a.pt"], "a.pt", r"a\.pt is no checkpoint that is read: it is a pickle: where the model"),
+        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is weights of Keras alone, with"),
+        (["model.safetensors"], ".", IS_NONE + "model.safetensors is Hugging Face's weights, whos"),
+        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a module of sentenc"),
     ],
 )  # fmt: skip
 def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
     monkeypatch.chdir(tmp_path)
     for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match="^" + sentence.format(path)):
         open_checkpoint(path)

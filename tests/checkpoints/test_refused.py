@@ -137,6 +137,10 @@ REFUSED = [
     ("st", "modules.json", [], r"modules\.json: expected a list of modules, got \[\]\.$"),
     ("st", "modules.json", modules("Transformer", folder="../x"),
      r"has a module in '\.\./x': expected a plain folder's name, within the directory\.$"),
+    ("st", "modules.json", modules("Router", folder="x"),
+     "as the place of a 'Router', and no .*: its Router is of several models: name the folder of "),
+    ("st", "modules.json", modules("StaticEmbedding", folder="x"),
+     "its StaticEmbedding is a table of words' vectors, without a transformer"),
     ("st", "modules.json", modules("Transformer", "Pooling", "Dropout", "Normalize"),
      "has the modules Transformer, Pooling, Dropout, Normalize, and no Dropout is computed: "
      "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT "
