@@ -17,6 +17,7 @@ _SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
+_POINTER = b"version https://git-lfs.github.com/spec/v1"
 # Rows in memory, standard input.
 _NO_FILE = re.compile(r"<.*>|-", re.DOTALL)
 
@@ -52,12 +53,14 @@ def of_model(path: str) -> str:
 
 
 def check_readable(path: str) -> None:
-    """Refuses a pipe or a device, which may be read for ever; a link to a file is none."""
+    """Refuses a pipe or a device, which may be read for ever, and what Git left of a file."""
     local = local_path(path)
     if local is None or not os.path.exists(local):
         return
     if not os.path.isfile(local) and not os.path.isdir(local):
         raise ValueError(f"{path} is a pipe or a device: expected a file.")
+    if begins_with(path, _POINTER):
+        raise ValueError(f"{path} is Git LFS's pointer to the file, not the file: git lfs pull it.")
 
 
 def is_file(path: str) -> bool:

@@ -100,6 +100,7 @@ TF = "bert/tf_bert_model/bert/encoder/layer_._1/"
 WORDS = "bert/tf_bert_for_masked_lm/bert/embeddings/word_embeddings/weight:0"
 KERNEL = "layers/dense/vars/0"
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 REFUSED = [
     ("bert_tf", MODEL, {"class_name": "Lambda"}, r"model\.json: class_name is 'Lambda', expec"),
     ("bert_tf", MODEL, b"\xff{", r"model\.json is not JSON"),
@@ -130,6 +131,17 @@ REFUSED = [
      r"base_layer\.bias': it is of an adapter, which is to be merged into the weights"),
     ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
      r"lacks embeddings/word_embeddings \(it has embedding\.word_embeddings\.weight\), which the"),
+    *(
+        (form, file, POINTER, r"is Git LFS's pointer to the file, not the file: git lfs pull it\.$")
+        for form, file in (
+            *(("hf", "model.safetensors"), ("hf", CONFIG)),
+            ("sharded", "model.safetensors.index.json"),
+            ("model", "tf_model.h5"), ("tf shards", "tf_model-00002-of-00002.h5"),
+            ("google", "bert_model.ckpt.index"), ("hub", "model.weights.h5"),
+            ("google", "bert_model.ckpt.data-00000-of-00001"),
+            ("st", "modules.json"), ("dense", "2_Dense/model.safetensors"),
+        )
+    ),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
      r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub"),
     ("sharded", "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}},
