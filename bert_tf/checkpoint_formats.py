@@ -10,6 +10,7 @@ from typing import NamedTuple
 CONFIG, SIZES = "config.json", "bert_config.json"
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
 INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
+SETFIT = ("config_setfit.json", "model_head.pkl")  # of setfit's classifiers
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor that TensorFlow 2's have
 
 

@@ -40,9 +40,9 @@ from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder
 
 WEIGHTS, TF_WEIGHTS, PICKLED = "model.safetensors", "tf_model.h5", "pytorch_model.bin"
-_INDEX = ".index.json"
+INDEX = ".index.json"
 # The form that is safest to read first.
-_FILES = tuple(name + end for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for end in ("", _INDEX))
+_FILES = tuple(name + end for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for end in ("", INDEX))
 _NAMED = "transformers_weights"  # the key of config.json that names the weights' file
 ADAPTER = "adapter_config.json"
 
@@ -133,17 +133,23 @@ def is_directory(path: str) -> bool:
     return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
 
 
-def weights_file(path: str) -> str | None:
-    """The file of the weights, or their index: the config's, or the one that is safest to read."""
+def weights_name(path: str) -> str | None:
+    """The name of the weights' file, or of its index, where a directory's config says one."""
     config = os.path.join(path, CONFIG)
     name = read_json_object(config).get(_NAMED) if is_file(config) else None
     if name is not None:
         is_text = isinstance(name, str) and tensor_files.is_plain_name(name)
-        if not is_text or not name.removesuffix(_INDEX).endswith(".safetensors"):
+        if not is_text or not name.removesuffix(INDEX).endswith(".safetensors"):
             raise ValueError(
                 f"{config}: {_NAMED} is {quote(name)}, expected the plain name of a .safetensors "
-                f"file, or of its .safetensors{_INDEX}."
+                f"file, or of its .safetensors{INDEX}."
             )
+    return name
+
+
+def weights_file(path: str) -> str | None:
+    """The file of the weights, or their index: the config's, or the one that is safest to read."""
+    name = weights_name(path)
     places = (os.path.join(path, name) for name in ([name] if name else _FILES))
     return next(filter(tf.io.gfile.exists, places), None)
 
@@ -301,7 +307,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     """The tensors of a directory by their names there."""
     file = weights_file(path)
     if file is None:
-        named = read_json_object(os.path.join(path, CONFIG)).get(_NAMED)
+        named = weights_name(path)
         what = f"{named}, which its {CONFIG} names ({_NAMED})" if named else "weights that are read"
         raise ValueError(f"{path} has no {what}{hint(path, tf.io.gfile.listdir(path))}.")
     name = os.path.basename(file)
@@ -312,9 +318,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
         open_file = functools.partial(tensor_files.open_pickle, allow_pickle=allow_pickle)
     if name.startswith(TF_WEIGHTS):
         open_file = tensor_files.open_hdf5
-    tensors = (
-        tensor_files.open_shards(file, open_file) if name.endswith(_INDEX) else open_file(file)
-    )
+    tensors = tensor_files.open_shards(file, open_file) if name.endswith(INDEX) else open_file(file)
     # Of TensorFlow's classes, too; these files have no layer of Keras in front of a name.
     if tensors and all(name.endswith(tensor_files.VARIABLE) for name in tensors):
         ends = tensor_files.VARIABLE

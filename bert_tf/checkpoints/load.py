@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import paths
-from bert_tf.checkpoint_formats import FORMATS
+from bert_tf.checkpoint_formats import FORMATS, SETFIT
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
@@ -55,8 +55,9 @@ def open_checkpoint(
             "Hugging Face hub, or a model of bert_tf."
         )
     path = os.fspath(path)
+    of_hub: Collection[str] = ()
     if hub.is_name(path):
-        path = hub.directory_of(path, allow_pickle)
+        path, of_hub = hub.directory_of(path, allow_pickle)
     paths.check_checkpoint(path)
     path = paths.of_model(path).rstrip("/") or path[:1]
     arguments = {"allow_pickle": allow_pickle, "settings": settings}
@@ -68,7 +69,8 @@ def open_checkpoint(
             if not form.tensor or is_bundle_with(path, form.tensor):
                 reader = importlib.import_module(f"{__package__}.{form.reader}")
                 options = {name: arguments[name] for name in form.options}
-                return _checked(reader.open_checkpoint(path, **options))
+                checkpoint = reader.open_checkpoint(path, **options)
+                return _checked(_without_head(checkpoint, [*(names or ()), *of_hub]))
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
     raise ValueError(paths.unknown_checkpoint(path, names))
@@ -83,6 +85,18 @@ def _named(path: str) -> Iterator[None]:
         if path in str(error):
             raise
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _without_head(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """The checkpoint, with a sentence on setfit's classifier where its files say there is one."""
+    if not {*names} & {*SETFIT}:
+        return checkpoint
+    head = (
+        f"{checkpoint.path} has setfit's classifier in model_head.pkl, a pickle, which is never "
+        "read: this is the body alone, which makes its vectors; train a head on it by "
+        f"bert_tf.finetune --init_checkpoint={checkpoint.path}."
+    )
+    return dataclasses.replace(checkpoint, unread_head=head, notes=(*checkpoint.notes, head))
 
 
 def _checked(checkpoint: Checkpoint) -> Checkpoint:

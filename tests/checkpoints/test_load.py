@@ -18,8 +18,10 @@ from bert_tf.modeling import (
     BertRegressor,
     BertSpanPredictor,
 )
+from bert_tf.predicting.predictor import Predictor
 from bert_tf.told import DifferenceWarning
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
+from tests.checkpoints.samples import EMBEDDING, SAMPLES
 from tests.checkpoints.small_checkpoints import (
     CASED,
     MODELS,
@@ -113,6 +115,20 @@ def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match="^" + sentence.format(path)):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize("file", ["model_head.pkl", "config_setfit.json"])
+def test_setfits_head_is_told_and_never_read(tmp_path, file):
+    path = tmp_path / "m"
+    SAMPLES["st"].make(path)
+    (path / file).write_bytes(b"{}")
+    with pytest.warns(DifferenceWarning, match=r"has setfit's classifier in model_head\.pkl, a pi"):
+        model = load(path)
+    assert model.sentence_embedding == EMBEDDING
+    with pytest.raises(
+        ValueError, match=r"which is never read: this is the body alone, which make"
+    ):
+        Predictor(path)
 
 
 # === Loading ===
