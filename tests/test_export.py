@@ -157,6 +157,7 @@ def test_batch_sizes_are_numbers(encoder, tmp_path):
 # === As a person runs it ===
 
 
+@pytest.mark.end_to_end
 @pytest.mark.slow
 def test_the_command_and_what_comes_next(encoder, tmp_path):
     done = run_anew("export", f"--model={encoder}", f"--output={tmp_path}/1")

@@ -16,9 +16,9 @@ import tensorflow as tf
 from bert_tf import paths
 from bert_tf.checkpoint_formats import FORMATS, SETFIT
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fits
 from bert_tf.told import tell
 from bert_tf.untrusted import listed, one_line, reason
 
@@ -28,6 +28,7 @@ from .tensor_files import is_bundle_with
 from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
+_OWN_FORMATS = ("bert_tf", "saved_model")
 _FILLING = 128  # tables of embeddings are filled up to round sizes
 _MAX_SEQ_LENGTH = 128
 _SHOWN = 8
@@ -120,6 +121,10 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
     notes = checkpoint.notes
     try:
         pieces = tokenization.vocabulary if tokenization else ()
+        if (
+            checkpoint.format not in _OWN_FORMATS
+        ):  # what was trained here with a vocabulary keeps it
+            check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
     except ValueError as error:
         tokenization, notes = None, (*notes, f"No preprocessor is made: {error}")
@@ -174,8 +179,8 @@ def load(
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or
-            a directory of sentence-transformers says, elsewhere 128, or the positions where they
-            are fewer.
+            a directory of sentence-transformers says, elsewhere 128, or what the tokenizer's file
+            says, or the positions, where these are fewer.
         dtype: a Keras dtype policy; the global one by default.
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
@@ -187,7 +192,7 @@ def load(
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
         where it has none, and cuts long texts as the model's fine-tuning did (of
         ``--long_text=windows`` it gives the first window); its ``labels``, ``multi_label``,
-        ``thresholds``, ``task`` and ``sentence_embedding`` are the source's.
+        ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` are the source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
@@ -242,11 +247,10 @@ def load_with_report(
     model = build_model(checkpoint.config, spec, dtype)
     assign(model, tensors)
     model.preprocessor = preprocessor
+    model.max_seq_length = checkpoint.max_seq_length
     if is_own:
-        model.labels = checkpoint.labels
-        model.multi_label = checkpoint.multi_label
-        model.thresholds = dict(checkpoint.thresholds)
-        model.task = checkpoint.task
+        for name in LOADED:
+            setattr(model, name, getattr(checkpoint, name))
     if spec.model_class in (BertEncoder, checkpoint.model.model_class):
         model.sentence_embedding = checkpoint.sentence_embedding
     return model, report._replace(notes=(*report.notes, *notes))
@@ -393,8 +397,9 @@ def make_preprocessor(
     if checkpoint.tokenization is None:
         return None, ()
     vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
-    embedding = checkpoint.sentence_embedding
-    default = _MAX_SEQ_LENGTH if embedding is None else embedding.max_seq_length
+    default = most_tokens(checkpoint)
+    if checkpoint.sentence_embedding is None:
+        default = min(default, _MAX_SEQ_LENGTH)
     if type(trained := task.get("max_seq_length")) is int:
         default = trained
     length = min(default, positions) if max_seq_length is None else max_seq_length

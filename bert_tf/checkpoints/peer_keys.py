@@ -133,7 +133,10 @@ _BERT = {
 }
 _DISTILBERT = {
     **_CONFIG,
-    **_honoured("dim n_heads n_layers hidden_dim", "a size of the encoder"),
+    **_honoured(
+        "dim n_heads n_layers hidden_dim hidden_size num_attention_heads num_hidden_layers",
+        "a size of the encoder; the longer names go first",
+    ),
     **_honoured("activation", "a function of the encoder"),
     **_honoured("dropout attention_dropout", "the rates of training"),
     **_honoured("seq_classif_dropout", "the rate in front of a head, in training"),
@@ -218,7 +221,7 @@ def sentences(file: str, values: Mapping[str, Any], source: str) -> Iterator[str
     ``file`` is a name of ``FILES``, ``source`` what sentences call the file.
     """
     answers = FILES[file]
-    parents = {key.rpartition(".")[0] for key in answers}
+    parents = {key[:at] for key in answers for at, letter in enumerate(key) if letter == "."}
     for key, value in _flat(values, parents):
         answer = answers.get(key)
         if answer is None and value is not None:
