@@ -124,8 +124,8 @@ def check_is_wordpiece(vocab: Sequence[str], source: str) -> None:
         if len(pieces) > max(continued, len(vocab) / 10):
             raise ValueError(
                 f"Vocabulary {source}: {len(pieces):,} of its {len(vocab):,} pieces are {kind}, "
-                f"such as {quote(pieces[0])}, and {continued:,} begin with {CONTINUATION_PREFIX} as "
-                "WordPiece's do: expected WordPiece's; hand the model ids of its own tokenizer."
+                f"such as {quote(pieces[0])}, and {continued:,} begin with {CONTINUATION_PREFIX}: "
+                "expected WordPiece's; hand the model ids that its own tokenizer gives."
             )
 
 

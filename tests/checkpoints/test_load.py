@@ -131,6 +131,15 @@ def test_setfits_head_is_told_and_never_read(tmp_path, file):
         Predictor(path)
 
 
+def test_a_vocabulary_of_another_kind_makes_no_preprocessor_unless_it_was_trained_with(tmp_path):
+    pieces = (*PIECES[:5], *(f"▁{piece}" for piece in PIECES[5:]))
+    for form, is_made in (("huggingface", False), ("bert_tf", True)):
+        checkpoint = make_checkpoint(MODELS["encoder"], tokenization=Tokenization(pieces, False))
+        read = open_checkpoint(write(checkpoint, form, tmp_path, form))
+        assert (read.tokenization is not None) == is_made
+        assert any("are SentencePiece's, such as" in note for note in read.notes) != is_made
+
+
 # === Loading ===
 
 
