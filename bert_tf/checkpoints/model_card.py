@@ -134,12 +134,9 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
-def differences(checkpoint: Checkpoint, notes: Sequence[str]) -> str:
-    """Section of what was told of a model, "" of nothing; without the path on this machine."""
-    lines = [
-        note.replace(f"{checkpoint.path}/", "").replace(checkpoint.path, "the source")
-        for note in notes
-    ]
+def differences(notes: Iterable[str], path: str) -> str:
+    """Section of what was told of the model at ``path``, which it does not name; "" of nothing."""
+    lines = [note.replace(f"{path}/", "").replace(path, "the source") for note in notes]
     return section("Differences from the source", bullets(lines)) if lines else ""
 
 
@@ -191,7 +188,7 @@ def write_converted(
     embeds = form == "huggingface" and checkpoint.sentence_embedding
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
-    if told := differences(checkpoint, notes):
+    if told := differences(notes, checkpoint.path):
         text = f"{text.rstrip()}\n\n{told}\n"
     write(os.path.join(folder, README), text)
 
@@ -313,11 +310,12 @@ def export_card(
     signatures: Mapping[str, Any],
     traced: Mapping[str, Any],
     example: Any,
+    told: str = "",
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
     ``signatures`` are ``saved_models.samples.Signature``, ``traced`` their concrete functions, for
-    the outputs' shapes; ``example`` is a sample.
+    the outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
     """
     request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
     address = f"http://localhost:8501/v1/models/{name}:predict"
@@ -325,6 +323,7 @@ def export_card(
         name,
         f"A {checkpoint.model.class_name}. {signatures['serving_default'].summary}",
         bullets([*facts(checkpoint), *limits]),
+        told,
         _TRUNCATED,
         section(
             "In Python",
