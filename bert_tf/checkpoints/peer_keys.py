@@ -202,6 +202,60 @@ _MODULE = {
     **_no_effect("embedding_dimension word_embedding_dimension in_features", "the tensors say it"),
 }
 
+# === setfit ===
+
+_SETFIT = _told(
+    "labels normalize_embeddings span_context spacy_model",
+    "it is of the classifier in model_head.pkl, which is never read",
+    False,
+    [],
+)
+
+# === KerasHub: the object ``config`` of each file ===
+
+_LAYER = {
+    **_no_effect("name trainable config_file", "it says how the object is kept in Keras"),
+    **_no_effect("dtype", "weights are read as stored; load's dtype computes"),
+}
+_BACKBONE = {
+    **_LAYER,
+    **_honoured(
+        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim max_sequence_length "
+        "num_segments",
+        "a size of the encoder",
+    ),
+    **_honoured("dropout", "the rates of training"),
+}
+_PIECES = {
+    **_LAYER,
+    **_honoured("lowercase strip_accents", "text is lower-cased and loses its accents, or neither"),
+    **_no_effect("vocabulary", "the file in assets/tokenizer has the pieces"),
+    **_no_effect("special_tokens", "of special_tokens_in_strings alone"),
+    **_refused("split split_on_cjk", "words are parted as BERT's", True),
+    **_refused("suffix_indicator", "BERT's pieces begin so within a word", "##"),
+    **_refused("oov_token", "BERT's unknown word is spelled so", "[UNK]"),
+    **_refused("special_tokens_in_strings", "a text's [SEP] would be a token of its own", False),
+    **_refused("sequence_length", "each text would be filled up before it is packed"),
+}
+_PACKED = {
+    **_LAYER,
+    **_honoured("sequence_length", "the most tokens of a row"),
+    **_honoured("tokenizer", "as tokenizer.json, which has to say the same"),
+    **_no_effect(
+        "mask_selection_rate mask_selection_length mask_token_rate random_token_rate",
+        "of training alone: pretrain's own flags mask",
+    ),
+    **_told("truncate", "a pair that is too long is cut as round_robin cuts it", "round_robin"),
+}
+_TASK = {
+    **_LAYER,
+    **_honoured("num_classes", "the size of the head"),
+    **_honoured("dropout", "the rate in front of a head, in training"),
+    **_honoured("preprocessor", "as preprocessor.json, before which it goes"),
+    **_no_effect("backbone", "config.json has the same"),
+    **_told("activation", "the logits are given without it", "linear"),
+}
+
 #: By file, the answer to each of its keys.
 FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
     {
@@ -211,6 +265,11 @@ FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
         "sentence_bert_config.json": _TRANSFORMER,
         "config_sentence_transformers.json": _SENTENCES,
         "N_*/config.json": _MODULE,
+        "config_setfit.json": _SETFIT,
+        "config.json of KerasHub": _BACKBONE,
+        "tokenizer.json of KerasHub": _PIECES,
+        "preprocessor.json of KerasHub": _PACKED,
+        "task.json of KerasHub": _TASK,
     }
 )
 
