@@ -202,14 +202,13 @@ _MODULE = {
     **_no_effect("embedding_dimension word_embedding_dimension in_features", "the tensors say it"),
 }
 
-# === setfit ===
+# === setfit, peft ===
 
 _SETFIT = _told(
     "labels normalize_embeddings span_context spacy_model",
     "it is of the classifier in model_head.pkl, which is never read",
-    False,
-    [],
 )
+_ADAPTER = _refused("peft_type", "an adapter is to be merged into the weights first")
 
 # === KerasHub: the object ``config`` of each file ===
 
@@ -266,6 +265,7 @@ FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
         "config_sentence_transformers.json": _SENTENCES,
         "N_*/config.json": _MODULE,
         "config_setfit.json": _SETFIT,
+        "adapter_config.json": _ADAPTER,
         "config.json of KerasHub": _BACKBONE,
         "tokenizer.json of KerasHub": _PIECES,
         "preprocessor.json of KerasHub": _PACKED,
