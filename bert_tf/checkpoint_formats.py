@@ -88,21 +88,26 @@ FORMATS = (
 )
 WRITTEN = {form.name: form for form in FORMATS if form.writer}
 
-#: What merges an adapter, DIR, into the weights below it.
-MERGED = (
-    "merge it first, in Python with peft: peft.PeftModel.from_pretrained(transformers.AutoModel"
-    ".from_pretrained({path!r}), {path!r}).merge_and_unload().save_pretrained(NEW), with the "
-    "AutoModelFor... of its head if it has one, and take NEW"
-)
 _NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
 # What is no checkpoint here, by a file's name: what it is, and the way out. The first counts.
 NO_CHECKPOINTS = (
-    (r"adapter_(config\.json|model\.(safetensors|bin))", f"an adapter's alone: {MERGED}"),
+    (
+        r"adapter_(config\.json|model\.(safetensors|bin))",
+        "an adapter's, which transformers puts on a model's weights: merge it first, in Python by "
+        "peft.PeftModel.from_pretrained(transformers.AutoModel.from_pretrained(BASE), ADAPTER"
+        ").merge_and_unload().save_pretrained(NEW), where BASE is the weights' directory and "
+        "ADAPTER another with the adapter's files (of a head AutoModelFor...), and take NEW",
+    ),
     (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer: name {path}/{name}"),
     (
         r"(model|pytorch_model|tf_model)\.(?!weights\.)[^.]+\.(safetensors|bin|h5)",
         "a variant of the weights: name it model.safetensors (or pytorch_model.bin, tf_model.h5), "
         "in a directory with the config.json and the tokenizer's files",
+    ),
+    (
+        r"(model|pytorch_model|tf_model)-[0-9]{5}-of-[0-9]{5}\..+",
+        "one of several parts: put their index, NAME.index.json, beside them, and name the "
+        "directory",
     ),
     (r"(.+\.onnx|onnx)(_data)?", f"ONNX's, a graph of operations: {_NAME_IT}"),
     (

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from .checkpoint_formats import FORMATS, INDEX, MERGED, NO_CHECKPOINTS, Format
+from .checkpoint_formats import FORMATS, INDEX, NO_CHECKPOINTS, Format
 from .untrusted import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
@@ -157,11 +157,6 @@ def hint(path: str, names: Collection[str] | None) -> str:
             which = "it" if names is None else f"its {one_line(name)}"
             return f": {which} is {says.format(path=folder or '.', name=one_line(name))}"
     return ""
-
-
-def adapters_remedy(path: str) -> str:
-    """The clause on a directory with an adapter."""
-    return MERGED.format(path=path)
 
 
 def check_checkpoint(path: str) -> None:

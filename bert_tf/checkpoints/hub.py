@@ -16,8 +16,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from bert_tf.checkpoint_formats import CONFIG, SETFIT
-from bert_tf.paths import HUB_NAME, HUB_SCHEME, hint
+from bert_tf.checkpoint_formats import CONFIG, FORMATS, SETFIT
+from bert_tf.paths import HUB_NAME, HUB_SCHEME, hint, matches
 from bert_tf.untrusted import quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
@@ -86,6 +86,12 @@ def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection
             f"({_why(error)}): try again, {by_hand}"
         ) from error
     if fetched is None:
+        form = next((form for form in FORMATS if matches(form, "", names)), None)
+        if form is not None and form.name != "huggingface":
+            raise ValueError(
+                f"{path} has {form.files}, which is not fetched: hf download {name} --local-dir "
+                "DIR, and name DIR."
+            )
         raise ValueError(
             f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS} "
             f"beside it{hint(path, names)}; of {hugging_face.PICKLED}, {instead_of_a_pickle(path)}."

@@ -23,7 +23,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import most_tokens
-from bert_tf.paths import adapters_remedy, begins_with, hint, is_file
+from bert_tf.paths import begins_with, hint, is_file
 from bert_tf.untrusted import listed, quote
 
 from . import peer_keys, tensor_files
@@ -198,9 +198,8 @@ def open_checkpoint(
         return _open_keras_2(path, settings)
     if tf.io.gfile.exists(os.path.join(path, ADAPTER)):
         raise ValueError(
-            f"{path} has {ADAPTER}, of an adapter that transformers puts on the weights where peft "
-            f"is installed: {adapters_remedy(path)}; or move the adapter's files away, for the "
-            "weights without it."
+            f"{path} has more than weights{hint(path, [ADAPTER])}; or move the adapter's files "
+            "away, for the weights without it."
         )
     source = os.path.join(path, CONFIG)
     values = {**read_json_object(source), **(settings or {})}

@@ -265,7 +265,7 @@ def test_the_small_files_are_fetched_and_no_code(server):
         (server.root / f"further-{number}.json").write_bytes(b"{}")
     (server.root / "trainer_state.json").write_bytes(b" " * (65 << 20))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"has adapter_config\.json, of an adapter that"):
+        with pytest.raises(ValueError, match=r"adapter_config\.json is an adapter's, which tr"):
             open_checkpoint(f"hf://{NAME}")
     names = fetched(server)
     assert not names & {"modeling_own.py", "head.pkl", "a.bin", "b/c/d.json", "trainer_state.json"}
@@ -302,6 +302,16 @@ def test_shards_of_the_tensorflow_classes(server):
 def test_what_the_hub_has_instead_is_named(server):
     (server.root / "model.safetensors").rename(server.root / "model.onnx")
     with pytest.raises(ValueError, match=r"beside it: its model\.onnx is ONNX's, a graph of oper"):
+        open_checkpoint(f"hf://{NAME}")
+
+
+@pytest.mark.parity
+def test_a_preset_of_keras_hub_is_named(server):
+    (server.root / "model.safetensors").rename(server.root / "model.weights.h5")
+    sentence = (
+        rf"has config\.json and model\.weights\.h5 \(KerasHub\), .*: hf download {NAME} --loc"
+    )
+    with pytest.raises(ValueError, match=sentence):
         open_checkpoint(f"hf://{NAME}")
 
 

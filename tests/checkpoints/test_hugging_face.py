@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 
 import h5py
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
 from bert_tf.checkpoints.hugging_face_config import config_values, model_spec, read_labels
@@ -126,6 +128,39 @@ def test_a_compiled_part_of_a_model(directory):
         {name.replace("encoder.", "encoder._orig_mod."): a for name, a in tensors.items()}
     )
     assert_bit_equal(read_all(hugging_face.open_checkpoint(path)), expected)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
+    """What the sentence says makes a directory whose states are transformers' of both."""
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 20}
+    config = transformers.BertConfig(**sizes, intermediate_size=8, initializer_range=0.5)
+    base, adapter = tmp_path / "base", tmp_path / "adapter" if is_alone else tmp_path / "base"
+    transformers.BertModel(config).save_pretrained(base)
+    adapted = peft.get_peft_model(
+        transformers.BertModel.from_pretrained(base),
+        peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False),
+    ).eval()
+    adapted.save_pretrained(adapter)
+    with pytest.raises(ValueError, match=r"an adapter's, .*: merge it first") as caught:
+        open_checkpoint(adapter)
+    for file in [] if is_alone else [*adapter.glob("adapter_*")]:
+        (tmp_path / "adapter").mkdir(exist_ok=True)
+        file.rename(tmp_path / "adapter" / file.name)
+    call = re.search(r"peft\.PeftModel\..*?save_pretrained\(NEW\)", str(caught.value))[0]
+    new, names = str(tmp_path / "new"), {"peft": peft, "transformers": transformers}
+    exec(call, {**names, "BASE": base, "ADAPTER": tmp_path / "adapter", "NEW": new})
+    ids = np.array([[2, 5, 6, 3]])
+    with torch.no_grad():
+        expected = adapted(torch.tensor(ids)).last_hidden_state.numpy()
+        plain = transformers.BertModel.from_pretrained(new).eval()(torch.tensor(ids))
+    np.testing.assert_allclose(plain.last_hidden_state.numpy(), expected, atol=1e-5)
+    mine = bert_tf.load(new)
+    inputs = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": 0 * ids}
+    np.testing.assert_allclose(np.array(mine(inputs)["sequence_output"]), expected, atol=1e-5)
 
 
 # === Writing ===

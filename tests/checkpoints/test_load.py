@@ -89,7 +89,7 @@ IS_NONE = "{} is no checkpoint that is read: its "
         (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file: name the directory that it lies in\.$"),
         (["adapter_config.json", "adapter_model.safetensors"], ".",
-         IS_NONE + "adapter_model.safetensors is an adapter's alone: merge it first, .*PeftModel"),
+         IS_NONE + "adapter_model.safetensors is an adapter's, which .*: merge it first, .*Peft"),
         (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
          IS_NONE + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-1"),
         (["config.json", "model.fp16.safetensors"], ".",

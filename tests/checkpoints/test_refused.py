@@ -121,8 +121,10 @@ REFUSED = [
      r"transformers_weights is '\.\./model\.safetensors', expected the plain name of a \.safe"),
     ("hf", CONFIG, {"transformers_weights": "model.bin"}, "expected the plain name of a .safetens"),
     ("hf", "adapter_config.json", {},
-     r"has adapter_config\.json, of an adapter that transformers puts on the weights where peft is "
-     r"installed: merge it first, in Python with peft: .*merge_and_unload\(\)\.save_pretrained"),
+     r"has more than weights: its adapter_config\.json is an adapter's, which transformers puts on "
+     r"a model's weights: merge it first, .*merge_and_unload\(\)\.save_pretrained.*; or move the"),
+    ("sharded", "model.safetensors.index.json", None,
+     r"its model-00003-of-00003\.safetensors is one of several parts: put their index"),
     ("hf", "model.safetensors", renamed("self.query", "self.Wqkv"),
      r"self\.Wqkv\.bias': it is a model with code of its own"),
     ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
