@@ -140,5 +140,8 @@ NO_CHECKPOINTS = (
         "of several models: name the folder of one, {path}/document_0_Transformer for example",
     ),
     (r"StaticEmbedding|WordEmbeddings|BoW", "a table of words' vectors, without a transformer"),
-    (r"[0-9]+_.+", "a module of sentence-transformers: put their modules.json beside it"),
+    (
+        r"[0-9]_(Transformer|Pooling|Dense|Normalize)",
+        "a module of sentence-transformers: put their modules.json beside it",
+    ),
 )

@@ -212,12 +212,12 @@ _ADAPTER = _refused("peft_type", "an adapter is to be merged into the weights fi
 
 # === KerasHub: the object ``config`` of each file ===
 
-_LAYER = {
+OF_KERAS = {
     **_no_effect("name trainable config_file", "it says how the object is kept in Keras"),
     **_no_effect("dtype", "weights are read as stored; load's dtype computes"),
 }
 _BACKBONE = {
-    **_LAYER,
+    **OF_KERAS,
     **_honoured(
         "vocabulary_size num_layers num_heads hidden_dim intermediate_dim max_sequence_length "
         "num_segments",
@@ -226,8 +226,8 @@ _BACKBONE = {
     **_honoured("dropout", "the rates of training"),
 }
 _PIECES = {
-    **_LAYER,
-    **_honoured("lowercase strip_accents", "text is lower-cased and loses its accents, or neither"),
+    **OF_KERAS,
+    **_honoured("lowercase strip_accents", "both or neither: lowercase alone is told"),
     **_no_effect("vocabulary", "the file in assets/tokenizer has the pieces"),
     **_no_effect("special_tokens", "of special_tokens_in_strings alone"),
     **_refused("split split_on_cjk", "words are parted as BERT's", True),
@@ -237,7 +237,7 @@ _PIECES = {
     **_refused("sequence_length", "each text would be filled up before it is packed"),
 }
 _PACKED = {
-    **_LAYER,
+    **OF_KERAS,
     **_honoured("sequence_length", "the most tokens of a row"),
     **_honoured("tokenizer", "as tokenizer.json, which has to say the same"),
     **_no_effect(
@@ -247,7 +247,7 @@ _PACKED = {
     **_told("truncate", "a pair that is too long is cut as round_robin cuts it", "round_robin"),
 }
 _TASK = {
-    **_LAYER,
+    **OF_KERAS,
     **_honoured("num_classes", "the size of the head"),
     **_honoured("dropout", "the rate in front of a head, in training"),
     **_honoured("preprocessor", "as preprocessor.json, before which it goes"),
