@@ -72,7 +72,7 @@ def directory_of(
 ) -> tuple[str, dict[str, Any]]:
     """As ``path_of``, with the directory of the hub's files on this machine."""
     path, values = path_of(name, values)
-    return hub_directory(path) if path.startswith(HUB_SCHEME) else path, values
+    return hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
 # === Settings ===
