@@ -129,7 +129,10 @@ NO_TEXT = [
     (bz2.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
     (lzma.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
     (b"\x28\xb5\x2f\xfd\x04", "packed by another program than gzip, or twice: unpack it first"),
-    (gzip.compress(gzip.compress(b"so", mtime=0), mtime=0), "packed by another program than gzip, or twice: unpack"),
+    (
+        gzip.compress(gzip.compress(b"so", mtime=0), mtime=0),
+        "packed by another program than gzip, or twice: unpack",
+    ),
     (tar(), "a tar archive: unpack it, and name the files in it, or their folder"),
     (gzip.compress(tar(), mtime=0), "a tar archive: unpack it"),
     (b"\xef\xbb\xbf\n<!DOCTYPE html>\n", "a page of HTML, whose .* download the file itself"),
