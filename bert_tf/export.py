@@ -59,6 +59,7 @@ class ExportSettings:
         "Write this new directory, whose name is a number, the version, such as exports/mine/1.",
         rules=[_NEEDED, _is_version],
     )
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
     name: str = flag_fields.string(
         "bert",
         "Give the model this name in a server, a part of the address that clients call.",
@@ -103,7 +104,9 @@ def run(
         print(f"Reading {settings.model}.", flush=True)
         checkpoint = open_checkpoint(settings.model)
         options = options_of(checkpoint, user_options)
-        model, report = load_with_report(checkpoint)
+        model, report = load_with_report(
+            checkpoint, special_tokens_in_texts=settings.special_tokens_in_texts
+        )
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
         tell(report.notes)
@@ -121,15 +124,13 @@ def run(
 
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The user's options, else those of the directory, else the defaults."""
+    from bert_tf.checkpoints.tokenizer_files import why_none
     from bert_tf.finetuning.run import export_options
     from bert_tf.saved_models.signatures import classes_with
     from bert_tf.tasks.task_file import task_of
 
     if checkpoint.tokenization is None:
-        raise ValueError(
-            f"{checkpoint.path} has no vocabulary ({' '.join(checkpoint.notes)}): put its "
-            "vocab.txt into the directory."
-        )
+        raise ValueError(f"{checkpoint.path} cannot read text: {why_none(checkpoint.notes)}")
     for name in user_options:
         classes = classes_with(name)
         if classes and checkpoint.model.model_class not in classes:

@@ -51,6 +51,7 @@ class ServeSettings:
         "directory's.",
         rules=[_is_name],
     )
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
     host: str = flag_fields.string(
         "127.0.0.1",
         "Listen at this address: 127.0.0.1 is reached from this machine alone, 0.0.0.0 from all "
@@ -87,6 +88,11 @@ def main(argv: Sequence[str]) -> None:
             "pip install 'bert_tf[serve]'."
         )
     export = find_export(settings.model)
+    if export is not None and settings.special_tokens_in_texts is not None:
+        raise ValueError(
+            f"--special_tokens_in_texts: {settings.model} is exported already, and its graph reads "
+            "text as it was exported: give the flag to bert_tf.export."
+        )
     if export is None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
@@ -99,7 +105,8 @@ def main(argv: Sequence[str]) -> None:
         stack.enter_context(listening)
         if export is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            export = _export(settings.model, os.path.join(folder, "1"), name)
+            found = settings.special_tokens_in_texts
+            export = _export(settings.model, os.path.join(folder, "1"), name, found)
         print(f"Loading {export}.", flush=True)
         served = model.load(export)
         served.warm_up()
@@ -140,10 +147,11 @@ def _name_of(path: str) -> str:
     return parts[-1]
 
 
-def _export(checkpoint: str, output: str, name: str) -> str:
+def _export(checkpoint: str, output: str, name: str, found: bool | None) -> str:
     """Exports a checkpoint, in another process, whose memory is given back."""
     print(f"Exporting {one_line(checkpoint)} to a temporary directory.", flush=True)
     line = ["bert_tf.export", f"--model={checkpoint}", f"--output={output}", f"--name={name}"]
+    line += [] if found is None else [f"--special_tokens_in_texts={found}"]
     process = subprocess.run([sys.executable, "-m", *line], stdout=subprocess.DEVNULL)
     if process.returncode:
         sys.exit(process.returncode)  # its sentence stands on standard error

@@ -263,7 +263,7 @@ def packed_examples(
         ranges = tf.nest.map_structure(
             lambda part: tf.reshape(tf.gather(part, indices), [-1]), fitted.ranges
         )
-        batch = pack_from_table(table, ranges, width)
+        batch = pack_from_table(table, ranges, width, tokenizer.second_type)
         if choices:
             batch = {k: tf.reshape(rows, [-1, *choices, width]) for k, rows in batch.items()}
         batch[features.EXAMPLE_INDEX] = indices

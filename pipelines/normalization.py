@@ -1,8 +1,8 @@
-"""Google's ``BasicTokenizer``, text to words: as a model for an operation, and by the book.
+"""Text to words, as Google's or Hugging Face's code does it: by an operation, and by the book.
 
 tensorflow-text's ``FastBertNormalize`` replaces each code point by what its model says. Its own
 model approximates Google's clean-up (it folds case, and turns control characters into spaces); the
-one made here is Google's, exactly, wherever a code point's replacement does not depend on its
+one made here is either's, exactly, wherever a code point's replacement does not depend on its
 neighbours. Where it does, the model puts ``DOUBTFUL``, alone between spaces: the tokenizer sees
 that word's id, and takes the whole string to ``WordSplitter``, the slow way with a step per
 sentence of the definition. So no string is scanned twice to find the few that need it.
@@ -10,6 +10,9 @@ sentence of the definition. So no string is scanned twice to find the few that n
 Punctuation beyond ASCII comes out between spaces, because the op behind this one splits at what
 *its* ICU calls punctuation, and that may be older than Unicode 14. An invalid UTF-8 byte is
 removed, as Google's ``convert_to_unicode`` does (``bytes.decode("utf-8", "ignore")``).
+
+Hugging Face's package ``tokenizers`` 0.23 has three editions of Unicode: categories of 8, normal
+forms of 9, small letters of 17. What is here is Google's tables with what differs.
 
 Letters: N strings, C characters of all strings together, W words of all strings together.
 """
@@ -19,14 +22,16 @@ import functools
 import itertools
 import string
 import unicodedata
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import flatbuffers
 import numpy as np
 import tensorflow as tf
 
+from .added_tokens import SEPARATOR, TokenFinder
 from .bounded_memory import value_rows
+from .text_rules import AS_GOOGLE, GOOGLE, TextRules
 
 NUM_CODE_POINTS = 0x110000
 REPLACEMENT_CHARACTER = 0xFFFD
@@ -50,13 +55,43 @@ IDEOGRAPHS: tuple[tuple[int, int], ...] = (
     *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
 )
 
+# === What differs in ``tokenizers``, in hexadecimal ===
+
+# Given their punctuation, marks, decompositions or formats after Unicode 8: letters to it.
+_LETTERS_UNTIL_8 = """
+61D 7FD 890-8E2 9FD-9FE A76 AFA-AFF B55 C04-C3C C77 C84 D00 D3B-D3C D81 EBA 1715 180F-1886 1ABF-1ACE
+1B7D-1B7E 1DF6-1DFB 2E43-2E5D A82C A8C5 A8FF A9BD 10D24-10F89 11070-11074 110C2-110CD 111C9 111CF
+1123E 1133B 11438-1145E 11660-1166C 116B9 1182F-11FFF 12FF1-13438 16E97-16F4F 16FE2-16FF1
+1CF00-1CF46 1E000-1E2EF 1E944-1E95F"""
+# Of these, what Unicode 9 has: marks that canonical ordering moves.
+_MARKS_OF_9 = "8D4-8E1 1DFB 11442-11446 11C3F 1E000-1E02A 1E944-1E94A"
+_PUNCTUATION_UNTIL_8 = "166D 111C9"
+_NONSPACING_UNTIL_8 = "1734"
+_NO_IDEOGRAPHS = "2B820-2B91F"  # a slip of the pen there, 2B920 for 2B820
+_PRIVATE = "E000-F8FF F0000-FFFFD 100000-10FFFD"  # removed as control characters are
+# Capitals that came after Unicode 14, and how far behind them their small letters are.
+_LATER_CAPITALS = {
+    **{"1C89 A7CC A7CE A7D2 A7D4 A7DA": 1, "10D50-10D65": 0x20, "16EA0-16EB8": 0x1B},
+    **{"A7CB": 0x264 - 0xA7CB, "A7DC": 0x19B - 0xA7DC},
+}
+# What the operation that splits words takes for punctuation, of Unicode 15 to 17.
+_LATER_PUNCTUATION = """
+1B4E-1B4F 1B7F 10D6E 113D4-113D5 113D7-113D8 11B00-11B09 11BE1 11F43-11F4F 16D6D-16D6F 1E5FF"""
+
+
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    """First and last code point of each range."""
+    ends = (part.split("-") for part in text.split())
+    return tuple((int(first, 16), int([first, *last][-1], 16)) for first, *last in ends)
+
+
 # Google's tokenizer calls all of it punctuation, although `$+<=>^`|~` are not P*.
 ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
 class CodePoints:
-    """Unicode 14's properties, one array element per code point (``NUM_CODE_POINTS`` of them)."""
+    """Properties of characters, one array element per code point (``NUM_CODE_POINTS`` of them)."""
 
     dropped: np.ndarray  # bool; cleaning removes NUL, U+FFFD, and Cc and Cf but tab and line ends
     space: np.ndarray  # bool; separates words: tab, line feed, return, Zs, U+2028 and U+2029
@@ -66,20 +101,46 @@ class CodePoints:
     combining_class: np.ndarray  # uint8; what canonical ordering sorts by, 0 = does not move
     cased: np.ndarray  # bool; beside a capital sigma, decides which small sigma that becomes
     case_ignorable: np.ndarray  # bool; is looked through when that is decided
-    # Of each assigned code point that this changes, its `lower()` in NFD, marks kept. U+03A3 is
-    # here with its form inside a word, U+03C3.
+    # Of each assigned code point that this changes: its small letter, which of U+03A3 is U+03C3,
+    # and its canonical decomposition.
     lowered: dict[int, str]
+    decomposed: dict[int, str]
+
+
+class Normalization(NamedTuple):
+    """What of the casing and of ``TextRules`` decides a text's words."""
+
+    lower: bool
+    strip: bool
+    characters: str = GOOGLE
+    split_ideographs: bool = True
+
+    @classmethod
+    def of(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
+        """That of a tokenizer."""
+        strip = do_lower_case if rules.strip_accents is None else rules.strip_accents
+        return cls(do_lower_case, strip, rules.characters, rules.split_ideographs)
+
+    @property
+    def has_final_sigma(self) -> bool:
+        """True if a capital sigma's small letter depends on its place in the word."""
+        return self.lower and self.characters == GOOGLE
 
 
 @functools.cache
-def code_points() -> CodePoints:
+def code_points(characters: str = GOOGLE) -> CodePoints:
     """The tables, built once a process."""
+    return _google_code_points() if characters == GOOGLE else _tokenizers_code_points()
+
+
+def _google_code_points() -> CodePoints:
+    """Those of Unicode 14, on every Python."""
     later = _members(ASSIGNED_AFTER_14)
     dropped, space, punctuation, nonspacing, cased, case_ignorable = (
         np.zeros(NUM_CODE_POINTS, bool) for _ in range(6)
     )
     combining_class = np.zeros(NUM_CODE_POINTS, np.uint8)
-    lowered = {}
+    lowered, decomposed = {}, {}
     for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # nothing is assigned elsewhere
         character = chr(code)
         category = unicodedata.category(character)
@@ -96,9 +157,10 @@ def code_points() -> CodePoints:
         final_behind_letter = ("A" + character + "Σ").lower()[-1] == "ς"
         cased[code] = final_behind
         case_ignorable[code] = final_behind_letter and not final_behind
-        normal = unicodedata.normalize("NFD", character.lower())
-        if normal != character:
-            lowered[code] = normal
+        if (small := character.lower()) != character:
+            lowered[code] = small
+        if (normal := unicodedata.normalize("NFD", character)) != character:
+            decomposed[code] = normal
     dropped[REPLACEMENT_CHARACTER] = True
     return CodePoints(
         dropped=dropped,
@@ -110,7 +172,44 @@ def code_points() -> CodePoints:
         cased=cased,
         case_ignorable=case_ignorable,
         lowered=lowered,
+        decomposed=decomposed,
     )
+
+
+def _tokenizers_code_points() -> CodePoints:
+    """Google's, with what differs in ``tokenizers``."""
+    google = code_points(GOOGLE)
+    letters = _members(_ranges(_LETTERS_UNTIL_8))
+    small = {
+        code: chr(code + distance)
+        for ranges, distance in _LATER_CAPITALS.items()
+        for code in _where(_members(_ranges(ranges)))
+    }
+    return dataclasses.replace(
+        google,
+        dropped=google.dropped & ~letters | _members(_ranges(_PRIVATE)),
+        ideograph=google.ideograph & ~_members(_ranges(_NO_IDEOGRAPHS)),
+        punctuation=google.punctuation & ~letters | _members(_ranges(_PUNCTUATION_UNTIL_8)),
+        nonspacing=google.nonspacing & ~letters | _members(_ranges(_NONSPACING_UNTIL_8)),
+        combining_class=np.where(
+            letters & ~_members(_ranges(_MARKS_OF_9)), 0, google.combining_class
+        ).astype(np.uint8),
+        lowered=google.lowered | small,
+        decomposed={at: form for at, form in google.decomposed.items() if not letters[at]},
+    )
+
+
+@functools.cache
+def normal_forms(normalization: Normalization) -> dict[int, str]:
+    """Of each code point that lowering and decomposing change: what it becomes, marks kept."""
+    table = code_points(normalization.characters)
+    lowered = table.lowered if normalization.lower else {}
+    decomposed = table.decomposed if normalization.strip else {}
+    forms = {}
+    for code in sorted(lowered.keys() | decomposed.keys()):
+        form = decomposed.get(code, chr(code))
+        forms[code] = "".join(lowered.get(ord(each), each) for each in form)
+    return {code: form for code, form in forms.items() if form != chr(code)}
 
 
 def _members(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
@@ -137,7 +236,7 @@ _IS_VALUE = 1 << 31
 
 
 @functools.cache
-def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
+def build_normalizer_model(normalization: Normalization) -> np.ndarray:
     """The op's model, ``FastBertNormalizerModel``: uint8, built once a process."""
     pool = bytearray()
     values: dict[bytes, int] = {}
@@ -148,7 +247,7 @@ def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
             pool.extend(replacement)
         return values[replacement]
 
-    replaced = replacements(do_lower_case)
+    replaced = replacements(normalization)
     # NUL ends a key of the trie, so the model holds its value apart.
     value_of_nul = value(replaced.pop(0).encode())
     entries = dict.fromkeys(_ill_formed_sequences(), value(b""))
@@ -159,7 +258,7 @@ def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
     pool_offset = builder.CreateByteVector(bytes(pool))
     trie_offset = builder.CreateNumpyVector(trie)
     builder.StartObject(4)
-    builder.PrependBoolSlot(0, do_lower_case, False)
+    builder.PrependBoolSlot(0, normalization.strip, False)
     builder.PrependUOffsetTRelativeSlot(1, trie_offset, 0)
     builder.PrependInt32Slot(2, value_of_nul, 0)
     builder.PrependUOffsetTRelativeSlot(3, pool_offset, 0)
@@ -167,35 +266,50 @@ def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
     return np.frombuffer(bytes(builder.Output()), np.uint8)
 
 
-def replacements(do_lower_case: bool) -> dict[int, str]:
+def replacements(normalization: Normalization) -> dict[int, str]:
     """Replacement of each code point that the model changes."""
-    table = code_points()
+    table = code_points(normalization.characters)
     # Punctuation between spaces, but ASCII's, which is written into the op behind this one.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
     changed = dict(spaced)
-    if do_lower_case:
-        stripped = dict.fromkeys(_where(table.nonspacing), "")
-        changed |= stripped
-        for code, normal in table.lowered.items():
-            changed[code] = normal.translate(stripped).translate(spaced)
-        changed |= dict.fromkeys(_where(doubtful_code_points(table)), f" {DOUBTFUL} ")
+    stripped = dict.fromkeys(_where(table.nonspacing), "") if normalization.strip else {}
+    changed |= stripped
+    for code, form in normal_forms(normalization).items():
+        changed[code] = form.translate(stripped).translate(spaced)
+    changed |= dict.fromkeys(_where(doubtful_code_points(normalization)), f" {DOUBTFUL} ")
     changed |= dict.fromkeys(_where(table.dropped), "")
     changed |= dict.fromkeys(_where(table.space), " ")
     del changed[ord(" ")]
     return changed
 
 
-def doubtful_code_points(table: CodePoints) -> np.ndarray:
-    """The code points whose lower-case form depends on the context: a bool array over all.
+def doubtful_code_points(normalization: Normalization) -> np.ndarray:
+    """The code points of which the model cannot tell what they become: a bool array over all.
 
-    They are the capital sigma, and all with a mark that canonical ordering moves and stripping
-    keeps: of combining class not 0, category Mc.
+    They are a capital sigma whose small letter depends on its place; where accents are stripped,
+    all with a mark that canonical ordering moves and stripping keeps, of combining class not 0,
+    category Mc; and what the operation that splits words takes for a word and is none.
     """
-    doubtful = (table.combining_class > 0) & ~table.nonspacing
-    for code, normal in table.lowered.items():
-        doubtful[code] = any(doubtful[ord(character)] for character in normal)
-    doubtful[CAPITAL_SIGMA] = True
+    table = code_points(normalization.characters)
+    doubtful = np.zeros(NUM_CODE_POINTS, bool)
+    if normalization.strip:
+        doubtful |= (table.combining_class > 0) & ~table.nonspacing
+    if normalization.characters != GOOGLE:
+        google = code_points(GOOGLE)
+        alone = google.punctuation | google.ideograph | _members(_ranges(_LATER_PUNCTUATION))
+        ideograph = table.ideograph & normalization.split_ideographs
+        doubtful |= alone & ~(table.punctuation | ideograph)
+    for code, form in normal_forms(normalization).items():
+        doubtful[code] |= any(doubtful[ord(character)] for character in form)
+    if normalization.has_final_sigma:
+        doubtful[CAPITAL_SIGMA] = True
     return doubtful
+
+
+def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
+    """First and last code point of each run of those of which a property is true."""
+    ends = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
+    return [(int(first), int(behind) - 1) for first, behind in ends.reshape(-1, 2)]
 
 
 def _where(flags: np.ndarray) -> list[int]:
@@ -222,14 +336,12 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     its value at n ^ offset, where bit 31 tells it from any label. The bytes that continue a
     character are 0x80-0xBF, so that no search for free places is needed: behind the root's
     children, a block of 256 units has the children of two nodes in its upper half, and in its
-    lower half values: the two nodes' own, and the leaves', of which equal ones share a place.
+    lower half values: the two nodes' own, and the leaves', of which equal ones share a place. Nodes
+    that lead to the same share their children's places.
     """
-    nodes = {key[:length] for key in entries for length in range(1, len(key) + 1)}
-    parents = sorted({node[:-1] for node in nodes} - {b""})
-    # base = n ^ offset.
-    base = {b"": _BLOCK}
-    for number, parent in enumerate(parents):
-        base[parent] = (2 + number // 2) * _BLOCK + number % 2 * _BLOCK // 4
+    children: dict[bytes, list[bytes]] = {}
+    for node in {key[:length] for key in entries for length in range(1, len(key) + 1)}:
+        children.setdefault(node[:-1], []).append(node)
     free_places = (
         block * _BLOCK + place
         for block in itertools.count(2)
@@ -237,15 +349,23 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
         if place != _BLOCK // 4
     )
     place_of_value: dict[int, int] = {}
-    for leaf in sorted(nodes - base.keys()):
-        value = entries[leaf]
-        if value not in place_of_value:
-            place_of_value[value] = next(free_places)
-        base[leaf] = place_of_value[value]
+    for value in sorted({value for key, value in entries.items() if key not in children}):
+        place_of_value[value] = next(free_places)
+    # base = n ^ offset.
+    base = {key: place_of_value[value] for key, value in entries.items() if key not in children}
+    number_of: dict[Any, int] = {}
+    parents = [b""]  # of which no two share their children
+    for parent in sorted(children.keys() - {b""}, key=lambda node: (-len(node), node)):
+        below = tuple(sorted((node[-1], base[node]) for node in children[parent]))
+        number = number_of.setdefault((below, entries.get(parent)), len(number_of))
+        base[parent] = (2 + number // 2) * _BLOCK + number % 2 * _BLOCK // 4
+        if number == len(parents) - 1:
+            parents.append(parent)
+    base[b""] = _BLOCK
 
     units = np.zeros((max(base.values()) // _BLOCK + 1) * _BLOCK, np.uint32)
     units[0] = base[b""] << _OFFSET_SHIFT
-    for node in nodes:
+    for node in itertools.chain.from_iterable(children[parent] for parent in parents):
         place = base[node[:-1]] ^ node[-1]
         units[place] |= (place ^ base[node]) << _OFFSET_SHIFT | node[-1]
         if node in entries:
@@ -268,6 +388,7 @@ class Words(NamedTuple):
 
     words: tf.RaggedTensor  # [N, (words)] string, normalised
     num_characters: tf.Tensor  # (W,) int64, the characters of each word
+    token_ids: tf.Tensor  # (W,) int32, the id of an added token, -1 of another word
     # (C,) int64: each character's first byte in the concatenation of all words, the byte of its
     # string that it comes from, and the byte behind that and behind what was removed after it.
     character_starts: tf.Tensor
@@ -275,49 +396,88 @@ class Words(NamedTuple):
     source_ends: tf.Tensor
 
 
-class WordSplitter:
-    """Cleans, lowers the case and strips accents if asked to, splits at spaces and punctuation."""
+class _Characters(NamedTuple):
+    """The characters of N strings once normalised; C of them."""
 
-    def __init__(self, do_lower_case: bool):
-        self._do_lower_case = do_lower_case
-        firsts, traits = _trait_ranges()
+    codes: tf.Tensor  # (C,) int32
+    traits: tf.Tensor  # (C,) int32
+    rows: tf.Tensor  # (C,) int64, the string of each
+    starts: tf.Tensor  # (C,) int64, the byte of its string that it comes from
+    tokens: tf.Tensor  # (C,) int64, the number of the added token that it is of, or 0
+    ids: tf.Tensor  # (K,) int32, the added tokens' ids
+
+
+class WordSplitter:
+    """Cleans, lowers the case and strips accents if asked to, splits at spaces and punctuation.
+
+    Added tokens are words, whatever their characters.
+    """
+
+    def __init__(self, do_lower_case: bool, rules: TextRules = AS_GOOGLE):
+        self._normalization = Normalization.of(do_lower_case, rules)
+        firsts, traits = _trait_ranges(self._normalization)
         # An entry for U+0000, which cleaning removes, so that no code point stands before all.
-        lowered = sorted({0: "\0", **code_points().lowered}.items())
+        forms = sorted({0: "\0", **normal_forms(self._normalization)}.items())
         with tf.init_scope(), tf.device("CPU:0"):
             self._range_firsts = tf.constant(firsts)
             self._range_traits = tf.constant(traits)
-            if do_lower_case:
-                self._lowered_keys = tf.constant([code for code, _ in lowered], tf.int32)
-                self._lowered_splits = tf.constant(
-                    np.cumsum([0, *(len(new) for _, new in lowered)]), tf.int32
+            if len(forms) > 1:
+                self._form_keys = tf.constant([code for code, _ in forms], tf.int32)
+                self._form_splits = tf.constant(
+                    np.cumsum([0, *(len(new) for _, new in forms)]), tf.int32
                 )
-                self._lowered_codes = tf.constant(
-                    [ord(character) for _, new in lowered for character in new], tf.int32
+                self._form_codes = tf.constant(
+                    [ord(character) for _, new in forms for character in new], tf.int32
                 )
+        self._has_forms = len(forms) > 1
+        self._finders: list[TokenFinder | None] = [None, None]
+        is_ideograph = code_points(rules.characters).ideograph & rules.split_ideographs
+        # Contents are normalised before there is a finder that would leave parts of them.
+        for normalized in (True, False):
+            tokens = [t for t in rules.added_tokens if t.normalized == normalized]
+            if tokens:
+                contents = [token.content for token in tokens]
+                if normalized:
+                    contents = self._normalised(contents)
+                self._finders[normalized] = TokenFinder(
+                    contents,
+                    tokens,
+                    rules.split_special_tokens,
+                    _runs(is_ideograph) if normalized else (),
+                )
+
+    def _normalised(self, strings: Sequence[str]) -> list[str]:
+        """Strings as the second finder sees them."""
+        with tf.init_scope(), tf.device("CPU:0"):
+            some = self._normalise(tf.constant(strings))
+            rows = tf.RaggedTensor.from_value_rowids(some.codes, some.rows, len(strings))
+            normalised = [
+                text.decode() for text in tf.strings.unicode_encode(rows, "UTF-8").numpy()
+            ]
+        for content, text in zip(strings, normalised, strict=True):
+            if not text:
+                raise ValueError(f"Of the added token {content!r} nothing is left once normalised.")
+        return normalised
 
     def __call__(self, strings: tf.Tensor) -> Words:
         """Splits a vector of strings, shape (N,), into words."""
-        decoded, offsets = tf.strings.unicode_decode_with_offsets(
-            strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
-        )
-        codes, rows, starts = decoded.values, value_rows(decoded.row_splits), offsets.values
-        traits = self._traits(codes)
-        codes, traits, rows, starts = _keep(traits & _DROPPED == 0, codes, traits, rows, starts)
-        if self._do_lower_case:
-            codes, sources = self._expand(_choose_sigmas(codes, traits, rows))
-            rows, starts = tf.gather(rows, sources), tf.gather(starts, sources)
-            traits = self._traits(codes)
-            order = _canonical_order(traits, rows)
-            codes, traits = tf.gather(codes, order), tf.gather(traits, order)
-            codes, traits, rows, starts = _keep(
-                traits & _NONSPACING == 0, codes, traits, rows, starts
-            )
+        codes, traits, rows, starts, tokens, ids = self._normalise(strings)
+        finder = self._finders[1]
+        if finder is not None:
+            rest = tf.where(tokens > 0, SEPARATOR, codes)
+            numbers, found = finder(rest, rows, tf.size(strings, tf.int64))
+            tokens = tf.where(numbers > 0, numbers + tf.size(ids, tf.int64), tokens)
+            ids = tf.concat([ids, found], 0)
+            traits = tf.where(tokens > 0, 0, traits)
         ends = _source_ends(strings, rows, starts)
 
         is_space, is_solo = traits & _SPACE != 0, traits & _SOLO != 0
         follows = (rows == _shift(rows, -1)) & (_shift(traits, _SPACE) & (_SPACE | _SOLO) == 0)
+        follows &= tokens == _shift(tokens, 0)
         begins = ~is_space & (is_solo | ~follows)
-        codes, rows, starts, ends, begins = _keep(~is_space, codes, rows, starts, ends, begins)
+        codes, rows, starts, ends, tokens, begins = _keep(
+            ~is_space, codes, rows, starts, ends, tokens, begins
+        )
         word_of_character = tf.cumsum(tf.cast(begins, tf.int64)) - 1
         spelled = tf.RaggedTensor.from_value_rowids(
             codes, word_of_character, nrows=tf.math.count_nonzero(begins), validate=False
@@ -330,29 +490,60 @@ class WordSplitter:
                 validate=False,
             ),
             num_characters=spelled.row_lengths(),
+            token_ids=tf.gather(tf.concat([[-1], ids], 0), tf.boolean_mask(tokens, begins)),
             character_starts=tf.cumsum(_utf8_lengths(codes), exclusive=True),
             source_starts=starts,
             source_ends=ends,
         )
 
-    def _traits(self, codes: tf.Tensor) -> tf.Tensor:
-        """The trait bits of each code point."""
-        return tf.gather(self._range_traits, upper_bound(self._range_firsts, codes) - 1)
+    def _normalise(self, strings: tf.Tensor) -> "_Characters":
+        """The characters that normalisation makes of strings, (N,)."""
+        decoded, offsets = tf.strings.unicode_decode_with_offsets(
+            strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
+        )
+        codes, rows, starts = decoded.values, value_rows(decoded.row_splits), offsets.values
+        tokens, ids = tf.zeros_like(rows), tf.zeros([0], tf.int32)
+        finder = self._finders[0]
+        if finder is not None:
+            tokens, ids = finder(codes, rows, tf.size(strings, tf.int64))
+        traits = self._traits(codes, tokens)
+        codes, traits, rows, starts, tokens = _keep(
+            traits & _DROPPED == 0, codes, traits, rows, starts, tokens
+        )
+        if self._has_forms:
+            if self._normalization.has_final_sigma:
+                codes = _choose_sigmas(codes, traits, rows)
+            codes, sources = self._expand(codes, tokens)
+            rows, starts, tokens = (tf.gather(each, sources) for each in (rows, starts, tokens))
+            traits = self._traits(codes, tokens)
+        if self._normalization.strip:
+            order = _canonical_order(traits, rows)
+            codes, traits = tf.gather(codes, order), tf.gather(traits, order)
+            codes, traits, rows, starts, tokens = _keep(
+                traits & _NONSPACING == 0, codes, traits, rows, starts, tokens
+            )
+        codes = tf.where(traits & _SPACE != 0, ord(" "), codes)
+        return _Characters(codes, traits, rows, starts, tokens, ids)
 
-    def _expand(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _traits(self, codes: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        """The trait bits of each code point; none inside added tokens."""
+        traits = tf.gather(self._range_traits, upper_bound(self._range_firsts, codes) - 1)
+        return tf.where(tokens > 0, 0, traits)
+
+    def _expand(self, codes: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Lower-cases and decomposes code points: new ones, and where each comes from."""
         # The entry of the table with the largest key that is not above the code point.
-        entries = upper_bound(self._lowered_keys, codes) - 1
-        changes = tf.gather(self._lowered_keys, entries) == codes
-        begins = tf.gather(self._lowered_splits, entries)
-        lengths = tf.where(changes, tf.gather(self._lowered_splits, entries + 1) - begins, 1)
+        entries = upper_bound(self._form_keys, codes) - 1
+        changes = (tf.gather(self._form_keys, entries) == codes) & (tokens == 0)
+        begins = tf.gather(self._form_splits, entries)
+        lengths = tf.where(changes, tf.gather(self._form_splits, entries + 1) - begins, 1)
         ends = tf.cumsum(lengths)
         places = tf.range(tf.reduce_sum(lengths))
         sources = upper_bound(ends, places)
         within = places - tf.gather(ends - lengths, sources)
         # A code point that stays itself has an entry too, if not its own: what is read there for
         # it is not used, nor could it lie outside the table.
-        lowered = tf.gather(self._lowered_codes, tf.gather(begins, sources) + within)
+        lowered = tf.gather(self._form_codes, tf.gather(begins, sources) + within)
         new = tf.where(tf.gather(changes, sources), lowered, tf.gather(codes, sources))
         return new, sources
 
@@ -429,14 +620,14 @@ def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
 
 
 @functools.cache
-def _trait_ranges() -> tuple[np.ndarray, np.ndarray]:
+def _trait_ranges(normalization: Normalization) -> tuple[np.ndarray, np.ndarray]:
     """The code points as runs of equal traits: each run's first, and its traits, int32."""
-    table = code_points()
+    table = code_points(normalization.characters)
     bits = table.combining_class.astype(np.int32) * _CLASSES
     flags = {
         _DROPPED: table.dropped,
         _SPACE: table.space,
-        _SOLO: table.ideograph | table.punctuation,
+        _SOLO: table.ideograph & normalization.split_ideographs | table.punctuation,
         _NONSPACING: table.nonspacing,
         _CASED: table.cased,
         _CASE_IGNORABLE: table.case_ignorable,

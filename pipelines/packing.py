@@ -23,6 +23,7 @@ class SpecialTokens(Protocol):
     cls_id: int
     sep_id: int
     mask_id: int
+    second_type: int
     continuation: np.ndarray
 
 
@@ -103,10 +104,11 @@ def pack(
 
     The segments are (starts, lengths) in the int32 vector ``ids``, each (R,) integers; they must
     fit into ``max_seq_length``, S, next to [CLS] and one [SEP] each. Returns ``input_word_ids``,
-    ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP] and on padding, 1 for
-    B [SEP]), each (R, S) int32.
+    ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP] and on padding, the
+    tokenizer's ``second_type`` for B [SEP]), each (R, S) int32.
     """
-    return pack_from_table(token_table(ids, tokenizer), segments, max_seq_length)
+    table = token_table(ids, tokenizer)
+    return pack_from_table(table, segments, max_seq_length, tokenizer.second_type)
 
 
 def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:
@@ -116,7 +118,10 @@ def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:
 
 
 def pack_from_table(
-    table: tf.Tensor, segments: Sequence[Range], max_seq_length: int | tf.Tensor
+    table: tf.Tensor,
+    segments: Sequence[Range],
+    max_seq_length: int | tf.Tensor,
+    second_type: int = 1,
 ) -> dict[str, tf.Tensor]:
     """Packs rows as ``pack`` does, at a cost that does not depend on how many tokens there are."""
     # Every position is an index into the table: one gather.
@@ -134,7 +139,7 @@ def pack_from_table(
         # (R, S)
         index = tf.where(inside, position + shift, tf.where(position == end, sep, index))
         end += 1
-        if number:
+        if number and second_type:
             type_ids = tf.cast((position >= begin) & (position < end), tf.int32)
     return {
         features.INPUT_WORD_IDS: tf.gather(table, index),

@@ -4,7 +4,7 @@ Letters: B batch, S sequence length.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +14,8 @@ from bert_tf import features
 
 from .long_texts import head_and_tail
 from .packing import fit_segments, join_segments, pack
+from .text_rules import AS_GOOGLE, TextRules
+from .vocabulary import load_vocabulary
 from .wordpiece import BertTokenizer
 
 _LONG_TEXTS = ("head", "head_tail")
@@ -36,6 +38,8 @@ class BertPreprocessor(keras.layers.Layer):
         max_seq_length: S, at least 5.
         long_text: what is read of a single text that is too long: its ``"head"``, or
             ``"head_tail"``, both of its ends (``bert_tf.finetune --long_text``).
+        rules: how text is read besides, ``TextRules`` or its JSON; by default as Google's code does
+            it.
         **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
 
     Raises:
@@ -55,6 +59,7 @@ class BertPreprocessor(keras.layers.Layer):
         do_lower_case: bool = True,
         max_seq_length: int = 128,
         long_text: str = "head",
+        rules: TextRules | Mapping[str, Any] = AS_GOOGLE,
         **kwargs: Any,
     ):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
@@ -67,7 +72,11 @@ class BertPreprocessor(keras.layers.Layer):
             raise ValueError(f"long_text is {long_text!r}: expected {' or '.join(_LONG_TEXTS)}.")
         self.max_seq_length = max_seq_length
         self.long_text = long_text
-        self.tokenizer = BertTokenizer(vocab, do_lower_case)
+        if isinstance(vocab, str | os.PathLike):
+            vocab = load_vocabulary(os.fspath(vocab))
+        if not isinstance(rules, TextRules):
+            rules = TextRules.from_json(rules, list(vocab), type(self).__name__)
+        self.tokenizer = BertTokenizer(vocab, do_lower_case, rules)
         # Keras would make numbers of the strings.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -96,12 +105,14 @@ class BertPreprocessor(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor, the vocabulary as a list."""
+        rules = self.tokenizer.rules.to_json()
         return {
             **super().get_config(),
             "vocab": list(self.tokenizer.vocab),
             "do_lower_case": self.tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
             "long_text": self.long_text,
+            **({"rules": rules} if rules else {}),
         }
 
 

@@ -1,11 +1,12 @@
-"""Text to WordPiece ids, identical to Google's ``FullTokenizer``, in-graph.
+"""Text to WordPiece ids, identical to Google's ``FullTokenizer`` or Hugging Face's, in-graph.
 
 Most strings go through two operations of tensorflow-text: ``FastBertNormalize`` with the model of
 ``normalization``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
-arXiv:2012.15524). Two things are beyond them: a letter that changes with its neighbours, for which
-the first puts a mark, and a word of 201 to 800 *bytes*, as Google counts 200 *characters*. Both
-show in what the operations return anyway, and the strings with one are done again, by the
-definition. TensorFlow Serving has both operations since 2.13.
+arXiv:2012.15524). Three things are beyond them: a letter that changes with its neighbours, for
+which the first puts a mark; a word of 201 to 800 *bytes*, as Google counts 200 *characters*; and an
+added token. The first two show in what the operations return anyway, and so does the third where
+the token has punctuation, as ``[SEP]`` has; the strings with one are done again, by the definition.
+TensorFlow Serving has both operations since 2.13.
 
 Letters: N strings, W words, V vocabulary.
 
@@ -23,10 +24,12 @@ from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder 
     build_fast_wordpiece_model,
 )
 
+from .added_tokens import escape
 from .bounded_memory import value_rows
 from .normalization import (
     ASCII_PUNCTUATION,
     DOUBTFUL,
+    Normalization,
     WordSplitter,
     build_normalizer_model,
     next_larger,
@@ -34,22 +37,26 @@ from .normalization import (
     row_bases,
     upper_bound,
 )
+from .text_rules import AS_GOOGLE, AddedToken, TextRules
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, load_vocabulary, validate_vocabulary
 
 _MAX_BYTES_PER_PIECE = 256  # the op's
 
 
-def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
+def _matchable_pieces(
+    vocab: Sequence[str], normalization: Normalization, added: Sequence[AddedToken]
+) -> list[str]:
     """The vocabulary with a stand-in for each piece that no text can produce: all different.
 
     Special tokens and their like could confuse the builder of the op's trie; stand-ins do not.
     """
-    replaced = _replaced_characters(do_lower_case)
+    replaced = _replaced_characters(normalization)
+    of_no_word = {token.id for token in added if not token.is_piece}
     pieces = []
     for index, piece in enumerate(vocab):
         body = piece.removeprefix(CONTINUATION_PREFIX)
         is_one_word = len(body) == 1 or ASCII_PUNCTUATION.isdisjoint(body)
-        matchable = body and is_one_word and replaced.isdisjoint(body)
+        matchable = body and is_one_word and replaced.isdisjoint(body) and index not in of_no_word
         if matchable and len(body.encode()) > _MAX_BYTES_PER_PIECE:
             raise ValueError(
                 f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
@@ -60,33 +67,37 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
 
 
 @functools.cache
-def _replaced_characters(do_lower_case: bool) -> frozenset[str]:
+def _replaced_characters(normalization: Normalization) -> frozenset[str]:
     """The characters that normalisation leaves in no word."""
-    changed = replacements(do_lower_case).items()
+    changed = replacements(normalization).items()
     removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), DOUBTFUL))
     return frozenset([" ", *removed])
 
 
 def _wordpiece_operation(
-    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int
+    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int, of_words: bool = False
 ) -> tensorflow_text.FastWordpieceTokenizer:
-    """The operation that splits words into pieces, int32 ids; longer words are [UNK]."""
-    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word)
+    """The operation that splits words into pieces, int32 ids; longer words are [UNK].
+
+    It splits text into words first, unless it is given words.
+    """
+    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word, of_words)
     return tensorflow_text.FastWordpieceTokenizer(
         model_buffer=tf.constant(model), token_out_type=tf.int32
     )
 
 
 @functools.lru_cache(maxsize=4)  # two a vocabulary; that of BERT-base has 2 MB
-def _wordpiece_model(pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int) -> np.ndarray:
+def _wordpiece_model(
+    pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int, of_words: bool
+) -> np.ndarray:
     """The trie of a vocabulary, as tensorflow-text stores it: (bytes,) uint8."""
     built = build_fast_wordpiece_model(
-        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, False, False
+        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, of_words, False
     )
     return np.frombuffer(built, np.uint8)
 
 
-MAX_CHARACTERS_PER_WORD = 200
 _MAX_BYTES_PER_CHARACTER = 4
 # A word that no piece begins, and so [UNK]: cleaning removes control characters, and those of the
 # vocabulary never reach the trie.
@@ -100,7 +111,8 @@ class BertTokenizer:
     Unicode 14 assigns, under any locale and Python version. What it does not assign is an
     ordinary letter without case (but for the few that tensorflow-text, which knows a later Unicode,
     calls punctuation); a byte that is not UTF-8 is passed over. No special token but [UNK] ever
-    comes out, whatever the text: ``"[MASK]"`` is three words.
+    comes out, whatever the text: ``"[MASK]"`` is three words. ``rules`` may say otherwise: those of
+    a Hugging Face directory give the ids of its own tokenizer, with its added tokens.
 
     Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
     once are tokenised several times as fast as one by one.
@@ -108,10 +120,12 @@ class BertTokenizer:
     Args:
         vocab: the path of a vocabulary file, or the pieces in the order of their ids.
         do_lower_case: whether to lower the case and strip accents ("uncased").
+        rules: how text is read besides, ``TextRules``; by default as Google's code does it.
 
     Attributes:
         vocab: list of the pieces; ``vocab_size``, V, is their number.
         pad_id, unk_id, cls_id, sep_id, mask_id: the ids of [PAD], [UNK], [CLS], [SEP], [MASK].
+        second_type: the type of a pair's second text, 1 unless the rules have no types of pairs.
         continuation: (V,) bool array; whether the piece continues a word (it begins with ``##``).
 
     Raises:
@@ -124,7 +138,12 @@ class BertTokenizer:
     <tf.RaggedTensor [[5, 6, 7, 8], [], [5, 6, 1]]>
     """
 
-    def __init__(self, vocab: str | os.PathLike[str] | Sequence[str], do_lower_case: bool = True):
+    def __init__(
+        self,
+        vocab: str | os.PathLike[str] | Sequence[str],
+        do_lower_case: bool = True,
+        rules: TextRules = AS_GOOGLE,
+    ):
         if isinstance(vocab, (str, os.PathLike)):
             self.vocab = load_vocabulary(os.fspath(vocab))
         else:
@@ -139,16 +158,31 @@ class BertTokenizer:
             [piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab]
         )
 
-        pieces = [*_matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
+        self.rules = rules
+        self.second_type = int(rules.pair_types)
+        normalization = Normalization.of(self.do_lower_case, rules)
+        most = rules.max_word_length
+        known = _matchable_pieces(self.vocab, normalization, rules.added_tokens)
+        pieces = [*known, DOUBTFUL]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
-                model_buffer=tf.constant(build_normalizer_model(self.do_lower_case))
+                model_buffer=tf.constant(build_normalizer_model(normalization))
             )
-            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, MAX_CHARACTERS_PER_WORD)
-            self._wordpiece_for_long_words = _wordpiece_operation(
-                pieces, self.unk_id, MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
+            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, most)
+            self._wordpiece_of_words = _wordpiece_operation(
+                pieces, self.unk_id, most * _MAX_BYTES_PER_CHARACTER, of_words=True
             )
-        self._split_words = WordSplitter(self.do_lower_case)
+        self._split_words = WordSplitter(self.do_lower_case, rules)
+        # What shows that a string may have an added token: the id of a mark that is in the token,
+        # and so always a word; else the token itself in what the normalizer makes of the string.
+        self._ids_of_marks, others = set(), []
+        for token in rules.added_tokens:
+            mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
+            if mark is None:
+                others.append(token.content)
+            else:
+                self._ids_of_marks.add(known.index(mark) if mark in known else self.unk_id)
+        self._has_other = others and _any_of(self._normalizer, others)
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Splits strings, (N,) string, UTF-8, into ids: [N, (tokens)] int32.
@@ -185,10 +219,10 @@ class BertTokenizer:
         """Ids, and offsets if wanted, all with the same row splits."""
         strings = _as_vector(strings)
         with tf.device("CPU:0"):
-            outputs, is_doubtful = self._tokenize_fast(strings, with_offsets)
+            outputs, doubtful = self._tokenize_fast(strings, with_offsets)
             row_splits, *values = tf.cond(
-                tf.reduce_any(is_doubtful),
-                lambda: self._replace_doubtful(strings, outputs, is_doubtful),
+                tf.reduce_any([tf.reduce_any(each) for each in doubtful]),
+                lambda: self._replace_doubtful(strings, outputs, doubtful),
                 lambda: [outputs[0].row_splits, *(output.values for output in outputs)],
             )
             row_splits = tf.ensure_shape(row_splits, outputs[0].row_splits.shape)
@@ -196,8 +230,8 @@ class BertTokenizer:
 
     def _tokenize_fast(
         self, strings: tf.Tensor, with_offsets: bool
-    ) -> tuple[list[tf.RaggedTensor], tf.Tensor]:
-        """Ids (and offsets), and for each token whether its string must be done again."""
+    ) -> tuple[list[tf.RaggedTensor], list[tf.Tensor]]:
+        """Ids (and offsets), and of which tokens, and of which strings, a string is done again."""
         if with_offsets:
             normalized, offsets = self._normalizer.normalize_with_offsets(strings)
         else:
@@ -205,13 +239,16 @@ class BertTokenizer:
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
         # A word of more than 200 bytes came out as [UNK]. It may have fewer characters, but not if
         # it has more than four times as many bytes.
-        size = ends.values - starts.values
-        may_be_short = size <= MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
-        is_doubtful = (ids.values >= self.vocab_size) | (
-            (size > MAX_CHARACTERS_PER_WORD) & may_be_short
-        )
+        size, most = ends.values - starts.values, self.rules.max_word_length
+        may_be_short = size <= most * _MAX_BYTES_PER_CHARACTER
+        is_doubtful = (ids.values >= self.vocab_size) | ((size > most) & may_be_short)
+        for mark in self._ids_of_marks:
+            is_doubtful |= ids.values == mark
+        doubtful = [is_doubtful]
+        if self._has_other:
+            doubtful.append(tf.strings.regex_full_match(normalized, self._has_other))
         if not with_offsets:
-            return [ids], is_doubtful
+            return [ids], doubtful
         bases = row_bases(tf.cast(tf.strings.length(strings), tf.int64))
         keys = offsets.values + tf.gather(bases, value_rows(offsets.row_splits))
         rows = value_rows(ids.row_splits)
@@ -224,13 +261,15 @@ class BertTokenizer:
             ids,
             _ragged(first - token_bases, ids.row_splits),
             _ragged(ends_at - token_bases, ids.row_splits),
-        ], is_doubtful
+        ], doubtful
 
     def _replace_doubtful(
-        self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], is_doubtful: tf.Tensor
+        self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], doubtful: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Does the strings with a doubtful token again; row splits, then values of each output."""
-        rows, _ = tf.unique(tf.boolean_mask(value_rows(outputs[0].row_splits), is_doubtful))
+        """Does doubtful strings again; row splits, then values of each output."""
+        is_doubtful, *are_doubtful = doubtful
+        rows = tf.boolean_mask(value_rows(outputs[0].row_splits), is_doubtful)
+        rows, _ = tf.unique(tf.concat([rows, *(tf.where(each)[:, 0] for each in are_doubtful)], 0))
         exact = self._tokenize_by_definition(tf.gather(strings, rows))
         num_strings = outputs[0].nrows()
         choice = tf.tensor_scatter_nd_update(
@@ -245,15 +284,16 @@ class BertTokenizer:
     def _tokenize_by_definition(self, strings: tf.Tensor) -> list[tf.RaggedTensor]:
         """Ids and offsets, through the words that the definition makes of the strings."""
         split = self._split_words(strings)
-        is_long = split.num_characters > MAX_CHARACTERS_PER_WORD
-        words = tf.where(is_long, _UNKNOWN_WORD, split.words.values)
-        ids, starts, ends = self._wordpiece_for_long_words.tokenize_with_offsets(words)
+        is_long = split.num_characters > self.rules.max_word_length
+        is_whole = is_long | (split.token_ids >= 0)
+        words = tf.where(is_whole, _UNKNOWN_WORD, split.words.values)
+        ids, starts, ends = self._wordpiece_of_words.tokenize_with_offsets(words)
         # (W,) bytes; an unknown word's only token ends where the word does.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
         word = value_rows(ids.row_splits)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
         token_ends = tf.where(
-            tf.gather(is_long, word), tf.gather(lengths, word), tf.cast(ends.values, tf.int64)
+            tf.gather(is_whole, word), tf.gather(lengths, word), tf.cast(ends.values, tf.int64)
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)
         last_bytes = word_starts + token_ends - 1
@@ -261,12 +301,20 @@ class BertTokenizer:
         last = upper_bound(split.character_starts, last_bytes)
         # Tokens of words of strings to tokens of strings.
         row_splits = tf.gather(ids.row_splits, split.words.row_splits)
+        added = tf.gather(split.token_ids, word)
         values = [
-            ids.values,
+            tf.where(added >= 0, added, ids.values),
             tf.gather(split.source_starts, first - 1),
             tf.gather(split.source_ends, last - 1),
         ]
         return [_ragged(value, row_splits) for value in values]
+
+
+def _any_of(normalizer: tensorflow_text.FastBertNormalizer, contents: Sequence[str]) -> str:
+    """The regular expression of normalised strings that have one of some contents."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        normalised = normalizer.normalize(tf.constant(contents)).numpy()
+    return f"(?s).*({'|'.join(escape(text.decode()) for text in normalised)}).*"
 
 
 def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -121,7 +121,7 @@ def export(
             for sample in run_samples(key, traced[key], signature)
         ]
         extra = os.path.join(folder, "assets.extra")
-        tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
+        tokenization = Tokenization.of(tokenizer)
         described = dataclasses.replace(checkpoint_of(copied), tokenization=tokenization)
         write_description(described, extra)
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)

@@ -110,7 +110,8 @@ def on_rows(
         block = order[begin:end]
         segments = [tuple(tf.gather(part, block) for part in segment) for segment in rows.segments]
         others = {key: tf.gather(values, block)[:, :width] for key, values in beside.items()}
-        return end, head({**pack_from_table(table, segments, width), **others})
+        packed = pack_from_table(table, segments, width, served.tokenizer.second_type)
+        return end, head({**packed, **others})
 
     outputs = in_blocks(size, step)
     back = tf.argsort(order)

@@ -96,6 +96,21 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_special_tokens_in_texts(encoder, monkeypatch, tmp_path):
+    """As the model was trained, or as asked."""
+    for flags, found in (([], False), (["--special_tokens_in_texts"], True)):
+        read = []
+
+        def export(model, output, read=read, **keywords):
+            read += model.preprocessor.tokenizer.tokenize(["good [SEP]"]).to_list()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(exporting, "export", export)
+        with pytest.raises(ZeroDivisionError):
+            run(f"--model={encoder}", f"--output={tmp_path}/1", *flags)
+        assert read == ([[5, 3]] if found else [[5, 1, 1, 1]])
+
+
 def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(classifier, "--nopair", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8)
@@ -150,8 +165,8 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
 @pytest.mark.parametrize(
     ("pieces", "sentence"),
     [
-        (None, r"m has no vocabulary \(No .* nor tokenizer\.json\.\): put its vocab\.txt"),
-        ((*small_runs.VOCAB, "more", "pieces"), "No preprocessor is made: .*19 pieces"),
+        (None, r"m cannot read text: .*m has no vocabulary: put its vocab\.txt"),
+        ((*small_runs.VOCAB, "more", "pieces"), "m cannot read text: .*m has 19 pieces"),
     ],
 )
 def test_a_vocabulary_is_needed_that_fits(tmp_path, pieces, sentence):

@@ -9,8 +9,8 @@ from tests.documents import parse
 FLAGS = {
     "pretrain": """
         input input_format tfds eval_input held_out_fraction vocab_file vocab_size
-        do_lower_case max_predictions_per_seq masked_lm_prob short_seq_prob masking
-        mask_split nsp pairs objective recipe bert_config config_overrides
+        do_lower_case special_tokens_in_texts max_predictions_per_seq masked_lm_prob
+        short_seq_prob masking mask_split nsp pairs objective recipe bert_config config_overrides
         init_checkpoint precision num_train_steps num_warmup_steps train_batch_size
         gradient_accumulation_steps learning_rate optimizer weight_decay phases
         max_seq_length seed strategy worker_hosts task_index tpu deterministic
@@ -22,7 +22,8 @@ FLAGS = {
         dev_fraction test_file skip_bad_rows data_dir tfds id_column label_separator
         answer_start_column title_column delimiter encoding character_spans
         document_context doc_stride max_query_length n_best_size max_answer_length
-        null_score_diff_threshold max_seq_length long_text train_batch_size
+        null_score_diff_threshold max_seq_length special_tokens_in_texts long_text
+        train_batch_size
         gradient_accumulation_steps remat learning_rate num_train_epochs max_steps
         warmup_proportion optimizer weight_decay hidden_dropout_prob label_smoothing
         class_weights few_shot few_shot_pairs freeze pooling normalize similarity_loss
@@ -35,11 +36,12 @@ FLAGS = {
         strategy
     """,
     "export": """
-        model output name max_seq_length pair normalize transformers_signature precision
+        model output name special_tokens_in_texts max_seq_length pair normalize
+        transformers_signature precision
         max_rows max_bytes allowed_batch_sizes
     """,
     "serve": """
-        model name host port max_rows max_bytes max_waiting
+        model name special_tokens_in_texts host port max_rows max_bytes max_waiting
     """,
     "verify": """
         python tolerance

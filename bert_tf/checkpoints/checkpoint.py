@@ -38,6 +38,8 @@ from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, optional
+from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules
+from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import is_number, listed, one_line, quote
 
 
@@ -62,10 +64,26 @@ class StoredTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-    """Tokenizer of a source: the pieces by id, and whether it is uncased."""
+    """Tokenizer of a source: the pieces by id, whether it is uncased, and its other rules."""
 
     vocabulary: tuple[str, ...]
     do_lower_case: bool
+    # Not part of what fingerprints are made of, which are older.
+    rules: TextRules = dataclasses.field(default=AS_GOOGLE, repr=False)
+
+    @classmethod
+    def of(cls, tokenizer: BertTokenizer) -> "Tokenization":
+        """That of a tokenizer in memory."""
+        return cls(tuple(tokenizer.vocab), tokenizer.do_lower_case, tokenizer.rules)
+
+    def tokenizer(self) -> BertTokenizer:
+        """The tokenizer."""
+        return BertTokenizer(self.vocabulary, self.do_lower_case, self.rules)
+
+    def with_special_tokens(self, found: bool | None) -> "Tokenization":
+        """The tokenizer that finds special tokens in texts, or parts them; ``None``: as it is."""
+        rules = self.rules.with_special_tokens(self.vocabulary, found)
+        return dataclasses.replace(self, rules=rules)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +209,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "multi_label": checkpoint.multi_label,
         "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
     }
+    if tokenization is not None and (rules := tokenization.rules.to_json()):
+        values["text_rules"] = rules
     for name, usual in _USUAL.items():
         if (value := getattr(checkpoint, name)) != usual:
             values[name] = value
@@ -237,7 +257,7 @@ _EMBEDDING_CHECKS: dict[str, Check] = {
 # What a description leaves out.
 _USUAL = {"thresholds": {}, "activation": "", "problem_type": "", "max_seq_length": None}
 _DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, **_USUAL}
-DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding"}
+DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "text_rules"}
 
 
 def _check(values: Mapping[str, Any], checks: Mapping[str, Check], source: str) -> None:

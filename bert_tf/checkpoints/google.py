@@ -29,7 +29,7 @@ from .checkpoint import (
     pretrained_model,
 )
 from .tensor_files import RELEASED, Bundle, find_prefix, write_bundle
-from .tokenizer_files import VOCABULARY, read_tokenization
+from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import Names, expected_shapes, is_in_encoder
 
 # The key of bert_config.json under which this library keeps what Google's format has no word for.
@@ -104,7 +104,9 @@ def open_checkpoint(path: str) -> Checkpoint:
         for name in expected_shapes(config, fields["model"])
         if spell(name) in bundle.shapes
     }
-    tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
+    lower = _casing(folder) if lower is None else lower
+    rules = (values.get(_DESCRIPTION) or {}).get("text_rules")
+    tokenization, notes = read_vocabulary(folder, lower, rules)
     return Checkpoint(
         path=path,
         format="google_tf1",
@@ -142,7 +144,7 @@ def _casing(folder: str) -> bool | None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory as the released ones are; there is nothing to say of its use."""
+    """Writes a directory as the released ones are; sentences on its use."""
     config = checkpoint.config
     if config.is_distilbert or config.is_decoder:
         kind = "DistilBERT's" if config.is_distilbert else "causal"
@@ -162,4 +164,6 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     as_float32 = operator.methodcaller("astype", np.float32, copy=False)
     stored = (tensor.changed(tensor.shape, as_float32) for tensor in laid_out)
     write_bundle(os.path.join(path, RELEASED), stored)
+    if (read := checkpoint.tokenization) is not None and read.rules.to_json():
+        return ("Google's scripts read text by their own rules, and find no added tokens in it.",)
     return ()

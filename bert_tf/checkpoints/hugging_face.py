@@ -466,9 +466,14 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
             "it has the encoder's; load it, and convert the encoder alone."
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
+    notes: list[str] = []
     if checkpoint.tokenization is not None:
-        write_tokenization(
-            path, checkpoint.tokenization, most_tokens(checkpoint), config.type_vocab_size
+        notes += write_tokenization(
+            path,
+            checkpoint.tokenization,
+            most_tokens(checkpoint),
+            config.type_vocab_size,
+            finds_mask="masked_lm/output_bias" in checkpoint.tensors,
         )
     without_pooler = class_name.removeprefix(DISTIL) in _WITHOUT_POOLER
     entries = (
@@ -477,7 +482,6 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         if not (name.startswith("pooler/") and without_pooler)
     )
     tensor_files.write_safetensors(os.path.join(path, WEIGHTS), entries)
-    notes = []
     if spec.model_class is BertEncoder and not spec.has_pooler:
         notes.append(
             "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "

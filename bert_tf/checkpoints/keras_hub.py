@@ -25,6 +25,7 @@ from bert_tf.untrusted import quote
 from . import peer_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
 from .tensor_files import open_hdf5, read_weight_map
+from .tokenizer_files import NO_PREPROCESSOR
 from .weights import leaves, merge_heads
 
 _TASK = "task.json"
@@ -221,7 +222,7 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     """The tokenizer; ``None`` and the reason where there is none that this library has, too."""
     source = os.path.join(path, _TOKENIZER)
     if not tf.io.gfile.exists(source):
-        return None, (f"{path} has no {_TOKENIZER}: no preprocessor is made.",)
+        return None, (f"{NO_PREPROCESSOR}{path} has no {_TOKENIZER}.",)
     values = _serialized(source, "BertTokenizer")
     lowercase, strip = values.get("lowercase", False), values.get("strip_accents", False)
     for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
@@ -237,7 +238,7 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
                 if tokenizer[key] != values[key]:
                     raise ValueError(f"{source} and {other} have two values of {key}.")
     except ValueError as error:
-        return None, (f"No preprocessor is made: {error}",)
+        return None, (f"{NO_PREPROCESSOR}{error}",)
     vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
     if lowercase and not strip:
         notes += (

@@ -25,6 +25,7 @@ from bert_tf.untrusted import listed, one_line, reason
 from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .tensor_files import is_bundle_with
+from .tokenizer_files import NO_PREPROCESSOR
 from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
@@ -127,7 +128,7 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
             check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
     except ValueError as error:
-        tokenization, notes = None, (*notes, f"No preprocessor is made: {error}")
+        tokenization, notes = None, (*notes, f"{NO_PREPROCESSOR}{error}")
     return dataclasses.replace(checkpoint, tensors=tensors, tokenization=tokenization, notes=notes)
 
 
@@ -161,6 +162,7 @@ def load(
     dtype: Any = None,
     new_head: bool = False,
     allow_pickle: bool = False,
+    special_tokens_in_texts: bool | None = None,
     **arguments: Any,
 ) -> BertModel:
     """Loads a model from a checkpoint of any format.
@@ -185,6 +187,9 @@ def load(
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
             run any code.
+        special_tokens_in_texts: whether the preprocessor finds special tokens that are written in
+            a text, such as ``[SEP]``, as one token each, or parts them like other text; by default
+            as the source does it.
         **arguments: of the model's constructor, ``num_classes`` for example. A new head's
             ``pooling`` is the source's: a sentence-transformers directory may say the mean.
 
@@ -206,6 +211,7 @@ def load(
         dtype=dtype,
         new_head=new_head,
         allow_pickle=allow_pickle,
+        special_tokens_in_texts=special_tokens_in_texts,
         **arguments,
     )
     where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
@@ -223,10 +229,14 @@ def load_with_report(
     dtype: Any = None,
     new_head: bool = False,
     allow_pickle: bool = False,
+    special_tokens_in_texts: bool | None = None,
     **arguments: Any,
 ) -> tuple[Any, LoadReport]:
     """As ``load``, and gives the report instead of logging it."""
     checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_pickle)
+    if (read := checkpoint.tokenization) is not None:
+        read = read.with_special_tokens(special_tokens_in_texts)
+        checkpoint = dataclasses.replace(checkpoint, tokenization=read)
     if model_class is None and checkpoint.not_computed:
         raise ValueError(
             f"{checkpoint.not_computed}; for its BERT alone pass model_class=BertEncoder, or "
@@ -396,7 +406,8 @@ def make_preprocessor(
         )
     if checkpoint.tokenization is None:
         return None, ()
-    vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
+    tokenization = checkpoint.tokenization
+    vocabulary, lower = tokenization.vocabulary, tokenization.do_lower_case
     default = most_tokens(checkpoint)
     if checkpoint.sentence_embedding is None:
         default = min(default, _MAX_SEQ_LENGTH)
@@ -413,8 +424,9 @@ def make_preprocessor(
     )
     notes = (note,) if len(vocabulary) <= size - _FILLING else ()
     try:
-        return BertPreprocessor(vocabulary, lower, length, long_text), notes
+        made = BertPreprocessor(vocabulary, lower, length, long_text, tokenization.rules)
+        return made, notes
     except ValueError as error:
         if max_seq_length is not None:
             raise
-        return None, (f"No preprocessor is made: {error}",)
+        return None, (f"{NO_PREPROCESSOR}{error}",)

@@ -29,7 +29,7 @@ from bert_tf.untrusted import listed
 
 from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, names_left, parse_description
 from .tensor_files import Bundle
-from .tokenizer_files import VOCABULARY, read_tokenization
+from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import (
     checkpoint_of,
     group_by_variable,
@@ -61,7 +61,7 @@ def read_description(path: str) -> Checkpoint:
             f"{listed(sorted(values.keys() - DESCRIPTION_KEYS))} besides."
         )
     fields, do_lower_case = parse_description(values, described_in)
-    tokenization, notes = read_tokenization(path, do_lower_case)
+    tokenization, notes = read_vocabulary(path, do_lower_case, values.get("text_rules"))
     task = os.path.join(path, TASK)
     return Checkpoint(
         path=path,

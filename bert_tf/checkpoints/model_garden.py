@@ -22,7 +22,7 @@ from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
 from .tensor_files import Bundle, find_prefix
-from .tokenizer_files import read_tokenization
+from .tokenizer_files import read_vocabulary
 from .weights import leaves, merge_heads
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"layer_norm_eps"}
@@ -168,7 +168,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         any(name.startswith(f"{part}/") for name in tensors)
         for part in ("masked_lm", "next_sentence", "pooler")
     )
-    tokenization, notes = read_tokenization(folder)
+    tokenization, notes = read_vocabulary(folder)
     if not has_config:
         notes = (
             f"No {SIZES} lies beside {prefix}: sizes are the tensors', activation (tanh GELU) "

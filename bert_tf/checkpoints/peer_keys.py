@@ -202,6 +202,94 @@ _MODULE = {
     **_no_effect("embedding_dimension word_embedding_dimension in_features", "the tensors say it"),
 }
 
+# === transformers' tokenizers ===
+
+_TOKENIZER_CONFIG = {
+    **_honoured("tokenizer_class", "whose settings count, these or tokenizer.json's"),
+    **_honoured(
+        "do_lower_case strip_accents tokenize_chinese_chars",
+        "how a BERT's tokenizer reads text; tokenizer.json says it of another class",
+    ),
+    **_honoured("model_max_length max_len", "the most tokens of a row"),
+    **_honoured("model_input_names", "whether a pair's texts have types"),
+    **_honoured("split_special_tokens", "whether special tokens in texts are parted"),
+    **_honoured(
+        "added_tokens_decoder extra_special_tokens additional_special_tokens "
+        "model_specific_special_tokens",
+        "tokens that are found before a text is split",
+    ),
+    **_honoured(
+        "unk_token sep_token pad_token cls_token mask_token bos_token eos_token",
+        "special tokens, as all keys that end so; the first five have BERT's names or are refused",
+    ),
+    **_no_effect("__type", "of a token that is spelled out"),
+    **_no_effect(
+        "do_basic_tokenize never_split tokenize_unused errors keep_accents",
+        "transformers 5 reads no such key",
+    ),
+    **_no_effect("clean_up_tokenization_spaces", "of ids that become text"),
+    **_no_effect(
+        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+        "of ids that become text",
+    ),
+    **_no_effect(
+        "chat_template chat_control_tokens response_schema response_template", "of chats alone"
+    ),
+    **_no_effect("add_bos_token add_eos_token add_prefix_space", "of other models alone"),
+    **_no_effect(
+        "padding pad_token_type_id pad_to_multiple_of max_length truncation truncation_strategy "
+        "stride return_tensors padding_strategy",
+        "the caller says how long rows are, and padding is masked",
+    ),
+    **_no_effect(
+        "backend name_or_path is_local local_files_only files_loaded special_tokens_map_file "
+        "tokenizer_file vocab_file full_tokenizer_file processor_class device_map init_inputs "
+        "verbose slow_tokenizer_class from_slow use_fast trust_remote_code _commit_hash "
+        "transformers_version tokenizer_type fix_mistral_regex",
+        "a note of where the tokenizer comes from, or of how it is loaded",
+    ),
+    **_told("truncation_side", "a text that is too long is cut at its end", "right"),
+    **_told("padding_side", "rows are padded behind their tokens", "right"),
+    **_told("auto_map", "code of the tokenizer's own is not run"),
+    **_refused("fast_tokenizer_files", "name the file of the release that you use tokenizer.json"),
+    **_refused("word_tokenizer_type", "words are split by BERT's rules alone", "basic"),
+    **_refused("subword_tokenizer_type", "words are split into WordPiece's alone", "wordpiece"),
+}
+_ROWS = {
+    **_honoured("added_tokens", "tokens that are found before a text is split"),
+    **_no_effect("version", "of the form of the file, which has not changed"),
+    **_no_effect("decoder", "of ids that become text"),
+    **_told("truncation.direction", "a text that is too long is cut at its end", "Right"),
+    **_told("padding.direction", "rows are padded behind their tokens", "Right"),
+    **_no_effect(
+        "truncation.max_length truncation.strategy truncation.stride padding.strategy "
+        "padding.pad_to_multiple_of padding.pad_id padding.pad_type_id padding.pad_token",
+        "the caller says how long rows are, and padding is masked",
+    ),
+}
+_TOKENIZER = {
+    **_ROWS,
+    **_honoured("model.type model.vocab model.max_input_chars_per_word", "words to pieces"),
+    **_refused("model.unk_token", "only BERT's can be computed", "[UNK]"),
+    **_refused("model.continuing_subword_prefix", "only BERT's can be computed", "##"),
+    **_refused("normalizer.type", "only BERT's can be computed", "BertNormalizer"),
+    **_refused("normalizer.clean_text", "control characters are removed from every text", True),
+    **_honoured(
+        "normalizer.handle_chinese_chars normalizer.strip_accents normalizer.lowercase",
+        "how text is read",
+    ),
+    **_refused("pre_tokenizer.type", "only BERT's can be computed", "BertPreTokenizer"),
+    **_honoured("post_processor", "rows as BERT's are, and the types of pairs; no others"),
+}
+_TOKENIZER_OF_BERT = {
+    **_ROWS,
+    **_honoured("model", "its vocabulary: class BertTokenizer has settings of its own"),
+    **_no_effect(
+        "normalizer pre_tokenizer post_processor",
+        "class BertTokenizer makes its own of tokenizer_config.json",
+    ),
+}
+
 # === setfit, peft ===
 
 _SETFIT = _told(
@@ -264,6 +352,9 @@ FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
         "sentence_bert_config.json": _TRANSFORMER,
         "config_sentence_transformers.json": _SENTENCES,
         "N_*/config.json": _MODULE,
+        "tokenizer_config.json": _TOKENIZER_CONFIG,
+        "tokenizer.json": _TOKENIZER,
+        "tokenizer.json of class BertTokenizer": _TOKENIZER_OF_BERT,
         "config_setfit.json": _SETFIT,
         "adapter_config.json": _ADAPTER,
         "config.json of KerasHub": _BACKBONE,

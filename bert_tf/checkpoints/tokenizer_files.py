@@ -1,8 +1,15 @@
-"""Tokenizer files of other libraries, read and written."""
+"""Tokenizer files of other libraries, read and written.
 
+A tokenizer of transformers is of one of two kinds. A BERT's (class ``BertTokenizer`` and the like)
+is made anew of tokenizer_config.json: of tokenizer.json it has the vocabulary and the added tokens.
+Class ``PreTrainedTokenizerFast``, today's ``TokenizersBackend``, runs tokenizer.json as it is.
+"""
+
+import dataclasses
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,63 +18,65 @@ import tokenizers
 from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
-from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
+from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 from bert_tf.untrusted import is_number, quote
 
+from . import peer_keys
 from .checkpoint import Tokenization
 
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARIES = (VOCABULARY, TOKENIZER)  # either has the pieces
-ADDED_TOKENS = "added_tokens.json"  # of transformers' slow tokenizer: ids by tokens
-FILES = (*VOCABULARIES, TOKENIZER_CONFIG, ADDED_TOKENS)
-# By the names of tokenizer_config.json, those of tokenizer.json's normalizer.
-_SETTINGS = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
-_SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.SPECIAL_TOKENS}
-# What the library computes, besides _SETTINGS, by the files' own keys; null, or a key that is not
-# there, means just that.
-_COMPUTED: dict[str, dict[str, Any]] = {
-    "model": {
-        "type": "WordPiece",
-        "unk_token": vocabulary.UNK_TOKEN,
-        "continuing_subword_prefix": vocabulary.CONTINUATION_PREFIX,
-    },
-    "normalizer": {"type": "BertNormalizer", "clean_text": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-}
+ADDED_TOKENS = "added_tokens.json"  # of older transformers: ids by tokens
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"  # of older transformers: tokens by roles
+FILES = (*VOCABULARIES, TOKENIZER_CONFIG, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
 LENGTH = "model_max_length"
-_CLASS, _DECODER = "tokenizer_class", "added_tokens_decoder"
-_LIKE_BERTS = re.compile(
-    # tokenizer.json says all of the last two
-    "(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?|PreTrainedTokenizerFast|TokenizersBackend"
+_SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.SPECIAL_TOKENS}
+_CLASS, _DECODER, _INPUTS = "tokenizer_class", "added_tokens_decoder", "model_input_names"
+# In which order transformers adds the tokens of roles.
+_ROLES = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+_MORE = ("extra_special_tokens", "additional_special_tokens")
+_LIKE_BERTS = re.compile("(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?")
+_RUNS_FILE = "PreTrainedTokenizerFast"
+_BACKENDS = (_RUNS_FILE, "TokenizersBackend")
+_TYPES = "token_type_ids"
+# tokenizers' flags of an added token, and what each is where nothing says it.
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+# Of what is written of a tokenizer that reads text by Google's rules.
+OTHER_TABLES = (
+    "Hugging Face's tokenizers removes private-use characters, and has other tables for those that "
+    "came after Unicode 8 and for a capital sigma at a word's end: texts with one may be read "
+    "otherwise there."
 )
+NO_PREPROCESSOR = "No preprocessor is made: "
+# By which transformers reads text where no file says otherwise.
+BERT_RULES = TextRules(TOKENIZERS, max_word_length=100)
+_OF_WORDPIECE = {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"}
+
+# === Reading ===
 
 
-def read_tokenization(
-    path: str, do_lower_case: bool | None = None, adds_tokens: bool = False
+def read_vocabulary(
+    path: str, do_lower_case: bool | None = None, rules: Any = None
 ) -> tuple[Tokenization | None, tuple[str, ...]]:
-    """The tokenizer in a directory with ``vocab.txt``, or else ``tokenizer.json``.
+    """The tokenizer of a directory with a ``vocab.txt`` that is not of transformers.
 
-    ``do_lower_case`` is what the caller knows of the casing; else the files say it, else the
-    vocabulary's own letters do. ``adds_tokens``: whether the caller adds the tokens that files name
-    beside ``vocab.txt``; else they are refused. Returned: the tokenizer, or ``None``; and sentences
-    on what was assumed, or on why there is none.
+    Text is read by Google's rules, or by ``rules``, the JSON of ``TextRules``. ``do_lower_case`` is
+    what the caller knows of the casing; else ``tokenizer_config.json`` says it, else the
+    vocabulary's own letters do. Returned: the tokenizer, or ``None``; and sentences on what was
+    assumed, or on why there is none. Without ``vocab.txt``: as ``read_tokenization``.
     """
+    plain, source = (os.path.join(path, name) for name in (VOCABULARY, TOKENIZER_CONFIG))
+    if not tf.io.gfile.exists(plain):
+        return read_tokenization(path, do_lower_case)
     try:
-        tokenizer = _read_tokenizer(path)
-        pieces = _read_vocabulary(path, tokenizer)
-        settings = _read_settings(path, tokenizer, pieces, adds_tokens)
+        pieces = tuple(vocabulary.load_vocabulary(plain))
+        if do_lower_case is None:
+            do_lower_case = _switch(_read(source), "do_lower_case", None, source)
+        made = TextRules.from_json({} if rules is None else rules, pieces, path)
     except ValueError as error:
-        return None, (f"No preprocessor is made: {error}",)
-    if pieces is None:
-        return None, (f"No preprocessor is made: {path} has neither {VOCABULARY} nor {TOKENIZER}.",)
-    if do_lower_case is None:
-        do_lower_case = settings.get("do_lower_case")
+        return None, (f"{NO_PREPROCESSOR}{error}",)
     notes: tuple[str, ...] = ()
     if do_lower_case is None:
         do_lower_case = is_lower_cased(pieces)
@@ -76,21 +85,122 @@ def read_tokenization(
             f"No file of {path} says whether text is lower-cased; its vocabulary has {what}, so "
             f"it is taken as {'uncased' if do_lower_case else 'cased'}.",
         )
-    for name, expected in (("strip_accents", do_lower_case), ("tokenize_chinese_chars", True)):
-        value = settings.get(name)
-        if value is not None and value != expected:
-            return None, (
-                f"No preprocessor is made: the tokenizer of {path} has {name}={value}, and with "
-                f"do_lower_case={do_lower_case} BERT's has {name}={expected}.",
-            )
-    return Tokenization(tuple(pieces), bool(do_lower_case)), notes
+    return Tokenization(pieces, do_lower_case, made), notes
+
+
+def read_tokenization(
+    path: str, do_lower_case: bool | None = None
+) -> tuple[Tokenization | None, tuple[str, ...]]:
+    """The tokenizer of a directory of transformers, which makes the ids that it makes there.
+
+    ``do_lower_case`` is what the caller says of the casing. Returned: the tokenizer, or ``None``;
+    and sentences on what is done otherwise, or on why there is none.
+    """
+    try:
+        return _read_tokenization(path, do_lower_case)
+    except ValueError as error:
+        return None, (f"{NO_PREPROCESSOR}{error}",)
+
+
+def _read_tokenization(
+    path: str, do_lower_case: bool | None
+) -> tuple[Tokenization, tuple[str, ...]]:
+    config, file = (_read(os.path.join(path, name)) for name in (TOKENIZER_CONFIG, TOKENIZER))
+    class_name = _class_of(path, config)
+    pieces = _read_pieces(path, file)
+    if pieces is None:
+        raise ValueError(f"{path} has no vocabulary: put its {VOCABULARY} into the directory.")
+    return _tokenization(path, class_name, config, file, pieces, do_lower_case)
+
+
+def tokenization_of(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
+    """A tokenizer of the package ``tokenizers`` as this library's; a ``ValueError`` if it is none.
+
+    ``name`` is what the error calls it.
+    """
+    config = {
+        _INPUTS: [_TYPES],
+        _DECODER: {},
+        "split_special_tokens": tokenizer.encode_special_tokens,
+    }
+    file = {**json.loads(tokenizer.to_str()), "truncation": None, "padding": None}
+    made, _ = _tokenization(name, _BACKENDS[0], config, file, _pieces_of(file, name), None)
+    return made
+
+
+def _tokenization(
+    path: str,
+    class_name: str,
+    config: Mapping[str, Any],
+    file: Mapping[str, Any],
+    pieces: Sequence[str],
+    do_lower_case: bool | None,
+) -> tuple[Tokenization, tuple[str, ...]]:
+    """The tokenizer that a class of transformers makes of its files, and what is to be told."""
+    source, json_source = os.path.join(path, TOKENIZER_CONFIG), os.path.join(path, TOKENIZER)
+    runs_file = class_name in _BACKENDS
+    if runs_file and not file:
+        raise ValueError(f"{path} names the {_CLASS} {class_name} and has no {TOKENIZER}.")
+    # Any other role is a special token's.
+    settings = {key: value for key, value in config.items() if not key.endswith("_token")}
+    form = TOKENIZER if runs_file else f"{TOKENIZER} of class BertTokenizer"
+    told = [
+        *peer_keys.sentences(TOKENIZER_CONFIG, settings, source),
+        *peer_keys.sentences(form, file, json_source),
+    ]
+    vocab, added = _with_added_tokens(pieces, config, file, path, runs_file)
+    names = config.get(_INPUTS)
+    has_types = isinstance(names, list) and _TYPES in names
+    if names is None:
+        has_types = not runs_file and not class_name.startswith("DistilBert")
+    values: Mapping[str, Any] = {}
+    switches = [
+        _switch(config, "do_lower_case", True, source),
+        _switch(config, "strip_accents", None, source),
+        _switch(config, "tokenize_chinese_chars", True, source),
+    ]
+    if runs_file:
+        values, normalizer = file["model"], _part(file, "normalizer", json_source)
+        _part(file, "pre_tokenizer", json_source)
+        switches = [
+            _switch(normalizer, "lowercase", True, json_source),
+            _switch(normalizer, "strip_accents", None, json_source),
+            _switch(normalizer, "handle_chinese_chars", True, json_source),
+        ]
+        ids = {piece: at for at, piece in enumerate(vocab)}
+        has_types &= _template_has_types(file, ids, json_source)
+    elif do_lower_case is None and "do_lower_case" not in config and not is_lower_cased(pieces):
+        told.append(
+            f"{path} does not say do_lower_case: text is lower-cased, as in transformers, and the "
+            "vocabulary has capital letters; write it into tokenizer_config.json."
+        )
+    lower, strip, splits = switches
+    most = values.get("max_input_chars_per_word", BERT_RULES.max_word_length)
+    if type(most) is not int:
+        raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(most)}.")
+    rules = dataclasses.replace(
+        BERT_RULES,
+        max_word_length=most,
+        strip_accents=strip,
+        split_ideographs=splits is not False,
+        pair_types=has_types,
+        split_special_tokens=bool(_switch(config, "split_special_tokens", False, source)),
+        added_tokens=added,
+    )
+    is_lower = bool(lower) if do_lower_case is None else do_lower_case
+    return Tokenization(vocab, is_lower, rules), tuple(told)
+
+
+def why_none(notes: Iterable[str]) -> str:
+    """The reason for which a checkpoint has no tokenizer, of its notes."""
+    reasons = (note for note in notes if note.startswith(NO_PREPROCESSOR))
+    return next(reasons, "it has no vocabulary.").removeprefix(NO_PREPROCESSOR)
 
 
 def read_length(path: str, positions: int) -> int | None:
     """The most tokens of a row, where the tokenizer of a directory says fewer than positions."""
     source = os.path.join(path, TOKENIZER_CONFIG)
-    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
-    length = values.get(LENGTH)
+    length: Any = _read(source).get(LENGTH)
     if not is_number(length) or length >= positions:  # where nobody set it, it is 10^30
         return None
     if length != int(length) or length < 1:
@@ -111,103 +221,73 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
     return not any(piece != piece.lower() for piece in words)
 
 
-def write_tokenization(
-    path: str, tokenization: Tokenization, max_seq_length: int, types: int = 2
-) -> None:
-    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory."""
-    vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
-    lower = tokenization.do_lower_case
-    write_json(
-        os.path.join(path, TOKENIZER_CONFIG),
-        {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": lower,
-            "strip_accents": None,
-            "tokenize_chinese_chars": True,
-            LENGTH: max_seq_length,
-            **_SPECIAL_ROLES,
-            # transformers gives both texts of a pair types of their own, unless it is told.
-            **({"model_input_names": ["input_ids", "attention_mask"]} if types < 2 else {}),
-        },
-    )
-    tokenizer = new_tokenizer(tokenization)
-    with replace_whole(os.path.join(path, TOKENIZER)) as file:
-        file.write(tokenizer.to_str(pretty=True).encode())
+def _read(source: str) -> Mapping[str, Any]:
+    """A JSON object, empty where there is no file."""
+    return read_json_object(source) if tf.io.gfile.exists(source) else {}
 
 
-def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
-    """The tokenizer of the ``tokenizers`` package with the same ids as this library's."""
-    lower = tokenization.do_lower_case
-    ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(
-            ids, unk_token=vocabulary.UNK_TOKEN, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
-        )
-    )
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = tokenizers.processors.BertProcessing(
-        (vocabulary.SEP_TOKEN, ids[vocabulary.SEP_TOKEN]),
-        (vocabulary.CLS_TOKEN, ids[vocabulary.CLS_TOKEN]),
-    )
-    tokenizer.decoder = tokenizers.decoders.WordPiece()
-    tokenizer.add_special_tokens(list(vocabulary.SPECIAL_TOKENS))
-    return tokenizer
+def _switch(values: Mapping[str, Any], name: str, usual: bool | None, source: str) -> bool | None:
+    """A setting that is true, false, or not said."""
+    value = values.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{source}: {name} is {quote(value)}, not true or false.")
+    return usual if value is None else value
 
 
-def _read_tokenizer(path: str) -> Mapping[str, Any] | None:
-    """``tokenizer.json``, which computes what is computed here; ``None`` where there is none."""
-    source = os.path.join(path, TOKENIZER)
-    if not tf.io.gfile.exists(source):
-        return None
-    values = read_json_object(source)
-    for part, computed in _COMPUTED.items():
-        stated = values.get(part)
-        if not isinstance(stated, Mapping) or stated.get("type") is None:
-            raise ValueError(
-                f"{source}: expected its {part} to be a {computed['type']}, got {quote(stated)}."
-            )
-        for key, good in computed.items():
-            if stated.get(key) not in (None, good):
-                raise ValueError(
-                    f"{source}: {part}.{key} is {quote(stated[key])}, and only {good!r} can be "
-                    "computed."
-                )
-    return values
+def _part(file: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
+    """A part of tokenizer.json, whose keys have been looked at."""
+    part = file.get(name)
+    if not isinstance(part, Mapping):
+        raise ValueError(f"{source}: {name} is {quote(part)}, expected a BERT's.")
+    return part
 
 
-def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str] | None:
-    """The pieces in the order of their ids; ``None`` where no file has them."""
+def _class_of(path: str, config: Mapping[str, Any]) -> str:
+    """The class of the tokenizer."""
+    name = config.get(_CLASS)
+    if name is None:  # where transformers looks next
+        name = _read(os.path.join(path, CONFIG)).get(_CLASS)
+    name = "BertTokenizer" if name is None else str(name)
+    if name not in _BACKENDS and not _LIKE_BERTS.fullmatch(name):
+        raise ValueError(f"{path} names the {_CLASS} {quote(name)}: expected BERT's.")
+    return name
+
+
+def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str] | None:
+    """The model's own pieces in the order of their ids; ``None`` where no file has them."""
     plain, source = os.path.join(path, VOCABULARY), os.path.join(path, TOKENIZER)
     pieces = vocabulary.load_vocabulary(plain) if tf.io.gfile.exists(plain) else None
-    if tokenizer is None:
+    if not file:
         return pieces
-    others = _pieces(tokenizer, source)
+    others = _pieces_of(file, source)
     if pieces is None:
-        vocabulary.validate_vocabulary(others, source)
         return others
-    # The released Chinese vocabulary has a piece of white space, which some libraries strip.
-    if [piece.strip() for piece in pieces] != [piece.strip() for piece in others]:
+    # vocab.txt may have the added tokens, too. The released Chinese vocabulary has a piece of white
+    # space, which some libraries strip.
+    own = pieces[: len(others)]
+    if [piece.strip() for piece in own] != [piece.strip() for piece in others]:
         raise ValueError(
-            f"{plain} and {source} are of two tokenizers, with {len(pieces):,} and {len(others):,} "
-            "pieces, some of which differ: keep the one that the model was trained with."
+            f"{plain} and {source} are of two tokenizers, with {len(pieces):,} and "
+            f"{len(others):,} pieces, some of which differ: keep the one that the model was "
+            "trained with."
         )
-    return pieces
+    return own
 
 
-def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
-    vocab, added = tokenizer["model"].get("vocab"), tokenizer.get("added_tokens") or []
+def _pieces_of(file: Mapping[str, Any], source: str) -> list[str]:
+    """The pieces of tokenizer.json's model, in the order of their ids."""
+    model: Any = file.get("model")
+    kind = model.get("type") if isinstance(model, Mapping) else "none"
+    if kind != "WordPiece" and not (kind is None and model.keys() <= _OF_WORDPIECE):
+        raise ValueError(f"{source}: expected its model to be a WordPiece, got {quote(model)}.")
+    vocab = model.get("vocab")
     if not isinstance(vocab, Mapping) or not all(type(index) is int for index in vocab.values()):
         raise ValueError(
             f"{source}: expected model.vocab to be an object of pieces and their ids, got "
             f"{quote(vocab)}."
         )
-    ids = dict(vocab)
-    if not isinstance(added, list):
-        raise ValueError(f"{source}: expected added_tokens to be a list, got {quote(added)}.")
-    _add_tokens(ids, ((_field(token, "content"), _field(token, "id")) for token in added), source)
-    pieces = sorted(ids, key=ids.__getitem__)
-    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+    pieces = sorted(vocab, key=vocab.__getitem__)
+    if [vocab[piece] for piece in pieces] != list(range(len(pieces))):
         raise ValueError(
             f"{source}: expected the ids 0 to {len(pieces) - 1:,}, one for each of its "
             f"{len(pieces):,} pieces; some are missing or stand twice."
@@ -215,60 +295,207 @@ def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
     return pieces
 
 
+def _with_added_tokens(
+    pieces: Sequence[str],
+    config: Mapping[str, Any],
+    file: Mapping[str, Any],
+    path: str,
+    runs_file: bool,
+) -> tuple[tuple[str, ...], tuple[AddedToken, ...]]:
+    """The pieces with what is added to them, and the added tokens, as transformers adds them."""
+    ids = {piece: at for at, piece in enumerate(pieces)}
+    added: dict[str, AddedToken] = {}
+    for source, stated, token in _tokens_of(config, file, path, runs_file):
+        content, said = _content(token), {} if isinstance(token, str) else token
+        flags = {name: said[name] for name in _FLAGS if said.get(name) is not None}
+        if not isinstance(content, str) or not all(isinstance(v, bool) for v in flags.values()):
+            raise ValueError(f"{source} adds {quote(token)}: expected a token.")
+        if stated is None:  # of a role
+            if content in added:
+                added[content] = dataclasses.replace(added[content], special=True)
+                continue
+            flags["special"] = True
+        at = ids.setdefault(content, len(ids))
+        if stated not in (None, at):
+            raise ValueError(
+                f"{source} adds the token {quote(content)} under the id {quote(stated)}: expected "
+                f"{at}, its id in the vocabulary or the next one."
+            )
+        flags.setdefault("normalized", not flags.get("special", False))
+        added[content] = AddedToken(content, at, **flags, is_piece=at < len(pieces))
+    vocab = list(ids)
+    vocabulary.validate_vocabulary(vocab, path)
+    return tuple(vocab), tuple(sorted(added.values(), key=lambda token: token.id))
+
+
+def _tokens_of(
+    config: Mapping[str, Any], file: Mapping[str, Any], path: str, runs_file: bool
+) -> Iterator[tuple[str, Any, Any]]:
+    """The added tokens, their ids as far as they are said, and the file of each."""
+    of_config, of_file, of_ids, of_roles = (
+        os.path.join(path, name)
+        for name in (TOKENIZER_CONFIG, TOKENIZER, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
+    )
+    decoded, roles = config.get(_DECODER), dict(config)
+    if decoded is None:
+        roles |= _read(of_roles)
+    extra: Any = next((roles[name] for name in _MORE if roles.get(name)), [])
+    extra = [*extra.values()] if isinstance(extra, Mapping) else extra
+    named = [roles.get(role, _SPECIAL_ROLES.get(role)) for role in _ROLES]
+    others = (key for key in roles if key.endswith("_token") and key not in _ROLES)
+    named += [roles[key] for key in others]
+    specific = roles.get("model_specific_special_tokens")
+    named += specific.values() if isinstance(specific, Mapping) else ()
+    for role, good in _SPECIAL_ROLES.items():
+        if (token := _content(roles.get(role, good))) != good:
+            raise ValueError(f"{path}: {role} is {quote(token)}, and only {good} can be computed.")
+    special = [token for token in (*named, *extra) if isinstance(token, str | Mapping)]
+    stated: list[tuple[str, Any, Any]] = []
+    if decoded is not None:
+        if not isinstance(decoded, Mapping):
+            raise ValueError(f"{of_config}: {_DECODER} is {quote(decoded)}, expected an object.")
+        stated = [(of_config, int(at) if at.isdecimal() else at, t) for at, t in decoded.items()]
+    elif ids := _read(of_ids):
+        known = {*map(_content, special)}
+        stated = [
+            (of_ids, at, {"content": text, "special": text in known}) for text, at in ids.items()
+        ]
+    if runs_file or decoded is None:
+        tokens = file.get("added_tokens", [])
+        if not isinstance(tokens, list):
+            raise ValueError(f"{of_file}: expected added_tokens to be a list, got {quote(tokens)}.")
+        inside = [(of_file, _field(token, "id"), token) for token in tokens]
+        stated = [*inside, *stated] if runs_file else [*stated, *inside]
+    for source, at, token in stated:
+        if type(at) is not int or not isinstance(token, Mapping):
+            raise ValueError(f"{source} adds {quote(token)} as {quote(at)}: expected a token.")
+    yield from sorted(stated, key=lambda token: token[1]) if not runs_file else stated
+    yield from ((of_config, None, token) for token in special)
+
+
 def _field(token: Any, name: str) -> Any:
     return token.get(name) if isinstance(token, Mapping) else None
 
 
-def _add_tokens(ids: dict[str, int], tokens: Iterable[tuple[Any, Any]], source: str) -> None:
-    """Adds special tokens to the ids of pieces; other tokens would be parted from words first."""
-    for content, index in tokens:
-        known = content in vocabulary.SPECIAL_TOKENS and type(index) is int
-        if not known or ids.setdefault(content, index) != index:
-            raise ValueError(
-                f"{source} adds the token {quote(content)} under the id {quote(index)}: expected "
-                f"no others than {', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the "
-                "vocabulary."
-            )
+def _content(token: Any) -> Any:
+    """A token that may be spelled out."""
+    return token.get("content") if isinstance(token, Mapping) else token
 
 
-def _read_settings(
-    path: str, tokenizer: Mapping[str, Any] | None, pieces: Sequence[str] | None, adds_tokens: bool
-) -> dict[str, bool]:
-    """The settings of ``_SETTINGS``, as far as the files say them."""
-    settings: dict[str, Any] = {}
-    if tokenizer is not None:
-        settings = {name: tokenizer["normalizer"].get(key) for name, key in _SETTINGS.items()}
-    source, config, added = (
-        os.path.join(path, name) for name in (TOKENIZER_CONFIG, CONFIG, ADDED_TOKENS)
+def _template_has_types(file: Mapping[str, Any], ids: Mapping[str, int], source: str) -> bool:
+    """Whether tokenizer.json gives a pair's second text a type, if it makes rows as BERT's are."""
+    stated = file.get("post_processor")
+    made = stated if isinstance(stated, Mapping) else {}
+    cls, sep = vocabulary.CLS_TOKEN, vocabulary.SEP_TOKEN
+    if made.get("type") == "BertProcessing":
+        is_berts = [made.get("cls"), made.get("sep")] == [[cls, ids[cls]], [sep, ids[sep]]]
+        second = 1
+    else:
+        single, pair = (
+            [
+                (part["id"], part["type_id"])
+                for each in made.get(name) or ()
+                for part in each.values()
+            ]
+            for name in ("single", "pair")
+        )
+        known = made.get("special_tokens") or {}
+        are_known = all(_field(known.get(token), "ids") == [ids[token]] for token in (cls, sep))
+        second = pair[-1][1] if pair else 0
+        rows = [(cls, 0), ("A", 0), (sep, 0)], [("B", second), (sep, second)]
+        is_berts = are_known and [single, pair] == [rows[0], rows[0] + rows[1]] and second in (0, 1)
+    if not is_berts:
+        raise ValueError(
+            f"{source}: post_processor is {quote(stated)}, and only rows {cls} A {sep} and "
+            f"{cls} A {sep} B {sep} can be computed."
+        )
+    return second == 1
+
+
+# === Writing ===
+
+
+def write_tokenization(
+    path: str,
+    tokenization: Tokenization,
+    max_seq_length: int,
+    types: int = 2,
+    finds_mask: bool = False,
+) -> tuple[str, ...]:
+    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory.
+
+    ``finds_mask``: texts are prompts with [MASK], so that special tokens are found in texts
+    whatever the rules. Returned: sentences on what is read otherwise there.
+    """
+    rules, lower = tokenization.rules, tokenization.do_lower_case
+    outside = {token.id for token in rules.added_tokens if not token.is_piece}
+    pieces = [piece for at, piece in enumerate(tokenization.vocabulary) if at not in outside]
+    vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), pieces)
+    is_berts = rules.max_word_length == BERT_RULES.max_word_length
+    has_types = types >= 2 and rules.pair_types
+    inputs = ["input_ids", *([_TYPES] if has_types else []), "attention_mask"]
+    config = {
+        # A BERT's would be made anew, whose longest word has 100 characters.
+        _CLASS: "BertTokenizer" if is_berts else _RUNS_FILE,
+        "do_lower_case": lower,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.split_ideographs,
+        LENGTH: max_seq_length,
+        **_SPECIAL_ROLES,
+        **({} if has_types and is_berts else {_INPUTS: inputs}),
+    }
+    if parts := _parts_special(rules) and not finds_mask:
+        config["split_special_tokens"] = True
+    write_json(os.path.join(path, TOKENIZER_CONFIG), config)
+    tokenizer = new_tokenizer(tokenization)
+    with replace_whole(os.path.join(path, TOKENIZER)) as file:
+        file.write(tokenizer.to_str(pretty=True).encode())
+    notes = []
+    if rules.characters != TOKENIZERS:
+        notes.append(OTHER_TABLES)
+    if _parts_special(rules) and not parts:
+        notes.append(
+            "Special tokens in texts are parted here and found there, for the sake of [MASK]."
+        )
+    return tuple(notes)
+
+
+def _parts_special(rules: TextRules) -> bool:
+    return rules.split_special_tokens or not any(token.special for token in rules.added_tokens)
+
+
+def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
+    """The tokenizer of the ``tokenizers`` package with the same ids as this library's."""
+    rules = tokenization.rules
+    ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
+    outside = {token.content for token in rules.added_tokens if not token.is_piece}
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {piece: index for piece, index in ids.items() if piece not in outside},
+            unk_token=vocabulary.UNK_TOKEN,
+            max_input_chars_per_word=rules.max_word_length,
+        )
     )
-    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
-    class_name = values.get(_CLASS)
-    if class_name is None and tf.io.gfile.exists(config):  # where transformers looks next
-        class_name = read_json_object(config).get(_CLASS)
-    if class_name is not None and not _LIKE_BERTS.fullmatch(str(class_name)):
-        raise ValueError(f"{path} names the {_CLASS} {quote(class_name)}: expected BERT's.")
-    if values.get("do_basic_tokenize") is False:
-        raise ValueError(f"{source}: do_basic_tokenize is false, which is not computed.")
-    for key, computed in (
-        ("word_tokenizer_type", "basic"),
-        ("subword_tokenizer_type", "wordpiece"),
-    ):
-        if values.get(key, computed) != computed:  # Japanese, which MeCab parts into words
-            raise ValueError(
-                f"{source}: {key} is {quote(values[key])}, and only {computed} is computed."
-            )
-    if pieces and not adds_tokens:
-        ids, tokens = {piece: at for at, piece in enumerate(pieces)}, values.get(_DECODER)
-        decoded = tokens.items() if isinstance(tokens, Mapping) else ()
-        of_ids = ((int(at) if at.isdecimal() else at, token) for at, token in decoded)
-        _add_tokens(ids, ((_field(token, "content"), at) for at, token in of_ids), source)
-        if tf.io.gfile.exists(added):
-            _add_tokens(ids, read_json_object(added).items(), added)
-    settings.update((name, values[name]) for name in _SETTINGS if values.get(name) is not None)
-    settings = {name: value for name, value in settings.items() if value is not None}
-    for name, value in settings.items():
-        if not isinstance(value, bool):
-            raise ValueError(
-                f"{path}: the tokenizer's {name} is {quote(value)}, not true or false."
-            )
-    return settings
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=tokenization.do_lower_case,
+        strip_accents=rules.strip_accents,
+        handle_chinese_chars=rules.split_ideographs,
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(
+        (vocabulary.SEP_TOKEN, ids[vocabulary.SEP_TOKEN]),
+        (vocabulary.CLS_TOKEN, ids[vocabulary.CLS_TOKEN]),
+    )
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    for token in sorted(rules.added_tokens, key=lambda token: token.id):
+        how = {flag: getattr(token, flag) for flag in _FLAGS}
+        tokenizer.add_tokens([tokenizers.AddedToken(token.content, **how)])
+    tokenizer.add_special_tokens(
+        [
+            token
+            for token in vocabulary.SPECIAL_TOKENS
+            if token not in {t.content for t in rules.added_tokens}
+        ]
+    )
+    tokenizer.encode_special_tokens = _parts_special(rules)
+    return tokenizer

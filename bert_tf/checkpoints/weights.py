@@ -235,7 +235,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         config=model.config,
         model=spec,
         tensors=take_weights(model.config, spec, stored, model.name),
-        tokenization=tokenizer and Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case),
+        tokenization=tokenizer and Tokenization.of(tokenizer),
         **{
             **{name: getattr(model, name) for name in LOADED},
             "labels": tuple(map(str, model.labels)),

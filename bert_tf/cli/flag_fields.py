@@ -100,6 +100,16 @@ def switch(default: bool | None, help: str, **more: Any) -> Any:
     return _field(flags.DEFINE_bool, "true or false", _is_switch, default, help, **more)
 
 
+def special_tokens(otherwise: str) -> Any:
+    """The field of what becomes of special tokens that are written in texts."""
+    return switch(
+        None,
+        "Find special tokens that are written in a text, such as [SEP], as one token each, or part "
+        f"them like other text; by default as {otherwise}.",
+        is_rare=True,
+    )
+
+
 def from_data() -> Any:
     """A switch that is no flag: the examples of a training set it, and ``task.json`` keeps it."""
     return _field(None, "true or false", _is_switch, None, "", is_kept=True)

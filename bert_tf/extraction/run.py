@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
+from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import PAIR_MARK
 from bert_tf.files import whole_file
 from bert_tf.modeling import BertEncoder
@@ -126,9 +127,7 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
             "token: give --pooling=last or mean."
         )
     if encoder.preprocessor is None:
-        raise ValueError(
-            f"--model={settings.model} has no vocabulary: put its vocab.txt into the directory."
-        )
+        raise ValueError(f"--model={settings.model} cannot read text: {why_none(report.notes)}")
     return encoder, encoder.preprocessor
 
 

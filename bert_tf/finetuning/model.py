@@ -10,6 +10,7 @@ import keras
 from bert_tf.checkpoints import model_directory, weights
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint, select
+from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
@@ -99,9 +100,10 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             embedding, head = _embedding(settings, checkpoint), _dense(checkpoint)
     if tokenization is None:
         raise ValueError(
-            f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
-            "put its vocab.txt into the directory."
+            f"--init_checkpoint={settings.init_checkpoint} cannot read text: {why_none(notes)}"
         )
+    if checkpoint is not None:
+        tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     positions = config.max_position_embeddings
     if settings.max_seq_length > positions:
         raise ValueError(
@@ -129,8 +131,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             raise ValueError(
                 f"--feature_based={settings.option('feature_based')}: {error}"
             ) from error
-    tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
-    return StartingModel(config, tokenization, tokenizer, checkpoint, head, embedding)
+    return StartingModel(
+        config, tokenization, tokenization.tokenizer(), checkpoint, head, embedding
+    )
 
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:

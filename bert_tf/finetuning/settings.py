@@ -197,6 +197,7 @@ class FineTuningSettings:
         "default, 384 for squad.",
         least=5,
     )
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("--init_checkpoint does")
     train_batch_size: int = flag_fields.integer(
         32,
         "Take this many examples in a step, over all devices.",

@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
+from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
@@ -220,10 +221,8 @@ class Predictor:
         """The model, loaded once, with its preprocessor."""
         model: BertModel = self._model or load(self._checkpoint)
         if model.preprocessor is None:
-            raise ValueError(
-                f"{self.path} has no vocabulary: put its vocab.txt into the directory, or set the "
-                "model's preprocessor."
-            )
+            why = why_none(self._checkpoint.notes)
+            raise ValueError(f"{self.path} cannot read text, set model.preprocessor: {why}")
         self._model = model
         return model
 

@@ -7,6 +7,7 @@ import keras
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.load import open_checkpoint, select
+from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json_object
@@ -40,8 +41,8 @@ def open_start(
     if tokenization is None:
         if not settings.vocab_file or settings.do_lower_case is None:
             raise ValueError(
-                f"{path} has no vocabulary to go on with ({' '.join(checkpoint.notes)}): give it "
-                "by --vocab_file, and its casing by --do_lower_case."
+                f"{path} cannot read text: {why_none(checkpoint.notes)} Else give a vocabulary by "
+                "--vocab_file, and its casing by --do_lower_case."
             )
         return settings, checkpoint
     if settings.vocab_file and not under_way:

@@ -9,14 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.config import PRESETS
 from bert_tf.files import check_outside, read_json, remove, write_json
 from bert_tf.pipelines.pretraining import corpus_lines
 from bert_tf.pipelines.sources import Corpus
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.distribution import Workers, find_cluster
 from bert_tf.training.run_directory import RunDirectory, fingerprint
@@ -198,7 +197,10 @@ def _open_inputs(
         first = open_checkpoint(settings.init_checkpoint)
         fingerprints["--init_checkpoint"] = first.fingerprint()
     directory.check_inputs(fingerprints)
-    tokenizer = BertTokenizer(vocab, do_lower_case=bool(settings.do_lower_case))
+    read = Tokenization(tuple(vocab), bool(settings.do_lower_case))
+    if start is not None and start.tokenization is not None:
+        read = start.tokenization
+    tokenizer = read.with_special_tokens(settings.special_tokens_in_texts).tokenizer()
     return RunInputs(data, tokenizer, config, start)
 
 

@@ -198,6 +198,9 @@ class PretrainingSettings:
         "Lower-case the text and strip accents (uncased), by default true, or as "
         "--init_checkpoint says.",
     )
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens(
+        "--init_checkpoint does, else they are parted"
+    )
     max_predictions_per_seq: int | None = integer(
         None,
         "Mask at most this many tokens of a row, by default --masked_lm_prob of a full row.",

@@ -44,7 +44,7 @@ class RunInputs(NamedTuple):
 
     def describe_model(self, path: str, nsp: bool) -> None:
         """Writes to a directory what makes a model of weights: sizes, class, vocabulary."""
-        tokenization = Tokenization(tuple(self.tokenizer.vocab), self.tokenizer.do_lower_case)
+        tokenization = Tokenization.of(self.tokenizer)
         spec = pretrainer_spec(nsp)
         described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=tokenization)
         model_directory.write_description(described, path)

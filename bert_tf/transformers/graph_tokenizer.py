@@ -1,13 +1,14 @@
 """``TFBertTokenizer``: strings to a model's inputs in the graph."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.checkpoints.tokenizer_files import tokenization_of
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 from .configuration import PLACE
@@ -25,7 +26,8 @@ class TFBertTokenizer(keras.layers.Layer):
     """``bert_tf.BertPreprocessor`` under the names of transformers, padded to the longest row.
 
     ``vocab_list`` has the pieces in the order of their ids; ``padding`` is ``"longest"`` or
-    ``"max_length"``, and what is longer than ``max_length`` is cut.
+    ``"max_length"``, and what is longer than ``max_length`` is cut. ``rules`` is the JSON of
+    ``TextRules``; ``from_tokenizer`` gives those of a tokenizer.
 
     >>> tokenizer = TFBertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] the cat".split())
     >>> tokenizer(tf.constant(["the cat", "the"]))["input_ids"].numpy().tolist()
@@ -41,6 +43,7 @@ class TFBertTokenizer(keras.layers.Layer):
         pad_to_multiple_of: int | None = None,
         return_token_type_ids: bool = True,
         return_attention_mask: bool = True,
+        rules: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name=options.get("name"), trainable=False, autocast=False)
@@ -53,7 +56,10 @@ class TFBertTokenizer(keras.layers.Layer):
         self.pad_to_multiple_of = pad_to_multiple_of
         self.return_token_type_ids = return_token_type_ids
         self.return_attention_mask = return_attention_mask
-        self._preprocessor = BertPreprocessor(self.vocab_list, do_lower_case, max_length)
+        self.rules = rules
+        self._preprocessor = BertPreprocessor(
+            self.vocab_list, do_lower_case, max_length, rules=rules or {}
+        )
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.built = True
@@ -61,17 +67,9 @@ class TFBertTokenizer(keras.layers.Layer):
     @classmethod
     def from_tokenizer(cls, tokenizer: BertTokenizerFast, **options: Any) -> "TFBertTokenizer":
         """The layer with a tokenizer's vocabulary and casing."""
-        normalizer = tokenizer.backend_tokenizer.normalizer
-        strips = getattr(normalizer, "strip_accents", None)
-        cuts = getattr(normalizer, "handle_chinese_chars", True)
-        if strips not in (None, tokenizer.do_lower_case) or not cuts:
-            raise ValueError(
-                "The tokenizer in the graph strips accents where it lowers the case, and parts "
-                f"Chinese characters: strip_accents is {strips}, tokenize_chinese_chars {cuts}."
-            )
-        ids = tokenizer.get_vocab()
-        known = {"do_lower_case": tokenizer.do_lower_case, **options}
-        return cls(sorted(ids, key=ids.__getitem__), **known)
+        read = tokenization_of(tokenizer.backend_tokenizer, "The tokenizer")
+        known = {"do_lower_case": read.do_lower_case, "rules": read.rules.to_json(), **options}
+        return cls(read.vocabulary, **known)
 
     @classmethod
     def from_pretrained(
@@ -131,6 +129,6 @@ class TFBertTokenizer(keras.layers.Layer):
         """The constructor's arguments, the vocabulary as a list."""
         names = (
             *("vocab_list", "do_lower_case", "padding", "max_length", "pad_to_multiple_of"),
-            *("return_token_type_ids", "return_attention_mask"),
+            *("return_token_type_ids", "return_attention_mask", "rules"),
         )
         return {"name": self.name, **{name: getattr(self, name) for name in names}}

@@ -15,7 +15,7 @@ from tokenizers import AddedToken as AddedToken
 
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tokenizer_files import (
-    ADDED_TOKENS,
+    BERT_RULES,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
@@ -25,7 +25,6 @@ from bert_tf.checkpoints.tokenizer_files import (
 from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 from bert_tf.told import tell
-from bert_tf.untrusted import quote
 
 from . import lacking
 from .configuration import PLACE, AutoConfig, directory_of
@@ -41,7 +40,6 @@ _NORMALIZATION: Mapping[str, str] = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-_HOW_ADDED = ("single_word", "lstrip", "rstrip", "normalized", "special")
 # By the names of lengths, the special tokens that they leave room for.
 _ROOM_TAKEN = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
 # Strategies; False is the first, which does nothing, and True the second.
@@ -115,7 +113,8 @@ class PreTrainedTokenizerFast:
                     "from_pretrained."
                 )
             pieces = load_vocabulary(os.fspath(vocab_file))
-            tokenizer_object = new_tokenizer(Tokenization(tuple(pieces), do_lower_case))
+            read = Tokenization(tuple(pieces), do_lower_case, BERT_RULES)
+            tokenizer_object = new_tokenizer(read.with_special_tokens(True))
         if not isinstance(tokenizer_object.model, tokenizers.models.WordPiece):
             raise ValueError(
                 f"{tokenizer_file or 'tokenizer_object'} is a tokenizer of "
@@ -184,14 +183,13 @@ class PreTrainedTokenizerFast:
                 _be_berts(settings["tokenizer_object"], {**settings, **options})
         else:
             lower = options.get("do_lower_case")
-            tokenization, notes = read_tokenization(path, lower, adds_tokens=True)
+            tokenization, notes = read_tokenization(path, lower)
             if tokenization is None:
                 what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
                 raise ValueError(" ".join([*notes, what_to_do]))
             tell(notes)
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
-            _add_tokens(settings["tokenizer_object"], path, config.get("added_tokens_decoder"))
         return cls(**{**settings, "name_or_path": path, **options})
 
     def save_pretrained(
@@ -634,32 +632,6 @@ def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
         expected = ", ".join(map(repr, strategies[1:]))
         raise ValueError(f"{name} is {value!r}: expected True, False, {expected}.")
     return str(strategy)
-
-
-def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: str, described: Any) -> None:
-    """Adds the tokens of ``added_tokens.json`` and of ``added_tokens_decoder``, ``described``.
-
-    Ids follow the vocabulary's; tokens that are ``described`` may have ids of the vocabulary, too.
-    """
-    path = os.path.join(folder, ADDED_TOKENS)
-    id_of = read_json_object(path) if os.path.isfile(path) else {}
-    path = path if id_of else os.path.join(folder, TOKENIZER_CONFIG)
-    tokens = {}
-    for at, token in described.items() if isinstance(described, Mapping) else ():
-        text = token.get("content") if isinstance(token, Mapping) else None
-        if not isinstance(text, str) or not at.isdecimal():
-            raise ValueError(f"{folder} adds {quote(token)} as {quote(at)}: expected a token.")
-        how = {key: token[key] for key in _HOW_ADDED if isinstance(token.get(key), bool)}
-        id_of[text], tokens[text] = int(at), AddedToken(text, **how)
-    ids = {token: at for token, at in id_of.items() if tokenizer.token_to_id(token) != at}
-    first = tokenizer.get_vocab_size()
-    are_numbers = all(type(at) is int for at in ids.values())
-    if not are_numbers or sorted(ids.values()) != [*range(first, first + len(ids))]:
-        raise ValueError(
-            f"{path}: expected ids that follow the vocabulary's, from {first} on, got {quote(ids)}."
-        )
-    tokens = {token: AddedToken(token) for token in ids} | tokens
-    tokenizer.add_tokens([tokens[token] for token in sorted(tokens, key=id_of.__getitem__)])
 
 
 def _content(value: Any) -> Any:

@@ -164,6 +164,13 @@ def collect() -> dict[str, Any]:
         with recorded() as asked:
             sentence_transformers.SentenceTransformer(str(folder / "sentences"), device="cpu")
             sentence_transformers.CrossEncoder(str(folder / "cross"), device="cpu")
+            for kind in ("BertTokenizer", "PreTrainedTokenizerFast"):
+                path = folder / "encoder" / "tokenizer_config.json"
+                values = {**json.loads(path.read_text()), "tokenizer_class": kind}
+                path.write_text(json.dumps(values))
+                transformers.AutoTokenizer.from_pretrained(folder / "encoder")
+        rows = json.loads((folder / "cross" / "tokenizer.json").read_text())
+        keys["tokenizer.json"] |= {*rows}
         for path in folder.glob("*/*.json"):
             if path.name in ("modules.json", "config_sentence_transformers.json"):
                 values = json.loads(path.read_text())
@@ -171,6 +178,9 @@ def collect() -> dict[str, Any]:
                     keys[path.name] |= {*value}
     for file in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         keys[file] |= asked[file]
+    keys["tokenizer_config.json"] |= asked["tokenizer_config.json"]
+    arguments = arguments_of(transformers.BertTokenizer.__init__)
+    keys["tokenizer_config.json"] |= {*arguments} - {"vocab"}
     keys["sentence_bert_config.json"] |= {*base.Transformer.config_keys}
     keys["sentence_bert_config.json"] |= {
         name

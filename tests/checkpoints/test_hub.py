@@ -124,7 +124,7 @@ def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path,
     assert_its_weights(bert_tf.load(f"hf://{NAME}"))
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
-    assert open_checkpoint(tmp_path / "out").tokenization == UNCASED
+    assert open_checkpoint(tmp_path / "out").tokenization.vocabulary == UNCASED.vocabulary
     assert resolve(input=["a"], model=f"hf://{NAME}", output="b").model
 
 

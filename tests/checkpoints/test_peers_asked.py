@@ -24,8 +24,15 @@ PIECES = [
 ]
 TEXTS = ["A fine film", "the end of it all"]
 PAIRS = [("a fine film", "good"), ("the end of it " * 20, "all")]
+# Of tokenizers: special tokens, a long word, accents, ideographs, other characters, a long text.
+READ = [
+    "A [SEP] good [E1] film endof",
+    "Fine\u0301 ends fines\ue000s the",
+    "end 中文 all",
+    "it " * 40,
+]
 SIZES = {
-    **{"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 2},
+    **{"vocab_size": len(PIECES) + 2, "hidden_size": 16, "num_hidden_layers": 2},
     **{"num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": 32},
 }
 # Values of keys whose type does not say which others there are.
@@ -66,7 +73,56 @@ OTHERS = {
     "truncate_dim": [5, 16],
     "query_expansion": [{"strategy": "fixed", "length": 8}],
     "requirements": [{"sentence-transformers": ">=5"}],
+    "padding_side": ["left"], "truncation_side": ["left"],
+    "model_input_names": [["input_ids", "attention_mask"]],
+    "extra_special_tokens": [["[E1]"], {"image_token": "[E1]"}],
+    "additional_special_tokens": [["[E1]"]],
+    "model_specific_special_tokens": [{"image_token": "[E1]"}],
+    "added_tokens_decoder": [{"21": {"content": "[E1]", "special": True}},
+                             {"21": {"content": "endof", "single_word": True}}],
+    "bos_token": ["[E1]"], "eos_token": ["good"], "unk_token": ["a"], "cls_token": ["a"],
+    "sep_token": ["a"], "mask_token": ["a"], "pad_token": ["a"],
+    "auto_map": [{"AutoTokenizer": ["own.Tokenizer", None]}],
+    "never_split": [["Fine"]],
+    "model.type": [None, "BPE"], "model.unk_token": ["a"], "model.continuing_subword_prefix": ["@"],
+    "model.max_input_chars_per_word": [3, 200], "normalizer": [None, {"type": "NFC"}],
+    "normalizer.type": ["BertNormalizer", "Lowercase"],
+    "pre_tokenizer": [None, {"type": "Whitespace"}], "pre_tokenizer.type": ["Whitespace"],
+    "truncation": [None, {"direction": "Left", "max_length": 5, "strategy": "LongestFirst",
+                          "stride": 0}],
+    "padding": [{"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None,
+                 "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}],
+    "added_tokens": [[{"id": 21, "content": "endof", "special": False, "normalized": True,
+                       "single_word": True, "lstrip": False, "rstrip": False}]],
+    "decoder": [None], "version": ["2.0"],
 }  # fmt: skip
+
+
+def _template(pair_type, *single):
+    def part(name):
+        kind = "Sequence" if len(name) == 1 else "SpecialToken"
+        return {kind: {"id": name, "type_id": 0}}
+
+    rows = [part(name) for name in single]
+    second = [
+        {"Sequence": {"id": "B", "type_id": pair_type}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": pair_type}},
+    ]
+    known = {
+        name: {"id": name, "ids": [at], "tokens": [name]}
+        for name, at in (("[CLS]", 2), ("[SEP]", 3))
+    }
+    return {
+        "type": "TemplateProcessing",
+        "single": rows,
+        "pair": rows + second,
+        "special_tokens": known,
+    }
+
+
+OTHERS["post_processor"] = [
+    *(None, _template(0, "[CLS]", "A", "[SEP]"), _template(1, "[CLS]", "A"))
+]
 
 
 def others(key, value):
@@ -152,6 +208,11 @@ def peers(tmp_path_factory):
     sizes = {"vocab_size": len(PIECES), "dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24}
     save("distilbert", transformers.DistilBertForSequenceClassification, distil, **sizes,
          max_position_embeddings=32, num_labels=3)  # fmt: skip
+    shutil.copytree(folder / "bert", folder / "fast")
+    config = folder / "fast" / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+    config.write_text(json.dumps(json.loads(config.read_text()) | kind))
     torch.manual_seed(1)
     body = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
     body.append(modules.Dense(16, 16))
@@ -198,6 +259,34 @@ def peers(tmp_path_factory):
                     for record in bert_tf.Predictor(model)(TEXTS)
                 ]
             }
+
+        def reading(self, path, key=None):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+            most = min(tokenizer.model_max_length, 32)
+            rows = tokenizer(READ, truncation=True, max_length=most)
+            pair = tokenizer(READ[0], READ[1], truncation=True, max_length=most)
+            types = pair.get("token_type_ids", [0] * len(pair["input_ids"]))
+            return {"ids": rows["input_ids"], "pair": [pair["input_ids"], types]}
+
+        def our_reading(self, path, key=None):
+            preprocessor = bert_tf.load(path).preprocessor
+            if preprocessor is None:
+                return {}
+
+            def rows(texts):
+                found = preprocessor(texts)
+                lengths = np.sum(found["input_mask"], 1)
+                return [
+                    [
+                        row[:n].tolist()
+                        for row, n in zip(np.asarray(found[name]), lengths, strict=True)
+                    ]
+                    for name in ("input_word_ids", "input_type_ids")
+                ]
+
+            ids, _ = rows(READ)
+            (pair,), (types,) = rows(([READ[0]], [READ[1]]))
+            return {"ids": ids, "pair": [pair, types]}
 
         def sentences(self, path, key=None):
             model = sentence_transformers.SentenceTransformer(path, device="cpu")
@@ -251,7 +340,27 @@ KINDS = {
     "cross": ("numbers", "config_sentence_transformers.json", "config_sentence_transformers.json"),
     "cross ": ("numbers", "sentence_bert_config.json", "sentence_bert_config.json"),
     "cross  ": ("numbers", "config.json", "config.json"),
+    "bert t": ("reading", "tokenizer_config.json", "tokenizer_config.json"),
+    "fast t": ("reading", "tokenizer_config.json", "tokenizer_config.json"),
+    "bert j": ("reading", "tokenizer.json", "tokenizer.json of class BertTokenizer"),
+    "fast j": ("reading", "tokenizer.json", "tokenizer.json"),
 }
+
+
+def _flat(values, file):
+    """The values with those of inner objects, as ``A.B``."""
+    for key, value in values.items():
+        yield key, value
+        if file.startswith("tokenizer.json") and isinstance(value, dict) and key != "added_tokens":
+            yield from ((f"{key}.{inner}", each) for inner, each in value.items())
+
+
+def _with(values, key, other):
+    """The values with another one for a key; ``A.B`` is of an inner object."""
+    name, _, inner = key.partition(".")
+    if inner:
+        return {**values, name: {**(values.get(name) or {}), inner: other}}
+    return {**values, key: other}
 
 
 @pytest.mark.parity
@@ -266,14 +375,16 @@ def test_each_key_is_done_as_the_peer_does_it_or_told_or_refused(peers, kind, tm
     silent, asked, refused_by_peer = [], 0, 0
     is_list = name == "modules.json"
     before = json.loads((source / name).read_text())
-    value_of = before[-1] if is_list else before
-    keys = {*KEYS[file], *(key for key in FILES[file] if "." not in key)} - IN_VAIN
+    value_of = before[-1] if is_list else dict(_flat(before, file))
+    inner = {key for key in FILES[file] if "." not in key or name == "tokenizer.json"}
+    keys = {*KEYS.get(file, ()), *inner} - IN_VAIN - {"model", "model.vocab"}
     for key in sorted({*value_of, "use_residual"} if file.startswith("N_") else keys):
         for other in others(key, value_of.get(key)):
             path = tmp_path / "changed"
             shutil.copytree(source, path)
-            changed = {**value_of, key: other}
-            values = [*before[:-1], changed] if is_list else changed
+            values = (
+                [*before[:-1], {**value_of, key: other}] if is_list else _with(before, key, other)
+            )
             (path / name).write_text(json.dumps(values))
             try:
                 theirs = ask(str(path), key)

@@ -1,18 +1,29 @@
 """What the files of a tokenizer say, and the files written."""
 
+import dataclasses
 import json
 
 import pytest
 import tokenizers
 
 from bert_tf.checkpoints.checkpoint import Tokenization
-from bert_tf.checkpoints.tokenizer_files import read_tokenization, write_tokenization
+from bert_tf.checkpoints.tokenizer_files import (
+    BERT_RULES,
+    read_tokenization,
+    read_vocabulary,
+    write_tokenization,
+)
+from bert_tf.pipelines.text_rules import AddedToken, TextRules
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
-from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.checkpoints.small_checkpoints import CASED, PIECES, UNCASED
 
 LOWER = [piece.lower() if piece == "Cat" else piece for piece in PIECES if piece != "cat"]
 TEXT = "A Cat sat unable. CATs É 中a xyz"
+
+
+def as_berts(tokenization):
+    """A tokenization by the rules that transformers' class has for it."""
+    return dataclasses.replace(tokenization, rules=BERT_RULES).with_special_tokens(True)
 
 
 def _write(folder, **files):
@@ -41,7 +52,14 @@ def _tokenizer_json(pieces=PIECES, **changes):
             "lowercase": False,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "added_tokens": [{"id": at, "content": token} for at, token in enumerate(SPECIAL_TOKENS)],
+        "added_tokens": [
+            {"id": at, "content": token, "special": True} for at, token in enumerate(SPECIAL_TOKENS)
+        ],
+        "post_processor": {
+            "type": "BertProcessing",
+            "cls": ["[CLS]", pieces.index("[CLS]")],
+            "sep": ["[SEP]", pieces.index("[SEP]")],
+        },
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocab},
         **changes,
     }
@@ -51,41 +69,80 @@ def _tokenizer_json(pieces=PIECES, **changes):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_what_says_the_casing(tmp_path, lower):
-    """The caller; or tokenizer_config.json, before tokenizer.json."""
+def test_what_says_the_casing_of_a_vocabulary(tmp_path, lower):
+    """The caller, or tokenizer_config.json, or the vocabulary's letters."""
     expected = Tokenization(PIECES, lower), ()
     _write(tmp_path, vocab=_lines(PIECES))
-    assert read_tokenization(str(tmp_path), lower) == expected
+    assert read_vocabulary(str(tmp_path), lower) == expected
     _write(tmp_path, tokenizer_config={"do_lower_case": lower})
-    assert read_tokenization(str(tmp_path)) == expected
-    _write(tmp_path, tokenizer=_tokenizer_json())
-    assert read_tokenization(str(tmp_path)) == expected
-    (tmp_path / "vocab.txt").unlink()
-    assert read_tokenization(str(tmp_path)) == expected
+    assert read_vocabulary(str(tmp_path)) == expected
+    pieces, what = (LOWER, "no capital letters") if lower else (PIECES, "capital letters")
+    how = "uncased" if lower else "cased"
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_tokenization(str(tmp_path)) == (CASED, ())
-
-
-def test_added_tokens_are_pieces(tmp_path):
-    added = [{"id": len(PIECES) - 1, "content": "[MASK]"}, {"id": 0, "content": "[PAD]"}]
-    pieces = [piece for piece in PIECES if piece != "[MASK]"]
-    _write(tmp_path, tokenizer=_tokenizer_json(pieces, added_tokens=added))
-    tokenization, _ = read_tokenization(str(tmp_path))
-    assert tokenization.vocabulary == (*pieces, "[MASK]")
-
-
-@pytest.mark.parametrize(
-    "pieces, lower, what",
-    [(LOWER, True, "no capital letters, so it is taken as uncased"),
-     (PIECES, False, "capital letters, so it is taken as cased")],
-)  # fmt: skip
-def test_the_letters_of_the_vocabulary_say_the_casing(tmp_path, pieces, lower, what):
     _write(tmp_path, vocab=_lines(pieces))
-    tokenization, notes = read_tokenization(str(tmp_path))
+    tokenization, notes = read_vocabulary(str(tmp_path))
     assert tokenization == Tokenization(tuple(pieces), lower)
     assert notes == (
-        f"No file of {tmp_path} says whether text is lower-cased; its vocabulary has {what}.",
+        f"No file of {tmp_path} says whether text is lower-cased; its vocabulary has {what}, so it "
+        f"is taken as {how}.",
     )
+
+
+def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
+    _write(tmp_path, vocab=_lines(PIECES))
+    token = AddedToken("cat", PIECES.index("cat"), normalized=True, single_word=True)
+    rules = TextRules("tokenizers", 100, False, pair_types=False, added_tokens=(token,))
+    read, notes = read_vocabulary(str(tmp_path), True, json.loads(json.dumps(rules.to_json())))
+    assert read == Tokenization(PIECES, True, rules) and notes == ()
+    for values, what in (
+        ({"characters": "mine"}, "characters is 'mine'"),
+        ({"max_word_length": True}, "max_word_length is True"),
+        ({"max_word_length": 0}, "0 characters"),
+        ({"strip_accents": True}, "Google's rules strip accents with the case"),
+        ({"other": 1}, "is no object with characters"),
+        ({"added_tokens": [{"content": "cat", "id": 2}]}, "'cat' is not piece 2"),
+        ({"added_tokens": [{"content": "", "id": 2}]}, "has 0 characters: expected 1 to 256"),
+        ({"added_tokens": [{"content": "cat", "id": "2"}]}, "id is '2'"),
+        ({"added_tokens": [{"id": 2}]}, "missing 1 required"),
+        ({"added_tokens": {"cat": 2}}, "added_tokens is"),
+        ([], "[] is no object"),
+    ):
+        tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
+        assert tokenization is None
+        assert note.startswith(f"No preprocessor is made: {tmp_path}: its rules") and what in note
+
+
+def test_a_bert_is_made_anew_of_its_config(tmp_path):
+    """What tokenizer.json says of reading counts for the class that runs it alone."""
+    cased = {"do_lower_case": False}
+    _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config=cased)
+    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
+    _write(tmp_path, tokenizer_config={})
+    tokenization, (note,) = read_tokenization(str(tmp_path))
+    assert tokenization.do_lower_case and "the vocabulary has capital letters" in note
+    assert read_tokenization(str(tmp_path), False)[0] == as_berts(CASED)
+    _write(tmp_path, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
+    tokenization, notes = read_tokenization(str(tmp_path))
+    assert not tokenization.do_lower_case and not tokenization.rules.pair_types and not notes
+    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config=cased)
+    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
+
+
+def test_added_tokens_follow_the_pieces(tmp_path):
+    """Those of tokenizer.json, or of the older files, or of roles."""
+    added = [{"id": len(PIECES), "content": "NewTok"}, {"id": 3, "content": "[SEP]"}]
+    _write(tmp_path, tokenizer=_tokenizer_json(added_tokens=added))
+    _write(tmp_path, tokenizer_config={"do_lower_case": True, "image_token": "<x>"})
+    tokenization, notes = read_tokenization(str(tmp_path))
+    assert tokenization.vocabulary == (*PIECES, "NewTok", "<x>") and notes == ()
+    new = AddedToken("NewTok", 15, normalized=True, is_piece=False)
+    image = AddedToken("<x>", 16, special=True, is_piece=False)
+    assert {new, image} < {*tokenization.rules.added_tokens}
+    (tmp_path / "tokenizer.json").unlink()
+    _write(tmp_path, vocab=_lines(PIECES), added_tokens={"NewTok": 15})
+    _write(tmp_path, special_tokens_map={"additional_special_tokens": ["[Y]"], "bos_token": "[B]"})
+    tokenization, notes = read_tokenization(str(tmp_path))
+    assert tokenization.vocabulary == (*PIECES, "NewTok", "[B]", "<x>", "[Y]") and notes == ()
 
 
 def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
@@ -93,13 +150,30 @@ def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
     _write(tmp_path, config={"tokenizer_class": "BertJapaneseTokenizer"})
     values = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
     _write(tmp_path, tokenizer_config=values)  # which is asked first
-    assert read_tokenization(str(tmp_path)) == (CASED, ())
-    _write(tmp_path, added_tokens={"[X]": len(PIECES)})
-    assert read_tokenization(str(tmp_path), adds_tokens=True) == (CASED, ())
+    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
     # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
-    (tmp_path / "added_tokens.json").unlink()
     _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
     assert read_tokenization(str(tmp_path))[0].vocabulary == (*PIECES, "\u2028")
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side is 'left': a text"),
+        ({"tokenizer_config": {"padding_side": "left"}}, "padding_side is 'left': rows are padded"),
+        ({"tokenizer_config": {"new_key": 1}}, "'new_key' is not known here"),
+        ({"tokenizer": {"truncation": {"direction": "Left", "stride": 0}}},
+         "truncation.direction is 'Left': a text that is too long is cut at its end."),
+    ],
+)  # fmt: skip
+def test_what_is_told(tmp_path, files, sentence):
+    _write(
+        tmp_path,
+        tokenizer=_tokenizer_json(**files.get("tokenizer", {})),
+        tokenizer_config={"do_lower_case": False, **files.get("tokenizer_config", {})},
+    )
+    tokenization, (note,) = read_tokenization(str(tmp_path))
+    assert tokenization == as_berts(CASED) and sentence in note
 
 
 def _model(**changes):
@@ -113,48 +187,76 @@ def _normalizer(**settings):
     return {"normalizer": {"type": "BertNormalizer", **settings}}
 
 
+def _template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B [SEP]", second=1):
+    def parts(text, types):
+        kinds = {True: "Sequence", False: "SpecialToken"}
+        return [
+            {kinds[len(part) == 1]: {"id": part, "type_id": kind}}
+            for part, kind in zip(text.split(), types, strict=False)
+        ]
+
+    known = {token: {"id": token, "ids": [at]} for at, token in enumerate(SPECIAL_TOKENS)}
+    types = (0, 0, 0, second, second)
+    rows = {"single": parts(single, types), "pair": parts(pair, types)}
+    return {"post_processor": {"type": "TemplateProcessing", **rows, "special_tokens": known}}
+
+
 PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
-OF_TOKENIZER_JSON = [
-    ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
+OF_MODEL = [
+    ({"model": {"type": "BPE", "vocab": {}}}, "expected its model to be a WordPiece, got {'type'"),
     ({"model": None}, "expected its model to be a WordPiece, got None."),
     (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
     (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
-    (_model(unk_token="<unk>"), "unk_token is '<unk>', and only '[UNK]' can be computed"),
-    (_model(continuing_subword_prefix=""), "prefix is '', and only '##' can be computed"),
-    ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "'[X]' under the id 15: expected no"),
-    ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
-    ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
-    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
-    (_normalizer(clean_text=False), "clean_text is False, and only True can be computed"),
-    (_normalizer(lowercase="no"), "the tokenizer's do_lower_case is 'no', not true or false."),
-    (_normalizer(lowercase=False, strip_accents=True),
-     "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False."),
-    (_normalizer(handle_chinese_chars=False),
-     "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize"),
+    ({"added_tokens": {}}, "expected added_tokens to be a list, got {}"),
+    ({"added_tokens": [{"id": "15", "content": "a"}]}, "as '15': expected a token."),
+    ({"added_tokens": [{"id": 15, "content": "a", "lstrip": 1}]}, "'lstrip': 1}: expected a token"),
+    ({"added_tokens": [{"id": 19, "content": "[X]"}]},
+     "tokenizer.json adds the token '[X]' under the id 19: expected 15, its id in the vocabulary"),
+    ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]}, "space at an end"),
+]  # fmt: skip
+OF_FILE = [
+    (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can"),
+    (_model(continuing_subword_prefix=""), "prefix is '', expected '##': only BERT's can be"),
+    (_model(max_input_chars_per_word=0), "The longest word has 0 characters"),
+    (_model(max_input_chars_per_word="9"), "max_input_chars_per_word is '9'."),
+    ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', expected 'BertNormalizer'"),
+    ({"normalizer": None}, "normalizer is None, expected a BERT's."),
+    ({"pre_tokenizer": None}, "pre_tokenizer is None, expected a BERT's."),
+    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', expected"),
+    (_normalizer(clean_text=False), "clean_text is False, expected True: control characters"),
+    (_normalizer(lowercase="no"), "lowercase is 'no', not true or false."),
+    ({"post_processor": None}, "post_processor is None, and only rows [CLS] A [SEP] and"),
+    (_template(single="[CLS] A"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can"),
+    (_template(pair="[CLS] A [SEP] B"), "and only rows [CLS] A [SEP]"),
+    (_template(second=2), "and only rows [CLS] A [SEP]"),
+    ({"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 9]}},
+     "and only rows [CLS] A [SEP]"),
 ]  # fmt: skip
 OF_CONFIG = [
-    ({"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer'"),
-    ({"do_basic_tokenize": False}, "do_basic_tokenize is false, which is not computed"),
-    (
-        {"word_tokenizer_type": "mecab"},
-        "word_tokenizer_type is 'mecab', and only basic is computed",
-    ),
-    ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', and only "),
-    ({"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id 15: expected no others"),
+    ({"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer': expected"),
+    ({"tokenizer_class": "TokenizersBackend"}, "TokenizersBackend and has no tokenizer.json."),
+    ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab', expected 'basic': words"),
+    ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', expected"),
+    ({"cls_token": "<s>"}, "cls_token is '<s>', and only [CLS] can be computed."),
+    ({"do_lower_case": "no"}, "do_lower_case is 'no', not true or false."),
+    ({"added_tokens_decoder": []}, "added_tokens_decoder is [], expected an object."),
+    ({"added_tokens_decoder": {"16": {"content": "[X]"}}}, "under the id 16: expected 15, its id"),
 ]
+RUNS = {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}}
 OF_FILES = [
-    ({}, "has neither vocab.txt nor tokenizer.json."),
+    ({}, "has no vocabulary: put its vocab.txt into the directory."),
     # As in the files of Tohoku University's Japanese BERTs.
     ({**PLAIN, "config": {"tokenizer_class": "BertJapaneseTokenizer"}},
      "names the tokenizer_class 'BertJapaneseTokenizer': expected BERT's"),
-    ({**PLAIN, "added_tokens": {"[X]": 15}},
-     "added_tokens.json adds the token '[X]' under the id 15"),
+    ({**PLAIN, "added_tokens": {"[X]": 16}},
+     "added_tokens.json adds the token '[X]' under the id 16: expected 15"),
     ({"vocab": _lines([*PIECES[:-1], "other"]), "tokenizer": _tokenizer_json()},
      "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
      "the one that the model was trained with."),
     ({"vocab": "a\na\n"}, "'a' stands on line 1 and again on line 2"),
     ({**PLAIN, "tokenizer_config": b"{"}, "tokenizer_config.json is not JSON"),
-    *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_TOKENIZER_JSON),
+    *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_MODEL),
+    *(({**RUNS, "tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_FILE),
     *(
         ({**PLAIN, "tokenizer_config": {"do_lower_case": False, **setting}}, note)
         for setting, note in OF_CONFIG
@@ -182,48 +284,84 @@ def test_files_of_transformers(tmp_path):
     config |= {f"{name[1:-1].lower()}_token": name for name in SPECIAL_TOKENS}
     new = {"backend": "tokenizers", "tokenizer_class": "BertTokenizer", "model_max_length": 10**30}
     old = {"do_basic_tokenize": True, "never_split": None, "clean_up_tokenization_spaces": True}
-    added = {str(index): {"content": name} for index, name in enumerate(SPECIAL_TOKENS)}
+    added = {
+        str(index): {"content": name, "special": True} for index, name in enumerate(SPECIAL_TOKENS)
+    }
     old |= {"added_tokens_decoder": added, "tokenizer_class": "BertTokenizerFast"}
     for more in (new, old):
         _write(tmp_path, tokenizer=values, tokenizer_config={**config, **more})
-        assert read_tokenization(str(tmp_path)) == (CASED, ())
+        assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
 
 
 # === Writing ===
 
 
-@pytest.mark.parametrize("tokenization", [CASED, UNCASED], ids=["cased", "uncased"])
+NEW = AddedToken("NewTok", len(PIECES), normalized=True, single_word=True, is_piece=False)
+WITH_NEW = dataclasses.replace(
+    as_berts(UNCASED),
+    vocabulary=(*UNCASED.vocabulary, "NewTok"),
+    rules=dataclasses.replace(
+        as_berts(UNCASED).rules,
+        strip_accents=False,
+        split_ideographs=False,
+        split_special_tokens=True,
+        added_tokens=(*as_berts(UNCASED).rules.added_tokens, NEW),
+    ),
+)
+WRITTEN = {
+    "google_cased": CASED,
+    "google_uncased": UNCASED,
+    "cased": as_berts(CASED),
+    "uncased": as_berts(UNCASED),
+    "added": WITH_NEW,
+}
+TEXTS = [TEXT, "a" + "s" * 150, "a [SEP] cat [MASK]", "a NEWTOK newtoks É"]
+
+
+@pytest.mark.parametrize("tokenization", WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
-    write_tokenization(str(tmp_path), tokenization, 512)
+    notes = write_tokenization(str(tmp_path), tokenization, 512)
+    is_google = not tokenization.rules.to_json()
+    assert len(notes) == is_google  # the tables of characters
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    class_name = "PreTrainedTokenizerFast" if is_google else "BertTokenizer"
     keys = ("tokenizer_class", "model_max_length", "pad_token", "mask_token")
-    assert [config[key] for key in keys] == ["BertTokenizer", 512, "[PAD]", "[MASK]"]
-    assert "model_input_names" not in config
-    for file in ("vocab.txt", "tokenizer_config.json", None):
-        assert read_tokenization(str(tmp_path)) == (tokenization, ())
+    assert [config[key] for key in keys] == [class_name, 512, "[PAD]", "[MASK]"]
+    assert config.get("split_special_tokens", False) == (is_google or tokenization is WITH_NEW)
+    ours = tokenization.tokenizer()
+    for file in ("vocab.txt", None):
+        read, told = read_tokenization(str(tmp_path))
+        assert not told and (is_google or read == tokenization)
+        again = read.tokenizer()
+        assert again.tokenize(TEXTS).to_list() == ours.tokenize(TEXTS).to_list()
         if file:
             (tmp_path / file).unlink()
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    ours = BertTokenizer(tokenization.vocabulary, tokenization.do_lower_case)
-    for text in (TEXT, "a" + "s" * 150):  # transformers' own stop at a hundred letters
+    theirs.encode_special_tokens = config.get("split_special_tokens", False)
+    for text in TEXTS:
         expected = [ours.cls_id, *ours.tokenize([text]).to_list()[0], ours.sep_id]
-        assert theirs.encode(text).ids == expected and len(expected) > 8
+        assert theirs.encode(text).ids == expected, text
     assert theirs.encode("cat", "sat").type_ids == [0, 0, 0, 1, 1]
-    assert theirs.encode("a [MASK]").ids[2] == tokenization.vocabulary.index("[MASK]")
     write_tokenization(str(tmp_path), tokenization, 512, types=1)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert config["model_input_names"] == ["input_ids", "attention_mask"]
+    notes = write_tokenization(str(tmp_path), tokenization, 512, finds_mask=True)
+    assert "split_special_tokens" not in (tmp_path / "tokenizer_config.json").read_text()
+    is_told = any("for the sake of [MASK]" in note for note in notes)
+    assert is_told == (is_google or tokenization is WITH_NEW)
 
 
 @pytest.mark.parity
 @pytest.mark.slow
-def test_transformers_reads_what_was_written(tmp_path):
+@pytest.mark.parametrize("tokenization", WRITTEN.values(), ids=WRITTEN)
+def test_transformers_reads_what_was_written(tmp_path, tokenization):
     transformers = pytest.importorskip("transformers")
-    for tokenization in (CASED, UNCASED):
-        write_tokenization(str(tmp_path), tokenization, 512)
-        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-        theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
-        ours = BertTokenizer(tokenization.vocabulary, tokenization.do_lower_case)
-        assert theirs(TEXT)["input_ids"][1:-1] == ours.tokenize([TEXT]).to_list()[0]
-        assert theirs.model_max_length == 512
-        assert (theirs.pad_token_id, theirs.mask_token_id) == (0, 4)
+    write_tokenization(str(tmp_path), tokenization, 512)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    ours = tokenization.tokenizer()
+    for text in TEXTS:
+        assert theirs(text)["input_ids"][1:-1] == ours.tokenize([text]).to_list()[0]
+    assert theirs("cat", "sat")["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert theirs.model_max_length == 512
+    assert (theirs.pad_token_id, theirs.mask_token_id) == (0, 4)

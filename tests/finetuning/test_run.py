@@ -57,6 +57,28 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
         np.testing.assert_array_equal(weight.numpy(), best[f"model/{weight.path}"], weight.path)
 
 
+def test_a_run_keeps_how_special_tokens_in_texts_were_read(finished, inputs, tmp_path):
+    ids = {False: [[5, 1, 1, 1]], True: [[5, 3]]}  # of a vocabulary without [ and ]
+
+    def read(path, **arguments):
+        model = bert_tf.load(str(path), **arguments)
+        return model.preprocessor.tokenizer.tokenize(["good [SEP]"]).to_list()
+
+    assert read(finished) == ids[False]  # as it was trained, and as its start was
+    for found in (False, True):
+        assert read(finished, special_tokens_in_texts=found) == ids[found]
+    asked = {"max_steps": 1, "special_tokens_in_texts": True}
+    run(settings(inputs, tmp_path / "run", **asked))
+    assert read(tmp_path / "run") == ids[True]
+    assert bert_tf.Predictor(tmp_path / "run")("good [SEP]")["prediction"] in ("neg", "pos")
+    with pytest.raises(ValueError, match="--special_tokens_in_texts=False .was True"):
+        run(settings(inputs, tmp_path / "run", **{**asked, "special_tokens_in_texts": False}))
+    # A run that starts from it reads texts as it does.
+    other = settings(inputs, tmp_path / "next", max_steps=1, init_checkpoint=tmp_path / "run")
+    start = open_start(other, FineTuningDirectory(str(tmp_path / "next")))
+    assert start.tokenizer.tokenize(["good [SEP]"]).to_list() == ids[True]
+
+
 def test_a_finished_run_shows_its_results_again(finished, inputs, capsys):
     flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
@@ -105,7 +127,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),
         ({"metric": "f1_odd"}, "--metric=f1_odd is no score of .*classes are neg, pos"),
         ({"class_weights": "odd:2"}, "got 'odd', and the classes are neg, pos"),
-        ({"init_checkpoint": "bare"}, "bare has no vocabulary .*: put its vocab.txt into"),
+        ({"init_checkpoint": "bare"}, "bare cannot read text: .*has no vocabulary: put its vocab"),
         ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks"),
     ],
 )  # fmt: skip

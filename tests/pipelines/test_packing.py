@@ -12,7 +12,7 @@ from bert_tf.pipelines.randomness import fold
 from tests.pipelines import pretraining_twins as twins
 
 IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)
-SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0)
+SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0, second_type=1)
 
 
 def _pack(a, b):
@@ -52,7 +52,7 @@ def test_one_segment_that_fills_the_row_another_padding_and_no_rows():
     ids = [[2, 10, 11, 12, 13, 14, 3]]
     expected = {"input_word_ids": ids, "input_mask": [[1] * 7], "input_type_ids": [[0] * 7]}
     _assert_equal(packing.pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
-    special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9)
+    special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9, second_type=1)
     row = packing.pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
     assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
     nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)

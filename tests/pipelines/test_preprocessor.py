@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.text_rules import AddedToken, TextRules
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 
 VOCAB = [*SPECIAL_TOKENS, *"abcdefgh", "##b", "!"]
@@ -72,6 +73,23 @@ def test_in_keras_models(keras_model, tmp_path):
     keras_model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_features(loaded([tf.constant(A), tf.constant(B)]), PAIR)
+
+
+def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
+    """And not where they are Google's, so that older versions open the file."""
+    assert "rules" not in preprocessor.get_config()
+    token = AddedToken("[SEP]", 3, special=True)
+    rules = TextRules("tokenizers", 100, pair_types=False, added_tokens=(token,))
+    found = BertPreprocessor(VOCAB, max_seq_length=10, rules=rules)
+    texts, pairs = keras.Input((), dtype="string"), keras.Input((), dtype="string")
+    keras.Model([texts, pairs], found([texts, pairs])).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    batch = loaded([tf.constant(["a [SEP] b"]), tf.constant(["c"])])
+    assert batch["input_word_ids"].numpy().tolist() == [[2, 5, 3, 6, 3, 7, 3, 0, 0, 0]]
+    assert not batch["input_type_ids"].numpy().any()
+    assert BertPreprocessor.from_config(found.get_config()).tokenizer.rules == rules
+    with pytest.raises(ValueError, match="BertPreprocessor: its rules of text are none: 'x' is no"):
+        BertPreprocessor(VOCAB, rules={"added_tokens": ["x"]})
 
 
 @pytest.mark.slow

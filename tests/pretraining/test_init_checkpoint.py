@@ -43,10 +43,28 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
 
 
 @pytest.mark.slow
+def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
+    finished, inputs, tmp_path
+):
+    """And the run keeps it."""
+    flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0], "num_train_steps": 1}
+    flags |= {"export": "false", "special_tokens_in_texts": "true"}
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = pretrain(inputs, first, **flags)
+    assert done.returncode == 0, done.stderr
+    del flags["special_tokens_in_texts"]
+    done = pretrain(inputs, second, **{**flags, "init_checkpoint": first})
+    assert done.returncode == 0, done.stderr
+    for path, found in ((finished[0], False), (first, True), (second, True)):
+        tokenizer = bert_tf.load(path).preprocessor.tokenizer
+        assert (tokenizer.tokenize(["[SEP]"]).to_list() == [[tokenizer.sep_id]]) == found
+
+
+@pytest.mark.slow
 def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_path):
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0]}
     bert_tf.BertEncoder.from_checkpoint(finished[0]).save(tmp_path / "encoder.keras")
-    bare = "give it by --vocab_file, and its casing by --do_lower_case."
+    bare = "Else give a vocabulary by --vocab_file, and its casing by --do_lower_case."
     for changes, message in (
         ({"bert_config": "bert-tiny"}, "--init_checkpoint says its own --bert_config: leave"),
         ({"vocab_size": 100}, "--init_checkpoint says its own --vocab_size: leave"),

@@ -111,12 +111,12 @@ def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, t
     for listed in ({"16": {"content": "a b"}}, {"x": {"content": "a"}}, {"14": "a"}):
         values["added_tokens_decoder"] = listed
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
-        with pytest.raises(ValueError, match=r"g\.json: .* from 14 on,|adds .*: expected a tok"):
+        with pytest.raises(ValueError, match=r"config\.json adds .*: expected (a token|14)"):
             BertTokenizerFast.from_pretrained(tmp_path)
 
 
 def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"neither vocab.txt nor .*\(for a pipeline, tokenizer=\)"):
+    with pytest.raises(ValueError, match=r"has no vocabulary: .*\(for a pipeline, tokenizer=\)"):
         BertTokenizerFast.from_pretrained(tmp_path)
 
 
