@@ -27,6 +27,7 @@ from bert_tf.untrusted import parse_json_object, quote, reason
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
+_NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
 
 # A missing TPU is told within 20 seconds: its name is looked up, and its address connected to.
 _CONNECT_SECONDS = 5.0
@@ -435,6 +436,9 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = dtype_policy(precision, device_type, jit_compile)
     rewrite = policy != choices.DTYPE_POLICIES[precision]
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
+    # In bfloat16 BiasAddGrad adds rows one by one, and of 4,096 ones makes 256.
+    kept = {*os.environ.get(_NOT_REWRITTEN, "BiasAddGrad").split(","), "BiasAddGrad"}
+    os.environ[_NOT_REWRITTEN] = ",".join(sorted(kept))
     # TensorFlow takes any name, and heeds those that it knows.
     if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
         raise ImportError(
