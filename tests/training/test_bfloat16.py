@@ -48,12 +48,17 @@ needs_bfloat16 = pytest.mark.skipif(
 )
 
 
-def random_batch(rows=ROWS, choices=()):
-    """Rows of 100 to 128 tokens, so that 4,096 are real."""
+def random_batch(rows=ROWS, choices=(), alike=True):
+    """Rows of 104 to 128 tokens, so that 4,096 are real; all are ``alike``, as a few ids are most.
+
+    Where texts are compared, what all have cancels, and of texts that are alike rounding is left.
+    """
     rng = np.random.default_rng(0)
     shape = (rows, *choices, LENGTH)
-    # As words are, a few ids are most of the tokens.
     ids = np.minimum(rng.zipf(1.3, shape) + 4, CONFIG.vocab_size - 1)
+    if not alike:
+        most = CONFIG.vocab_size - 40
+        ids = rng.integers(40, size=shape) + rng.integers(most, size=(*shape[:-1], 1))
     lengths = rng.integers(104, LENGTH + 1, shape[:-1])[..., None]
     mask = np.arange(LENGTH) < lengths
     types = mask & (np.arange(LENGTH) > lengths // 3)
@@ -102,7 +107,7 @@ def embedding(loss, labels):
     """An encoder of pairs of texts, with a dense layer, and a loss of their vectors."""
     model = BertEncoder(CONFIG, dense_size=32, pooler=False)
     model.sentence_embedding = SentenceEmbedding("mean", True, LENGTH)
-    batch = random_batch()
+    batch = random_batch(alike=False)
 
     def compute():
         vectors = tf.reshape(model.embed(batch, training=True), [ROWS // 2, 2, 32])
