@@ -31,7 +31,7 @@ from .data import (
     open_data,
 )
 from .model import fit_vocabulary, open_start, read_config
-from .recipes import as_flags
+from .recipes import as_flags, settings_of_recipe
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
 from .summary import export_model, fill_masks, show
 from .training import RunInputs, Training
@@ -103,7 +103,9 @@ def _begin(
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
     schedule = {"gradient_accumulation_steps"} if is_whole else SCHEDULE
-    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER | schedule, paths)
+    moved = directory.check_settings(
+        settings.to_dict(), MAY_DIFFER | schedule, paths, settings_of_recipe(recorded)
+    )
     if is_whole:
         if moved:
             stack.enter_context(directory.locked())  # the corpus' index may be written
