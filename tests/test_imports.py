@@ -174,3 +174,11 @@ def test_the_benchmarks_import_what_there_is(path):
             for name in (alias.name for alias in node.names):
                 there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
                 assert there, f"{node.module}.{name}"
+
+
+def test_every_folder_is_there_when_the_library_is_imported():
+    folders = [path.parent for path in pathlib.Path(bert_tf.__file__).parent.glob("*/__init__.py")]
+    rooms = {*(path.name for path in folders), "pipelines", "saved_models"}
+    assert rooms <= {*dir(bert_tf)}
+    for name in rooms:
+        assert getattr(bert_tf, name).__name__ == f"bert_tf.{name}"
