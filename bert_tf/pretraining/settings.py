@@ -12,6 +12,7 @@ from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, STRATEGIES, XLA_CHOICES, 
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
+    IS_RATE,
     Given,
     Rule,
     Values,
@@ -278,7 +279,7 @@ class PretrainingSettings:
     learning_rate: float = number(
         1e-3,
         "Let the rate rise to this, and then fall; the paper's for bert-base is 1e-4.",
-        rules=[within(lambda rate: 0 < rate < math.inf, "above 0")],
+        rules=[IS_RATE],
     )
     optimizer: str = choice(
         "adam",
