@@ -125,7 +125,8 @@ def _begin(
     phase = phases_of(settings)[0]
     if devices.workers.is_chief:
         inputs.describe_model(directory.path, settings.nsp)
-    check_records(settings, inputs.data, len(inputs.tokenizer.vocab), phase)
+    sizes = len(inputs.tokenizer.vocab), inputs.config.type_vocab_size
+    check_records(settings, inputs.data, *sizes, phase)
     if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
         lines = corpus_lines(
             inputs.data.train,
