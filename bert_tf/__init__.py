@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bert_tf.modeling import BertTokenClassifier as BertTokenClassifier
     from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
     from bert_tf.predicting.predictor import Predictor as Predictor
+    from bert_tf.told import DifferenceWarning as DifferenceWarning
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
+    "DifferenceWarning": "bert_tf.told",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",
     "save": "bert_tf.checkpoints.model_directory",

@@ -35,7 +35,7 @@ PRESETS: dict[str, tuple[int, int]] = {**_NAMED_SIZES, **_MINIATURES}
 
 # Settings of Hugging Face's config.json that change the computation: each with the only value
 # that is BERT as published, which is also the value meant where the key is absent.
-_ONLY_AS_PUBLISHED: dict[str, Any] = {
+ONLY_AS_PUBLISHED: dict[str, Any] = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
     "add_cross_attention": False,
@@ -186,7 +186,7 @@ equal share of the hidden size.
         ValueError: config.json: model_type is 'roberta', expected 'bert': only BERT as published \
 can be built from it.
         """
-        for key, published in _ONLY_AS_PUBLISHED.items():
+        for key, published in ONLY_AS_PUBLISHED.items():
             if values.get(key, published) != published:
                 raise ValueError(
                     f"{source}: {key} is {quote(values[key])}, expected {published!r}: only BERT "

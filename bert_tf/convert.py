@@ -71,8 +71,6 @@ def main(argv: Sequence[str]) -> None:
         print(f"Left out, as {values.format} has no place for them: {listed(result.left_out, 8)}.")
     if checkpoint.unused:
         print(f"In {values.model}, but no weights of the model: {listed(checkpoint.unused, 8)}.")
-    for note in result.notes:
-        print(note)
     print(f"{len(checkpoint.tensors) - len(result.left_out)} weights are equal.")
     for key, difference in result.differences.items():
         print(f"Largest difference of {key}: {difference:.2g}")

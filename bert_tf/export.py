@@ -17,6 +17,7 @@ from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.saved_models.options import ExportOptions
+from bert_tf.told import tell
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
@@ -90,12 +91,14 @@ def run(
     """
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
+    from bert_tf.checkpoints import model_card
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
     from bert_tf.checkpoints.weights import checkpoint_of
     from bert_tf.files import check_new
     from bert_tf.saved_models import export
 
     check_new(output)
+    differences = ""
     if model is None:
         print(f"Reading {settings.model}.", flush=True)
         checkpoint = open_checkpoint(settings.model)
@@ -103,13 +106,15 @@ def run(
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
+        tell(report.notes)
+        differences = model_card.differences(report.notes, checkpoint.path)
         for sentence in report.sentences(settings.model):
             print(sentence)
     else:
         checkpoint = checkpoint_of(model)
         options = options_of(checkpoint, user_options)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
-    exported = export(model, output, options=options, name=settings.name)
+    exported = export(model, output, options=options, name=settings.name, told=differences)
     _report(exported)
     return exported
 
@@ -134,6 +139,10 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
                 f"{' and '.join(model_class.__name__ for model_class in classes)})."
             )
     changes = dict(user_options)
+    # A directory of sentence-transformers with a head is a cross-encoder, which reads pairs.
+    is_of_pairs = checkpoint.model.model_class in classes_with("pair")
+    if is_of_pairs and checkpoint.format == "sentence_transformers":
+        changes = {"pair": True, **changes}
     if sizes := user_options.get("allowed_batch_sizes"):
         try:
             changes["allowed_batch_sizes"] = tuple(map(int, sizes))

@@ -1,6 +1,5 @@
 """Texts, or pairs of texts, to classes or numbers; the choice, of several, that fits a context."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,8 +28,7 @@ def classifier_signatures(served: Served) -> Signatures:
 
 def regressor_signatures(served: Served) -> Signatures:
     """Signatures of a ``BertRegressor``."""
-    value = functools.partial(samples.model_outputs, name="value")
-    tokens = samples.id_signature(served, function=value)
+    tokens = samples.id_signature(served, function=_number_of_ids)
     return _signatures(served, "the number", regress, tokens, "Regress", regress_examples)
 
 
@@ -63,7 +61,12 @@ def _signatures(
 
 def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
-    return {"logits": samples.model_outputs(served, "value", **inputs)["value"][:, None]}
+    return {"logits": samples.model_outputs(served, **inputs)["logits"][:, None]}
+
+
+def _number_of_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """The number of each row of ids, (B, S) int32: ``value`` (B,)."""
+    return {"value": served.model.activated(samples.model_outputs(served, **inputs)["logits"])}
 
 
 def _example_features(served: Served) -> list[str]:
@@ -104,7 +107,8 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
 def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
     """Finds the number of each text or pair, (B,) string: ``value`` and ``truncated`` (B,)."""
     values, truncated = _outputs(served, text, text_pair)
-    return {"value": tf.cast(values, tf.float32), "truncated": truncated}
+    values = served.model.activated(tf.cast(values, tf.float32))
+    return {"value": values, "truncated": truncated}
 
 
 def classify_examples(served: Served, inputs: tf.Tensor) -> Outputs:

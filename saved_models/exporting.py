@@ -73,6 +73,7 @@ def export(
     tokenizer: BertTokenizer | None = None,
     options: ExportOptions = _DEFAULTS,
     name: str = "bert",
+    told: str = "",
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
@@ -87,6 +88,7 @@ def export(
         tokenizer: the one that the model was trained with; by default its preprocessor's.
         options: how it is served.
         name: what a server is to call it.
+        told: a section of the export's card, on what was told of the model when it was loaded.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
@@ -140,6 +142,7 @@ def export(
                 signatures,
                 traced,
                 next(sample for sample in samples if sample.signature == "serving_default"),
+                told,
             ),
         }
         for path, text in texts.items():

@@ -116,13 +116,10 @@ def id_signature(
     return Signature(function or model_outputs, inputs, requests, summary)
 
 
-def model_outputs(served: Served, name: str = "logits", **inputs: tf.Tensor) -> Outputs:
-    """Runs a task's model on its features, (B, S) or (B, K, S) int32: its outputs in float32.
-
-    ``name`` is that of an output which has none.
-    """
+def model_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Runs a task's model on its features, (B, S) or (B, K, S) int32: its outputs in float32."""
     outputs = served.call(inputs)
-    by_name = outputs if isinstance(outputs, Mapping) else {name: outputs}
+    by_name = outputs if isinstance(outputs, Mapping) else {"logits": outputs}
     return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
 
 

@@ -136,11 +136,11 @@ def _leave_cudnn(model: keras.Model) -> None:
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """The option, else the length of the model's sentence embedding, else all positions."""
+    """The option, else what the model says, else all positions."""
     positions = model.config.max_position_embeddings
     length = options.max_seq_length
     if length is None:
-        length = most_tokens(model.sentence_embedding, positions)
+        length = most_tokens(model)
     if not _SHORTEST_SEQUENCE <= length <= positions:
         raise ValueError(
             f"max_seq_length is {length}: expected {_SHORTEST_SEQUENCE} to {positions}, the "

@@ -38,14 +38,14 @@ def test_what_is_said(source, tmp_path, capsys):
     ]
 
 
-def test_what_is_left_out_unused_and_assumed(tmp_path, capsys, monkeypatch):
+def test_what_is_left_out_and_unused(tmp_path, capsys, monkeypatch):
     checkpoint = make_checkpoint(ModelSpec(BertSpanPredictor, {"pooler": True}))
     checkpoint = dataclasses.replace(checkpoint, unused=tuple("abcdefghijk"))
     done = conversion.Conversion(
         checkpoint=checkpoint,
         left_out=("pooler/dense/kernel", "pooler/dense/bias"),
         differences={"start_logits": 1.5e-6},
-        notes=("It was assumed.",),
+        notes=(),
     )
     monkeypatch.setattr(conversion, "convert", lambda *args, **kwargs: done)
     (tmp_path / "t").write_text("12")
@@ -54,7 +54,6 @@ def test_what_is_left_out_unused_and_assumed(tmp_path, capsys, monkeypatch):
         "Reading gs://s.",
         "Left out, as huggingface has no place for them: pooler/dense/kernel, pooler/dense/bias.",
         "In gs://s, but no weights of the model: a, b, c, d, e, f, g, h and 3 more.",
-        "It was assumed.",
         f"{len(checkpoint.tensors) - 2} weights are equal.",
         "Largest difference of start_logits: 1.5e-06",
         f"{tmp_path}/t: BertSpanPredictor, 0.0 MB, verified against gs://s.",

@@ -1,17 +1,21 @@
 """``python -m bert_tf.export``: what it prints, writes and refuses."""
 
 import functools
+import json
 import subprocess
 import sys
 
 import pytest
 
 from bert_tf import export as command
+from bert_tf.checkpoints import sentence_transformers
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
 from bert_tf.saved_models.samples import Signature
 from bert_tf.tasks.task_file import TaskFile
+from bert_tf.told import DifferenceWarning
 from tests.anew import run_anew, run_main
+from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
 
 run = functools.partial(run_main, command)
@@ -98,9 +102,32 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
     assert (options.n_best_size, options.doc_stride, options.precision) == (4, 7, "bfloat16")
     # Without a word from the directory, all positions.
-    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert"}
+    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert", "told": ""}
     options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8, normalize=True)
+
+
+def test_a_cross_encoder_reads_pairs(tmp_path, asked):
+    checkpoint = make_checkpoint(MODELS["regressor"], tokenization=UNCASED)
+    sentence_transformers.write(checkpoint, str(tmp_path))
+    assert asked(str(tmp_path))[1]["options"] == ExportOptions()
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert asked(str(tmp_path))[1]["options"] == ExportOptions(pair=True)
+    assert asked(str(tmp_path), "--nopair")[1]["options"] == ExportOptions()
+
+
+def test_what_is_told_of_a_model_stands_in_the_card_of_its_export(tmp_path, asked):
+    checkpoint = make_checkpoint(MODELS["classifier"], tokenization=UNCASED)
+    source = str(tmp_path)
+    sentence_transformers.write(checkpoint, source)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "feed_forward_type": "geglu"}))
+    sentence = "config.json: 'feed_forward_type' is not known here, and what it says is not done."
+    with pytest.warns(DifferenceWarning) as found:
+        told = asked(source)[1]["told"]
+    assert [str(each.message) for each in found] == [f"{source}/{sentence}"]
+    assert told == f"## Differences from the source\n\n- {sentence}"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +184,7 @@ def test_batch_sizes_are_numbers(encoder, tmp_path):
 # === As a person runs it ===
 
 
+@pytest.mark.end_to_end
 @pytest.mark.slow
 def test_the_command_and_what_comes_next(encoder, tmp_path):
     done = run_anew("export", f"--model={encoder}", f"--output={tmp_path}/1")

@@ -24,6 +24,7 @@ ALLOWED = {
     "checkpoint_formats": "",
     "load_hook": "",
     "startup": "",
+    "told": "",
     "paths": "checkpoint_formats untrusted",
     "files": "paths untrusted",
     "decoding": "features",
@@ -33,12 +34,12 @@ ALLOWED = {
     "saved_models": "checkpoints choices cli config decoding features files modeling paths "
     "pipelines untrusted",
     "checkpoints": "checkpoint_formats choices config features files modeling paths pipelines "
-    "training untrusted",
+    "told training untrusted",
     "readers": "config decoding features files paths pipelines untrusted",
     "evaluation": "choices decoding features files modeling pipelines readers untrusted",
     "tasks": "checkpoints choices cli decoding evaluation features files modeling pipelines "
     "readers training untrusted",
-    "cli": "choices files startup untrusted",
+    "cli": "choices files startup told untrusted",
 }
 FOLDERS = {
     **{path.parent.name: path.parent for path in ROOT.glob("bert_tf/**/*.py")},

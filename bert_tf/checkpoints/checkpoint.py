@@ -129,7 +129,7 @@ class Checkpoint:
     """Contents of a path."""
 
     path: str  # the directory or file that was opened
-    format: str  # a name of ``formats.FORMATS``
+    format: str  # a name of ``checkpoint_formats.FORMATS``
     config: BertConfig
     model: ModelSpec  # the model that the source's heads name
     # The weights, by the library's names.
@@ -142,11 +142,16 @@ class Checkpoint:
     # Decided in fine-tuning, by name, such as SQuAD's ``null``.
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     task: Mapping[str, Any] | None = None  # what fine-tuning's ``task.json`` says, unread
+    # As the attributes of ``BertModel`` of these names.
+    activation: str = ""
+    problem_type: str | None = ""
+    max_seq_length: int | None = None
     # How texts become vectors, of a directory of sentence-transformers, and what it makes of the
     # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
     not_computed: str = ""
-    notes: tuple[str, ...] = ()  # on what the source does not say and the reader assumed
+    # To be told: what is done otherwise than the source says, or was assumed where it is silent.
+    notes: tuple[str, ...] = ()
 
     @property
     def pooling(self) -> str:
@@ -168,6 +173,7 @@ class Checkpoint:
 
 # === The JSON object of a model ===
 
+SIGMOID = "sigmoid"
 _FORMAT_VERSION = 1
 _MAX_LENGTH = 10**6  # tokens of a text; no BERT has as many positions
 Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what is expected
@@ -184,8 +190,9 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "multi_label": checkpoint.multi_label,
         "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
     }
-    if checkpoint.thresholds:
-        values["thresholds"] = dict(checkpoint.thresholds)
+    for name, usual in _USUAL.items():
+        if (value := getattr(checkpoint, name)) != usual:
+            values[name] = value
     if embedding is not None:
         values["sentence_embedding"] = dataclasses.asdict(embedding)
     return values
@@ -196,6 +203,10 @@ def _are_thresholds(value: Any) -> bool:
 
 
 _IS_SWITCH: Check = (lambda value: isinstance(value, bool), "true or false")
+_IS_LENGTH: Check = (
+    lambda value: type(value) is int and 0 < value <= _MAX_LENGTH,
+    "a positive whole number, of a million at most",
+)
 _IS_TEXT: Check = (
     lambda value: isinstance(value, str) and len(value) <= _MAX_LENGTH,
     "a text of a million characters at most",
@@ -209,19 +220,22 @@ _CHECKS: dict[str, Check] = {
     "multi_label": _IS_SWITCH,
     "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
     "thresholds": (_are_thresholds, "an object of numbers by name"),
+    "activation": (lambda value: value in ("", SIGMOID), f'"" or "{SIGMOID}"'),
+    "problem_type": (optional(_IS_TEXT[0]), "a text or null"),
+    "max_seq_length": (optional(_IS_LENGTH[0]), f"{_IS_LENGTH[1]}, or null"),
 }
 _EMBEDDING_CHECKS: dict[str, Check] = {
     "pooling": (lambda value: value in POOLINGS[1:], f"one of {', '.join(POOLINGS[1:])}"),
     "normalize": _IS_SWITCH,
-    "max_seq_length": (
-        lambda value: type(value) is int and 0 < value <= _MAX_LENGTH,
-        "a positive whole number, of a million at most",
-    ),
+    "max_seq_length": _IS_LENGTH,
     "query_prefix": _IS_TEXT,
     "document_prefix": _IS_TEXT,
     "dims": (optional(is_count), "a positive number or null"),
+    "rescale": _IS_SWITCH,
 }
-_DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, "thresholds": {}}
+# What a description leaves out.
+_USUAL = {"thresholds": {}, "activation": "", "problem_type": "", "max_seq_length": None}
+_DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, **_USUAL}
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding"}
 
 
@@ -253,6 +267,7 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
         "labels": check_labels(labels, source),
         "multi_label": values["multi_label"],
         "thresholds": {str(key): float(value) for key, value in values["thresholds"].items()},
+        **{name: values[name] for name in ("activation", "problem_type", "max_seq_length")},
         "sentence_embedding": check_sentence_embedding(values.get("sentence_embedding"), source),
     }
     return fields, values["do_lower_case"]
@@ -262,6 +277,8 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
     """A sentence embedding as a stranger's file gives it, checked; ``None`` where it gives none."""
     if values is None:
         return None
+    if isinstance(values, Mapping):
+        values = {"rescale": True, **values}
     if not isinstance(values, Mapping) or values.keys() != _EMBEDDING_CHECKS.keys():
         raise ValueError(
             f"{source}: sentence_embedding is {quote(values)}, expected an object with "

@@ -11,6 +11,7 @@ import numpy as np
 from bert_tf import features, files
 from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.modeling.base import BertModel
+from bert_tf.told import tell
 from bert_tf.untrusted import listed
 
 from . import model_card
@@ -112,16 +113,18 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         notes = write(checkpoint, folder, form)
         written = _complete(open_checkpoint(folder))
         differences = compare(checkpoint, written)
-        model_card.write_converted(checkpoint, folder, form)
+        notes = (*checkpoint.notes, *notes)
+        if checkpoint.task is not None and form != "bert_tf":
+            notes += (
+                f"{form} has no place for task.json, the lengths and options that "
+                f"{checkpoint.path} was fine-tuned with: commands that read the result take their "
+                "own defaults.",
+            )
+        if checkpoint.not_computed:
+            notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
+        model_card.write_converted(checkpoint, folder, form, notes)
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
-    notes = (*checkpoint.notes, *notes)
-    if checkpoint.task is not None and form != "bert_tf":
-        notes += (
-            f"{form} has no place for task.json, the lengths and options that {checkpoint.path} "
-            "was fine-tuned with: commands that read the result take their own defaults.",
-        )
-    if checkpoint.not_computed:
-        notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
+    tell(notes)
     return Conversion(checkpoint, left_out, differences, notes)
 
 

@@ -22,10 +22,11 @@ from bert_tf.checkpoint_formats import CONFIG, HDF5, SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.base import most_tokens
 from bert_tf.paths import begins_with, is_file
 from bert_tf.untrusted import listed, quote
 
-from . import tensor_files
+from . import peer_keys, tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left
 from .hugging_face_config import (
     DISTIL,
@@ -33,10 +34,11 @@ from .hugging_face_config import (
     architecture,
     config_values,
     model_spec,
+    read_activation,
     read_config,
     read_labels,
 )
-from .tokenizer_files import read_tokenization, write_tokenization
+from .tokenizer_files import read_length, read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder
 
 WEIGHTS, TF_WEIGHTS, PICKLED = "model.safetensors", "tf_model.h5", "pytorch_model.bin"
@@ -158,12 +160,13 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or an HDF5 file.
 
-    ``settings`` are the HDF5 file's ``config.json``, by default of the file beside it.
+    ``settings`` are the HDF5 file's ``config.json``, by default of the file beside it; of a
+    directory they go before the keys of its own.
     """
     if is_file(path):
         return _open_keras_2(path, settings)
     source = os.path.join(path, CONFIG)
-    values = read_json_object(source)
+    values = {**read_json_object(source), **(settings or {})}
     return _of_tensors(path, open_tensors(path, allow_pickle), values, source, path)
 
 
@@ -222,6 +225,9 @@ def _of_tensors(
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
     names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
     tokenization, tokenizer_notes = read_tokenization(folder)
+    labels, label_notes = read_labels(values, spec, source)
+    form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
+    told = peer_keys.sentences(form, values, source)
     return Checkpoint(
         path=path,
         format="huggingface",
@@ -230,9 +236,12 @@ def _of_tensors(
         tensors=tensors,
         unused=names_left(names, tensors),
         tokenization=tokenization,
-        labels=read_labels(values, spec, source),
+        labels=labels,
         multi_label=values.get("problem_type") == SEVERAL_CLASSES,
-        notes=(*notes, *tokenizer_notes),
+        activation=read_activation(values, spec),
+        problem_type=values.get("problem_type"),
+        max_seq_length=read_length(folder, config.max_position_embeddings),
+        notes=(*told, *notes, *label_notes, *tokenizer_notes),
     )
 
 
@@ -392,8 +401,9 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     if checkpoint.tokenization is not None:
-        most, types = config.max_position_embeddings, config.type_vocab_size
-        write_tokenization(path, checkpoint.tokenization, most, types)
+        write_tokenization(
+            path, checkpoint.tokenization, most_tokens(checkpoint), config.type_vocab_size
+        )
     without_pooler = class_name.removeprefix(DISTIL) in _WITHOUT_POOLER
     entries = (
         dataclasses.replace(_NAMES.lay_out(name, tensor), name=_name_in(class_name, name))

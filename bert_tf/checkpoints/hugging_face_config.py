@@ -20,13 +20,27 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import listed, quote
 
-from .checkpoint import Checkpoint, ModelSpec, check_labels, check_model, model_of, pretrained_model
+from .checkpoint import (
+    SIGMOID,
+    Checkpoint,
+    ModelSpec,
+    check_labels,
+    check_model,
+    model_of,
+    pretrained_model,
+)
 
 # Values of problem_type of two kinds of classifiers.
 REGRESSION = "regression"
 SEVERAL_CLASSES = "multi_label_classification"
+
+_LABELS = ("id2label", "label2id")
+# Functions of a cross-encoder's number, by their names in PyTorch.
+ACTIVATIONS = MappingProxyType(
+    {"": "torch.nn.modules.linear.Identity", SIGMOID: "torch.nn.modules.activation.Sigmoid"}
+)
 
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
@@ -46,6 +60,7 @@ _DISTILBERT_KEYS = MappingProxyType(
         **{key: key for key in ("vocab_size", "max_position_embeddings", "initializer_range")},
     }
 )
+_DISTILBERT_ALIASES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 _DISTILBERT_DEFAULTS = MappingProxyType({"n_layers": 6, "seq_classif_dropout": 0.2})
 _DROPOUT, _DISTILBERT_DROPOUT = "classifier_dropout", "seq_classif_dropout"
 # Heads that read next-sentence prediction's pooler, or the next token.
@@ -60,6 +75,7 @@ def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
     if _is_distilbert(values):
         filled = {**_DISTILBERT_DEFAULTS, **values}
         sizes = {name: filled[key] for key, name in _DISTILBERT_KEYS.items() if key in filled}
+        sizes |= {name: values[name] for name in _DISTILBERT_ALIASES if name in values}
         values = {**sizes, "type_vocab_size": 0}
     return BertConfig.from_dict(values, source)
 
@@ -127,20 +143,52 @@ def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> flo
     return rate
 
 
-def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
-    """The names of the classes; () where they are the ones made up by default."""
-    names = values.get("id2label")
-    classes = spec.arguments.get("num_classes")
-    if not isinstance(names, Mapping) or classes is None:
-        return ()
-    defaults = _default_labels(classes)
-    ordered = (names.get(str(index), defaults[index]) for index in range(classes))
-    labels = check_labels(ordered, source)
-    return () if labels == defaults else labels
+def read_labels(
+    values: Mapping[str, Any], spec: ModelSpec, source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the classes, () where they are the ones made up by default; and notes."""
+    classes, names, ids = spec.arguments.get("num_classes"), *map(values.get, _LABELS)
+    if classes is None:
+        return (), ()
+    named = dict(enumerate(names)) if isinstance(names, list) else names
+    by_id = {str(at): name for at, name in named.items()} if isinstance(named, Mapping) else {}
+    inverse = {str(at): name for name, at in ids.items()} if isinstance(ids, Mapping) else {}
+    made_up = {str(at): label for at, label in enumerate(_default_labels(classes))}
+    if by_id.items() <= made_up.items() and inverse.items() <= made_up.items():
+        return (), ()
+    if by_id and inverse and {at: str(name) for at, name in by_id.items()} != inverse:
+        note = f"{source}: label2id says otherwise than id2label, which counts: look at the labels."
+    else:
+        note = ""
+    stated = by_id or inverse
+    if stated.keys() != made_up.keys():
+        note = (
+            f"{source}: {_LABELS[not by_id]} names the classes {listed(stated)}, and the model has "
+            f"the classes 0 to {classes - 1}: the labels are these numbers."
+        )
+        return (), (note,)
+    labels = check_labels((stated[at] for at in made_up), source)
+    return () if labels == _default_labels(classes) else labels, (note,) if note else ()
 
 
 def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(classes))
+
+
+def read_activation(values: Mapping[str, Any], spec: ModelSpec) -> str:
+    """The function of a regressor's number.
+
+    It is the one that an older cross-encoder's file names; else a sigmoid, as cross-encoders and
+    transformers' pipeline take it, unless ``problem_type`` says that the number is meant.
+    """
+    if spec.model_class is not BertRegressor:
+        return ""
+    own = values.get("sentence_transformers")
+    own = own.get("activation_fn") if isinstance(own, Mapping) else None
+    name = own or values.get("sbert_ce_default_activation_function")
+    if name is None:
+        return "" if values.get("problem_type") == REGRESSION else SIGMOID
+    return SIGMOID if str(name) == ACTIVATIONS[SIGMOID] else ""
 
 
 # === Writing ===
@@ -172,10 +220,17 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     if spec.model_class is BertRegressor:
         classes = 1
         values["problem_type"] = REGRESSION
+        # What sentence-transformers would take the number for otherwise.
+        if not checkpoint.activation:
+            values["sentence_transformers"] = {"activation_fn": ACTIVATIONS[""]}
     elif checkpoint.multi_label:
         values["problem_type"] = SEVERAL_CLASSES
     elif spec.model_class is BertClassifier:
         values["problem_type"] = "single_label_classification"
+    if checkpoint.problem_type != "":
+        values["problem_type"] = checkpoint.problem_type
+    elif checkpoint.activation:
+        values["problem_type"] = None
     if classes is not None:
         labels = checkpoint.labels or _default_labels(classes)
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}

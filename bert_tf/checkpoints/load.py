@@ -16,9 +16,10 @@ import tensorflow as tf
 from bert_tf import paths
 from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.told import tell
 from bert_tf.untrusted import listed, one_line, reason
 
 from . import hub
@@ -121,11 +122,11 @@ class LoadReport(NamedTuple):
     loaded: tuple[str, ...]  # the model's weights that came from it, by the library's names
     new: tuple[str, ...]  # the model's weights that it lacks, which start anew
     unused: tuple[str, ...]  # what it has and the model does not use, by its own names
-    notes: tuple[str, ...]  # on what it does not say and was assumed
+    notes: tuple[str, ...]  # to be told: what is done otherwise than it says, or was assumed
 
     def sentences(self, path: str) -> list[str]:
-        """Notes to read before using the model; [] if every tensor has its variable."""
-        lines = [*self.notes]
+        """Sentences on what started anew and what is left over; [] if all is one to one."""
+        lines = []
         if self.new:
             lines.append(f"Not in {path}, and new (train before use): {listed(self.new, _SHOWN)}.")
         if self.unused:
@@ -143,7 +144,10 @@ def load(
     allow_pickle: bool = False,
     **arguments: Any,
 ) -> BertModel:
-    """Loads a model from a checkpoint of any format; what is not one to one is logged as a warning.
+    """Loads a model from a checkpoint of any format.
+
+    What the source says and is done otherwise is told by ``bert_tf.DifferenceWarning``. Weights
+    that start anew, and tensors that are not used, are logged as warnings.
 
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
@@ -156,8 +160,8 @@ def load(
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or
-            a directory of sentence-transformers says, elsewhere 128, or the positions where they
-            are fewer.
+            a directory of sentence-transformers says, elsewhere 128, or what the tokenizer's file
+            says, or the positions, where these are fewer.
         dtype: a Keras dtype policy; the global one by default.
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
@@ -169,7 +173,7 @@ def load(
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
         where it has none, and cuts long texts as the model's fine-tuning did (of
         ``--long_text=windows`` it gives the first window); its ``labels``, ``multi_label``,
-        ``thresholds``, ``task`` and ``sentence_embedding`` are the source's.
+        ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` are the source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
@@ -186,6 +190,7 @@ def load(
         **arguments,
     )
     where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
+    tell(report.notes)
     for sentence in report.sentences(where):
         _LOGGER.warning(sentence)
     return model
@@ -223,11 +228,10 @@ def load_with_report(
     model = build_model(checkpoint.config, spec, dtype)
     assign(model, tensors)
     model.preprocessor = preprocessor
+    model.max_seq_length = checkpoint.max_seq_length
     if is_own:
-        model.labels = checkpoint.labels
-        model.multi_label = checkpoint.multi_label
-        model.thresholds = dict(checkpoint.thresholds)
-        model.task = checkpoint.task
+        for name in LOADED:
+            setattr(model, name, getattr(checkpoint, name))
     if spec.model_class in (BertEncoder, checkpoint.model.model_class):
         model.sentence_embedding = checkpoint.sentence_embedding
     return model, report._replace(notes=(*report.notes, *notes))
@@ -372,8 +376,9 @@ def make_preprocessor(
     if checkpoint.tokenization is None:
         return None, ()
     vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
-    embedding = checkpoint.sentence_embedding
-    default = _MAX_SEQ_LENGTH if embedding is None else embedding.max_seq_length
+    default = most_tokens(checkpoint)
+    if checkpoint.sentence_embedding is None:
+        default = min(default, _MAX_SEQ_LENGTH)
     if type(trained := task.get("max_seq_length")) is int:
         default = trained
     length = min(default, positions) if max_seq_length is None else max_seq_length

@@ -134,6 +134,12 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
+def differences(notes: Iterable[str], path: str) -> str:
+    """Section of what was told of the model at ``path``, which it does not name; "" of nothing."""
+    lines = [note.replace(f"{path}/", "").replace(path, "the source") for note in notes]
+    return section("Differences from the source", bullets(lines)) if lines else ""
+
+
 def use(checkpoint: Checkpoint) -> str:
     """Section of the card that loads the model, in each form of its directory."""
     spec, config = checkpoint.model, checkpoint.config
@@ -153,10 +159,13 @@ def use(checkpoint: Checkpoint) -> str:
 # === A conversion ===
 
 
-def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
+def write_converted(
+    checkpoint: Checkpoint, folder: str, form: str, notes: Sequence[str] = ()
+) -> None:
     """Writes the card of what was converted: the source's own, or what is known without one.
 
-    A source's card is copied as it is, but for the library that reads the directory.
+    A source's card is copied as it is, but for the library that reads the directory; what was told
+    of the conversion, ``notes``, stands at the end.
     """
     if form not in _LIBRARIES:
         return
@@ -179,6 +188,8 @@ def write_converted(checkpoint: Checkpoint, folder: str, form: str) -> None:
     embeds = form == "huggingface" and checkpoint.sentence_embedding
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
+    if told := differences(notes, checkpoint.path):
+        text = f"{text.rstrip()}\n\n{told}\n"
     write(os.path.join(folder, README), text)
 
 
@@ -299,11 +310,12 @@ def export_card(
     signatures: Mapping[str, Any],
     traced: Mapping[str, Any],
     example: Any,
+    told: str = "",
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
     ``signatures`` are ``saved_models.samples.Signature``, ``traced`` their concrete functions, for
-    the outputs' shapes; ``example`` is a sample.
+    the outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
     """
     request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
     address = f"http://localhost:8501/v1/models/{name}:predict"
@@ -311,6 +323,7 @@ def export_card(
         name,
         f"A {checkpoint.model.class_name}. {signatures['serving_default'].summary}",
         bullets([*facts(checkpoint), *limits]),
+        told,
         _TRUNCATED,
         section(
             "In Python",

@@ -18,19 +18,28 @@ import tensorflow as tf
 from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
-from bert_tf.modeling import BertEncoder
+from bert_tf.modeling import BertEncoder, BertRegressor
 from bert_tf.untrusted import listed, quote
 
-from . import hugging_face
-from .checkpoint import Checkpoint, check_model, check_sentence_embedding
+from . import hugging_face, hugging_face_config, peer_keys
+from .checkpoint import SIGMOID, Checkpoint, check_model, check_sentence_embedding
 from .tensor_files import is_plain_name, write_safetensors
-from .tokenizer_files import TOKENIZER_CONFIG
+from .tokenizer_files import LENGTH
 from .weights import Names, is_in_encoder
 
 MODULES = "modules.json"
-_LENGTH = "sentence_bert_config.json"
-_PROMPTS = "config_sentence_transformers.json"
-FILES = (MODULES, _LENGTH, _PROMPTS)
+# The transformer's file, by the names that releases of sentence-transformers look for in turn.
+_TRANSFORMER = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_SENTENCES = "config_sentence_transformers.json"
+FILES = (MODULES, *_TRANSFORMER, _SENTENCES)
+# By what a directory makes, the output of the transformer that it takes.
+_MAKES_VECTORS = "SentenceTransformer"
+_OUTPUTS = {_MAKES_VECTORS: "last_hidden_state", "CrossEncoder": "logits"}
+_TASK = "feature-extraction"  # of the transformer of vectors
+_TOKENIZERS = ("processor_kwargs", "tokenizer_args")
 _MODULE_OF = "sentence_transformers.models"
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 _DENSE, _NORMALIZE = _KINDS[2:]
@@ -61,12 +70,12 @@ _SPELLED = {"lasttoken": "last"}  # in the newer form
 
 
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
-    """Opens the transformer, and reads what becomes of its states.
+    """Opens the transformer, and reads what becomes of its states, or of its logits.
 
     What the further modules compute and this library does not is named in ``not_computed``: the
     transformer is a whole model without them.
     """
-    modules = _read_modules(os.path.join(path, MODULES))
+    modules, notes = _read_modules(os.path.join(path, MODULES))
     folder = modules[0][1]
     inner = os.path.join(path, folder) if folder else path
     if not hugging_face.is_directory(inner):
@@ -75,38 +84,115 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
             f"{quote(modules[0][0])}, and no {CONFIG} with {hugging_face.WEIGHTS} is "
             "there: expected a directory of a BERT, all of it."
         )
-    checkpoint = dataclasses.replace(
-        hugging_face.open_checkpoint(inner, allow_pickle), path=path, format="sentence_transformers"
+    names = (os.path.join(inner, name) for name in _TRANSFORMER)
+    source = next(filter(tf.io.gfile.exists, names), "")
+    values = read_json_object(source) if source else {}
+    of_all, sentences = os.path.join(path, _SENTENCES), {}
+    if tf.io.gfile.exists(of_all):
+        sentences = read_json_object(of_all)
+    notes += (
+        *peer_keys.sentences(_TRANSFORMER[0], values, source),
+        *peer_keys.sentences(_SENTENCES, sentences, of_all),
     )
-    if len(modules) == 1:
-        return checkpoint
-    whole, checkpoint = checkpoint, _encoder_alone(checkpoint, inner)
+    checkpoint = hugging_face.open_checkpoint(inner, allow_pickle, _overrides(values))
+    length = _read_length(values, source or inner, checkpoint)
+    whole = dataclasses.replace(
+        checkpoint,
+        path=path,
+        format="sentence_transformers",
+        max_seq_length=length,
+        notes=(*notes, *checkpoint.notes),
+    )
     try:
+        _check_task(values, sentences, checkpoint)
+        if len(modules) == 1:
+            return _with_activation(whole, sentences, of_all)
         pooling = _read_pooling(path, modules)
-        length = _read_length(inner, checkpoint)
-        normalize = modules[-1][0] == _NORMALIZE
-        prompts, notes = _read_prompts(path, normalize)
+        encoder = _encoder_alone(whole, inner)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
-            checkpoint = _with_dense(checkpoint, os.path.join(path, dense[0]), allow_pickle)
+            encoder = _with_dense(encoder, os.path.join(path, dense[0]), allow_pickle)
+        normalize = modules[-1][0] == _NORMALIZE
+        if normalize:
+            _check_places(os.path.join(path, modules[-1][1], CONFIG))
     except _NotComputedError as reason:
         return dataclasses.replace(whole, not_computed=f"{path} {reason}")
+    prompts, told = _read_prompts(sentences, of_all, normalize)
     embedding = check_sentence_embedding(
-        {"pooling": pooling, "normalize": normalize, "max_seq_length": length, **prompts}, inner
+        {
+            **{"pooling": pooling, "normalize": normalize, **prompts},
+            "rescale": prompts["dims"] is None,
+            "max_seq_length": length or checkpoint.config.max_position_embeddings,
+        },
+        inner,
     )
-    notes = (*checkpoint.notes, *notes)
-    return dataclasses.replace(checkpoint, sentence_embedding=embedding, notes=notes)
+    notes = (*encoder.notes, *told)
+    return dataclasses.replace(encoder, sentence_embedding=embedding, notes=notes)
 
 
 class _NotComputedError(Exception):
     """A module of the directory that this library does not compute."""
 
 
-def _read_modules(source: str) -> list[tuple[str, str]]:
-    """The class and the folder of each module, in their order."""
+def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object under a key, or under an older name of it; an empty one where there is none."""
+    found = next((values[name] for name in names if values.get(name) is not None), {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{names[0]} is {quote(found)}, expected an object.")
+    return found
+
+
+def _overrides(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys that go before those of the transformer's ``config.json``."""
+    return _object(values, "config_kwargs", "config_args")
+
+
+def _check_task(
+    values: Mapping[str, Any], sentences: Mapping[str, Any], checkpoint: Checkpoint
+) -> None:
+    """Checks that the transformer makes states, or of a cross-encoder logits."""
+    kind = sentences.get("model_type", _MAKES_VECTORS)
+    if kind not in _OUTPUTS:
+        raise _NotComputedError(f"holds a {quote(kind)}, which is not computed")
+    task = values.get("transformer_task", _TASK)
+    form = _object(_object(values, "modality_config"), "text")
+    output = form.get("method_output_name", _OUTPUTS[kind])
+    if kind == _MAKES_VECTORS and (task, output) != (_TASK, _OUTPUTS[kind]):
+        raise _NotComputedError(
+            f"runs its transformer for {quote(task)} and takes {quote(output)}, which makes no "
+            "embeddings here"
+        )
+    tokenization = checkpoint.tokenization
+    if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:
+        raise _NotComputedError("lowers the case of text before a tokenizer that is cased")
+    for texts in (_object(_object(values, "processing_kwargs"), key) for key in ("common", "text")):
+        if texts.get("add_special_tokens") is False:
+            raise _NotComputedError(
+                "reads texts without [CLS] and [SEP] (add_special_tokens), which is not done"
+            )
+
+
+def _with_activation(
+    checkpoint: Checkpoint, sentences: Mapping[str, Any], source: str
+) -> Checkpoint:
+    """A cross-encoder's checkpoint, with the function of its number."""
+    name, notes = sentences.get("activation_fn"), list(checkpoint.notes)
+    if sentences.get("default_prompt_name") or any(_object(sentences, "prompts").values()):
+        notes.append(f"{source}: put its prompts before your texts yourself.")
+    if name not in (None, *hugging_face_config.ACTIVATIONS.values()):
+        notes.append(f"{source}: activation_fn is {quote(name)}, which is not applied.")
+    if name is None or checkpoint.model.model_class is not BertRegressor:
+        return dataclasses.replace(checkpoint, notes=tuple(notes))
+    activation = SIGMOID if name == hugging_face_config.ACTIVATIONS[SIGMOID] else ""
+    return dataclasses.replace(checkpoint, activation=activation, notes=tuple(notes))
+
+
+def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """The class and the folder of each module, in their order; and what is to be told."""
     values = read_json(source)
     if not isinstance(values, list) or not values:
         raise ValueError(f"{source}: expected a list of modules, got {quote(values)}.")
-    modules = []
+    modules: list[tuple[str, str]] = []
+    notes: tuple[str, ...] = ()
     for value in values:
         kind = value.get("type") if isinstance(value, Mapping) else None
         folder = value.get("path", "") if isinstance(value, Mapping) else None
@@ -120,7 +206,8 @@ def _read_modules(source: str) -> list[tuple[str, str]]:
                 "within the directory."
             )
         modules.append((kind.rsplit(".", 1)[-1], folder))
-    return modules
+        notes += (*peer_keys.sentences(MODULES, value, source),)
+    return modules, notes
 
 
 def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
@@ -134,7 +221,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
             f"{_DENSE}, {_NORMALIZE} or nothing after them"
         )
     source = os.path.join(path, modules[1][1], CONFIG)
-    values = read_json_object(source)
+    values = _read_module(source)
     if values.get("include_prompt") is False:
         raise _NotComputedError("leaves prompts out of its pooling, which is not done")
     modes = values.get("pooling_mode")
@@ -153,12 +240,28 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
     return str(modes[0])
 
 
+def _read_module(source: str) -> dict[str, Any]:
+    """The settings of a module behind the transformer; one with a key that is not known is none."""
+    values = read_json_object(source)
+    if told := [*peer_keys.sentences("N_*/config.json", values, source)]:
+        raise _NotComputedError(f"has a module that is not computed: {' '.join(told)[:-1]}")
+    return values
+
+
+def _check_places(source: str) -> None:
+    """Checks that a module reads the vectors and writes them; one without a file does."""
+    values, name = _read_module(source) if tf.io.gfile.exists(source) else {}, "sentence_embedding"
+    places = values.get("module_input_name") or name, values.get("module_output_name") or name
+    if places != (name, name):
+        raise _NotComputedError(f"has a module that reads or writes {listed(sorted({*places}))}")
+
+
 def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:
     """The encoder of a checkpoint, with the layer in a folder."""
     source = os.path.join(folder, CONFIG)
-    values = read_json_object(source)
+    values = _read_module(source)
     activations = {name: key for key, name in _ACTIVATIONS.items()}
-    activation, name = values.get("activation_function", _ACTIVATIONS["tanh"]), "sentence_embedding"
+    activation = values.get("activation_function", _ACTIVATIONS["tanh"])
     if values.get("bias", True) is not True or activation not in [*activations]:
         raise _NotComputedError(
             f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias, "
@@ -166,9 +269,7 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
         )
     if values.get("use_residual"):
         raise _NotComputedError(f"has a {_DENSE} layer that adds its input, which is not computed")
-    places = values.get("module_input_name", name), values.get("module_output_name") or name
-    if places != (name, name):
-        raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
+    _check_places(source)
     dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
     layer = _LINEAR.read(_LAYER, stored)
@@ -190,49 +291,58 @@ def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpo
     )
 
 
-def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
+def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint) -> int | None:
     """The most tokens of a text: the transformer's own file says it, else its tokenizer's."""
-    source = os.path.join(inner, _LENGTH)
-    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
-    task = values.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
-        raise _NotComputedError(
-            f"runs its transformer for {quote(task)}, which makes no embeddings"
-        )
-    tokenization = checkpoint.tokenization
-    if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:
-        raise _NotComputedError("lowers the case of text before a tokenizer that is cased")
-    length = values.get("max_seq_length")
-    source = os.path.join(inner, TOKENIZER_CONFIG)
-    if length is None and tf.io.gfile.exists(source):
-        length = read_json_object(source).get("model_max_length")
-    positions = checkpoint.config.max_position_embeddings
+    called, made = _object(values, "processing_kwargs"), _object(values, *_TOKENIZERS)
+    stated = (
+        _object(called, "text").get("max_length"),
+        _object(called, "common").get("max_length"),
+        made.get(LENGTH),
+        values.get("max_seq_length"),
+    )
+    length = next((each for each in stated if each is not None), checkpoint.max_seq_length)
     if length is None:
-        return positions
-    # Where nobody set a length, transformers writes 10^30.
-    return min(length, positions) if type(length) in (int, float) else length
+        return None
+    if type(length) is not int or length < 1:
+        raise ValueError(
+            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number."
+        )
+    return min(length, checkpoint.config.max_position_embeddings)
 
 
-def _read_prompts(path: str, normalize: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _read_prompts(
+    values: Mapping[str, Any], source: str, normalize: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The embedding's prefixes and dimensions, and sentences on what else its file says."""
-    source = os.path.join(path, _PROMPTS)
-    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
-    prompts = values.get("prompts")
-    prompts = prompts.items() if isinstance(prompts, Mapping) else ()
-    prompts = {key: text for key, text in prompts if text}
+    prompts = {key: text for key, text in _object(values, "prompts").items() if text is not None}
     default = values.get("default_prompt_name")
+    names = [next((name for name in role if name in prompts), "") for role in _ROLES]
     usual = prompts.get(default, "") if isinstance(default, str) else ""
-    prefixes = [next(filter(None, map(prompts.get, names)), usual) for names in _ROLES]
-    fields = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
+    prefixes = [prompts.get(name, usual) for name in names]
+    notes = []
+    if names[1] not in ("document", ""):
+        notes.append(
+            f"{source}: prompts.{names[1]} is put before documents, and encode_document of "
+            "sentence-transformers 6 puts nothing there."
+        )
+    if usual:
+        notes.append(
+            f"{source}: default_prompt_name is {quote(default)}, whose prompt encode puts before "
+            f"every text: here documents begin with {quote(prefixes[1])} and queries with "
+            f"{quote(prefixes[0])}."
+        )
     known = [*itertools.chain(*_ROLES), default]
-    others = [f"{name}: {quote(text)}" for name, text in prompts.items() if name not in known]
-    how, notes = values.get("similarity_fn_name"), []
+    others = [
+        f"{name}: {quote(text)}" for name, text in prompts.items() if text and name not in known
+    ]
+    how = values.get("similarity_fn_name")
     if how not in (None, "cosine") and not normalize:  # of length 1 they are in the same order
-        notes = [f"{source} compares vectors by {quote(how)}: here they are by their cosines."]
+        notes.append(f"{source} compares vectors by {quote(how)}: here they are by their cosines.")
     if others:
         notes.append(
             f"{source} has further prompts; put them before your texts yourself: {listed(others)}."
         )
+    fields = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
     return fields, tuple(notes)
 
 
@@ -259,8 +369,10 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     pooling = {key: mode == embedding.pooling for key, mode in _MODES.items()}
     files = {
         MODULES: modules,
-        _LENGTH: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
-        _PROMPTS: {"prompts": prompts, "default_prompt_name": None, "truncate_dim": embedding.dims},
+        _TRANSFORMER[0]: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
+        _SENTENCES: {
+            **{"prompts": prompts, "default_prompt_name": None, "truncate_dim": embedding.dims},
+        },
         f"{folders[1]}/{CONFIG}": {"word_embedding_dimension": width, **pooling},
     }
     if size is not None:
@@ -279,4 +391,9 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         write_safetensors(weights, layer)
     for name, values in files.items():
         write_json(os.path.join(path, name), values)
+    if embedding.dims and embedding.normalize and embedding.rescale:
+        notes += (
+            f"sentence-transformers cuts vectors to {embedding.dims} numbers after it has scaled "
+            "them: pass normalize_embeddings=True to encode.",
+        )
     return notes

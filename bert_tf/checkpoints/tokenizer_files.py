@@ -12,7 +12,7 @@ from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import is_number, quote
 
 from .checkpoint import Tokenization
 
@@ -40,6 +40,7 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
+LENGTH = "model_max_length"
 _CLASS, _DECODER = "tokenizer_class", "added_tokens_decoder"
 _LIKE_BERTS = re.compile(
     # tokenizer.json says all of the last two
@@ -85,6 +86,20 @@ def read_tokenization(
     return Tokenization(tuple(pieces), bool(do_lower_case)), notes
 
 
+def read_length(path: str, positions: int) -> int | None:
+    """The most tokens of a row, where the tokenizer of a directory says fewer than positions."""
+    source = os.path.join(path, TOKENIZER_CONFIG)
+    values = read_json_object(source) if tf.io.gfile.exists(source) else {}
+    length = values.get(LENGTH)
+    if not is_number(length) or length >= positions:  # where nobody set it, it is 10^30
+        return None
+    if length != int(length) or length < 1:
+        raise ValueError(
+            f"{source}: {LENGTH} is {quote(length)}, expected a positive whole number."
+        )
+    return int(length)
+
+
 def is_lower_cased(pieces: Sequence[str]) -> bool:
     """True if no piece but the special ones has a capital letter, as in an uncased vocabulary.
 
@@ -109,7 +124,7 @@ def write_tokenization(
             "do_lower_case": lower,
             "strip_accents": None,
             "tokenize_chinese_chars": True,
-            "model_max_length": max_seq_length,
+            LENGTH: max_seq_length,
             **_SPECIAL_ROLES,
             # transformers gives both texts of a pair types of their own, unless it is told.
             **({"model_input_names": ["input_ids", "attention_mask"]} if types < 2 else {}),

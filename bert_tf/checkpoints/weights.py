@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.modeling.base import BertModel, dense_shapes, normalization_shapes
+from bert_tf.modeling.base import LOADED, BertModel, dense_shapes, normalization_shapes
 from bert_tf.untrusted import listed
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -236,11 +236,11 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         model=spec,
         tensors=take_weights(model.config, spec, stored, model.name),
         tokenization=tokenizer and Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case),
-        labels=tuple(map(str, model.labels)),
-        multi_label=model.multi_label,
-        thresholds=dict(model.thresholds),
-        task=model.task,
-        sentence_embedding=model.sentence_embedding,
+        **{
+            **{name: getattr(model, name) for name in LOADED},
+            "labels": tuple(map(str, model.labels)),
+            "thresholds": dict(model.thresholds),
+        },
     )
 
 

@@ -20,6 +20,7 @@ from bert_tf.startup import (
     load_quietly,
     quiet_without_reader,
 )
+from bert_tf.told import print_as_lines
 from bert_tf.untrusted import Screen, did_you_mean, one_line, quote, reason
 
 from . import flag_fields
@@ -135,6 +136,7 @@ def run(
     def guarded(argv: list[str]) -> None:
         try:
             sys.stdout = Screen(sys.stdout)
+            print_as_lines()
             sys.unraisablehook = _interrupt_again
             if not _DEBUG.value:
                 logging.set_verbosity(logging.WARNING)

@@ -94,7 +94,7 @@ def _spec(part: tf.Tensor, width: int) -> tf.TensorSpec:
 
 
 def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
-    return rows, outputs_of(model, rows, training=False)
+    return rows, model.activated(outputs_of(model, rows, training=False))
 
 
 def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:

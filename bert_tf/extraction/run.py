@@ -31,6 +31,7 @@ from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.text_bytes import grouped, open_text, split_lines
+from bert_tf.told import tell
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
@@ -118,8 +119,7 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
     )
-    for note in report.notes:
-        print(note)
+    tell(report.notes)
     if encoder.config.is_decoder and settings.pooling == "cls":
         raise ValueError(
             f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees no other "

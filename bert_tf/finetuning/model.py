@@ -17,6 +17,7 @@ from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.task import Task
+from bert_tf.told import tell
 
 from .run_directory import FineTuningDirectory
 from .settings import BY_SIZE, USUAL, FineTuningSettings
@@ -201,6 +202,7 @@ def build_model(
         weights.assign(model, tensors)
         if not any(name.startswith("regressor/") for name in report.new):
             task.target_scale.unfold(model)
+        tell(report.notes)
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)

@@ -17,7 +17,10 @@ from bert_tf.features import TEMPERATURE as TEMPERATURE
 from .layers import normalize, pool
 
 # Attributes that ``bert_tf.load`` reads beside a model's weights and Keras does not know.
-LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
+LOADED = (
+    *("labels", "multi_label", "thresholds", "task", "activation", "problem_type"),
+    *("max_seq_length", "sentence_embedding"),
+)
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:
@@ -40,6 +43,7 @@ class SentenceEmbedding:
         query_prefix: what stands before a text that asks, or the first of two.
         document_prefix: what stands before a text that may be found, or the second of two.
         dims: how many numbers, the first ones, are kept of the vector; ``None``: all.
+        rescale: whether it is what is kept that has the length 1, and not the whole vector.
 
     >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
     >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
@@ -53,18 +57,26 @@ class SentenceEmbedding:
     query_prefix: str = ""
     document_prefix: str = ""
     dims: int | None = None
+    rescale: bool = True
 
     def __call__(self, states: Any, mask: Any, dense: Any = None) -> Any:
         """(B, S, H) states, the (B, S) mask and the model's dense layer, if any -> (B, D)."""
         vectors = pool(states, mask, self.pooling)
         vectors = vectors if dense is None else dense(vectors)
+        if self.normalize and not self.rescale:
+            vectors = normalize(vectors)
         vectors = vectors[:, : self.dims]
-        return normalize(vectors) if self.normalize else vectors
+        return normalize(vectors) if self.normalize and self.rescale else vectors
 
 
-def most_tokens(embedding: SentenceEmbedding | None, positions: int) -> int:
-    """The tokens of a row by default: those of the sentence embedding, else all positions."""
-    return positions if embedding is None else min(embedding.max_seq_length, positions)
+def most_tokens(source: Any) -> int:
+    """The tokens of a row by default, of a model or a checkpoint.
+
+    They are those of its sentence embedding, else those of its tokenizer, else all positions.
+    """
+    positions: int = source.config.max_position_embeddings
+    stated = (source.sentence_embedding or source).max_seq_length
+    return positions if stated is None else min(stated, positions)
 
 
 # === Declared by a model class ===
@@ -114,13 +126,17 @@ class BertModel(keras.Model):
     Attributes:
         config: what the model is made from.
         preprocessor: strings to the model's inputs, no layer of the model; or ``None``. This and
-            the next five are there where ``bert_tf.load`` found them. ``bert_tf.save`` keeps them,
+            the next eight are there where ``bert_tf.load`` found them. ``bert_tf.save`` keeps them,
             Keras' own ``save`` does not.
         labels: the names of the classes in the order of their ids.
         multi_label: whether several classes may hold at once.
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
             decided on its dev set.
         task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths).
+        activation: the function of a regressor's number, which ``Predictor`` and exports apply:
+            ``"sigmoid"``, or ``""`` for none.
+        problem_type: the word of a Hugging Face ``config.json``; ``""`` where there was none.
+        max_seq_length: the most tokens of a row that a tokenizer's file says, or ``None``.
         sentence_embedding: how texts become vectors, a ``SentenceEmbedding``.
         masked_lm: the masked-LM head, or ``None``.
         sentence_dense: the layer that texts' vectors go through last, or ``None``.
@@ -147,6 +163,9 @@ class BertModel(keras.Model):
     multi_label: bool = False
     thresholds: Mapping[str, float] = MappingProxyType({})
     task: Mapping[str, Any] | None = None
+    activation: str = ""
+    problem_type: str | None = ""
+    max_seq_length: int | None = None
     sentence_embedding: SentenceEmbedding | None = None
 
     def __init__(
@@ -201,6 +220,10 @@ class BertModel(keras.Model):
         """
         states = self(batch, training=training)[features.SEQUENCE_OUTPUT]
         return self.embed_states(states, batch[features.INPUT_MASK])
+
+    def activated(self, numbers: Any) -> Any:
+        """A regressor's numbers, of any shape, through its ``activation``."""
+        return ops.sigmoid(numbers) if self.activation else numbers
 
     def embed_states(self, states: Any, mask: Any) -> Any:
         """The vectors, from the last block's states (B, S, H) and the mask (B, S)."""

@@ -288,8 +288,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     if task is None:
         alike = (kind for kind in kinds if kind.multi_label == checkpoint.multi_label)
         kind = next(alike, kinds[0])
-        most = most_tokens(checkpoint.sentence_embedding, positions)
-        task = TaskFile(kind.kind, path, most)
+        task = TaskFile(kind.kind, path, most_tokens(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{path} was trained for {task.kind} and holds a {class_name}: it is damaged; "

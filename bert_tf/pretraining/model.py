@@ -12,6 +12,7 @@ from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
+from bert_tf.told import tell
 from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.run_directory import RunDirectory
@@ -63,6 +64,7 @@ def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
     """Gives a model a checkpoint's weights; returns sentences on what was new or not used."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
+    tell(report.notes)
     return report.sentences(checkpoint.path)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -71,8 +72,12 @@ def test_what_hugging_face_does_otherwise_is_told(
     tmp_path, unverified, spec, thresholds, left_out, notes
 ):
     source = _source(tmp_path, "bert_tf", spec, thresholds=thresholds)
-    done = conversion.convert(source, str(tmp_path / "huggingface"), "huggingface")
+    with warnings.catch_warnings(record=True) as told:
+        done = conversion.convert(source, str(tmp_path / "huggingface"), "huggingface")
     assert (done.left_out, done.notes) == (left_out, notes)
+    assert tuple(str(warning.message) for warning in told) == notes
+    card = (tmp_path / "huggingface" / "README.md").read_text()
+    assert [line[2:] for line in card.splitlines() if line[2:] in notes] == [*notes]
     done = conversion.convert(source, str(tmp_path / "google_tf1"), "google_tf1")
     assert (done.left_out, done.notes) == ((), ())
 

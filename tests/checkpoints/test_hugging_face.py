@@ -140,19 +140,33 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
 
 
 @pytest.mark.parametrize(
-    "names, expected",
+    "config, labels, told",
     [
-        ({"0": "no", "1": "yes"}, ("no", "yes")),
-        ({"1": "yes"}, ("LABEL_0", "yes")),
-        ({"0": "LABEL_0", "1": "LABEL_1"}, ()),
-        ({"0": 5, "1": "yes", "2": "more"}, ("5", "yes")),
-        (["no", "yes"], ()),
-        (None, ()),
+        ({"id2label": {"1": "yes", "0": "no"}, "label2id": {"no": 0, "yes": 1}}, ("no", "yes"), ""),
+        ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
+        ({"id2label": {"0": 5, "1": "yes"}}, ("5", "yes"), ""),
+        ({"id2label": ["no", "yes"]}, ("no", "yes"), ""),
+        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), ""),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, (), ""),
+        ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, (), ""),
+        ({"id2label": None}, (), ""),
+        ({}, (), ""),
+        ({"id2label": {"1": "yes"}}, (), "id2label names the classes 1, and the model has the "
+         "classes 0 to 1: the labels are these numbers"),
+        ({"id2label": {"1": "no", "2": "yes"}}, (), "id2label names the classes 1, 2, and"),
+        ({"id2label": {"0": "no", "1": "yes", "2": "more"}}, (), "names the classes 0, 1, 2, and"),
+        ({"label2id": {"yes": 1}}, (), "label2id names the classes 1, and"),
+        ({"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}, ("no", "yes"),
+         "label2id says otherwise than id2label, which counts"),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"no": 0, "yes": 1}}, (),
+         "label2id says otherwise than id2label, which counts"),
     ],
-)
-def test_labels(names, expected):
-    assert read_labels({"id2label": names}, TWO, "c.json") == expected
-    assert read_labels({"id2label": names}, MODELS["encoder"], "c.json") == ()
+)  # fmt: skip
+def test_labels(config, labels, told):
+    found, notes = read_labels(config, TWO, "c.json")
+    assert found == labels and len(notes) == bool(told)
+    assert all(note.startswith("c.json: ") and told in note for note in notes)
+    assert read_labels(config, MODELS["encoder"], "c.json") == ((), ())
 
 
 def test_values():

@@ -18,6 +18,7 @@ from bert_tf.modeling import (
     BertRegressor,
     BertSpanPredictor,
 )
+from bert_tf.told import DifferenceWarning
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.checkpoints.small_checkpoints import (
     CASED,
@@ -139,7 +140,7 @@ def test_a_new_head(save, model_class, arguments, head):
     assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
     lines = report.sentences("PATH")
     if new:
-        assert lines[1] == f"Not in PATH, and new (train before use): {', '.join(new)}."
+        assert lines[0] == f"Not in PATH, and new (train before use): {', '.join(new)}."
     assert lines[-1].startswith("In PATH and not used: model/") and "/masked_lm/" in lines[-1]
 
 
@@ -208,16 +209,14 @@ LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
         (UNCASED, {"max_position_embeddings": 4}, "max_seq_length is 4"),
     ],
 )  # fmt: skip
-def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(
-    save, caplog, tokenization, config, note
-):
+def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization, config, note):
     config = dataclasses.replace(SMALL, **config)
     _, path = save("encoder", tokenization=tokenization, config=config)
-    with caplog.at_level(logging.WARNING, "bert_tf"):
+    with pytest.warns(DifferenceWarning) as told:
         model = load(path)
-    (record,) = caplog.records
-    assert note in record.getMessage() and record.name == "bert_tf"
-    is_made = "No preprocessor is made: " not in record.getMessage()
+    (warning,) = told
+    assert note in str(warning.message) and warning.filename == __file__
+    is_made = "No preprocessor is made: " not in str(warning.message)
     assert (model.preprocessor is not None) is is_made
     if tokenization and "21" not in note and not is_made:
         with pytest.raises(ValueError, match="max_seq_length is 5, and"):

@@ -16,6 +16,7 @@ from tests.killing import Started
 from .commands import arguments, assert_bit_equal, parse, pretrain, weights
 
 
+@pytest.mark.end_to_end
 @pytest.mark.slow
 def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""

@@ -60,6 +60,7 @@ def whole(inputs, tmp_path_factory):
     return model_dir
 
 
+@pytest.mark.end_to_end
 def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
     inputs, whole, tmp_path
 ):

@@ -41,7 +41,8 @@ def card(labels=("neg", "pos"), lower=True, **more):
     }
     example = Sample("serving_default", 0, texts, {})
     limits = ["1,234 parameters.", ""]
-    return export_card(checkpoint, "mine", limits, signatures, traced, example)
+    told = "## Differences from the source\n\n- A key."
+    return export_card(checkpoint, "mine", limits, signatures, traced, example, told)
 
 
 def test_what_the_model_is():
@@ -51,6 +52,7 @@ def test_what_the_model_is():
         "- 1,234 parameters.",
         "- A vocabulary of 21 pieces; text is lower-cased, and accents are stripped.",
         "- 2 classes: `neg`, `pos`.",
+        "## Differences from the source\n\n- A key.",
     ):
         assert f"\n{line}\n" in text
     assert "Where the output `truncated` is true" in text and "assets.extra/samples/" in text

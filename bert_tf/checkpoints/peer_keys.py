@@ -1,0 +1,247 @@
+"""Every key of other libraries' files of settings, and what this library makes of it.
+
+A key has one answer: *honoured*; *without effect* on ids, vectors, logits and labels; *told*, where
+what another value than the usual ones says is done otherwise here; or *refused*. Null means what a
+key that is not there means. A key that is not in the table is told. ``A.B`` is the key B of the
+object A.
+
+``tests/checkpoints/peer_keys.json`` has the keys that the peers declare and read, and their
+versions; docs/peers.md prints the table.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from bert_tf.config import ONLY_AS_PUBLISHED
+from bert_tf.untrusted import quote
+
+HONOURED, NO_EFFECT, TOLD, REFUSED = "honoured", "without effect", "told", "refused"
+
+
+class Answer(NamedTuple):
+    """Answer to a key.
+
+    ``reason`` says what becomes of a key that is honoured, why one is without effect, and of what
+    is told or refused the consequence. ``usual`` are the values that mean what is done anyway.
+    """
+
+    kind: str
+    reason: str
+    usual: tuple[Any, ...] = ()
+
+
+Answers = dict[str, Answer]
+
+
+def _honoured(keys: str, reason: str) -> Answers:
+    return dict.fromkeys(keys.split(), Answer(HONOURED, reason))
+
+
+def _no_effect(keys: str, reason: str) -> Answers:
+    return dict.fromkeys(keys.split(), Answer(NO_EFFECT, reason))
+
+
+def _told(keys: str, reason: str, *usual: Any) -> Answers:
+    return dict.fromkeys(keys.split(), Answer(TOLD, reason, usual))
+
+
+def _refused(keys: str, reason: str, *usual: Any) -> Answers:
+    return dict.fromkeys(keys.split(), Answer(REFUSED, reason, usual))
+
+
+# === transformers: config.json ===
+
+_CONFIG = {
+    **_honoured("vocab_size max_position_embeddings", "a size of the encoder"),
+    **_honoured("initializer_range", "weights that start anew start so"),
+    **_honoured("architectures model_type", "with the tensors they say which model it is"),
+    **_honoured("id2label label2id", "the classes' names"),
+    **_honoured("problem_type", "whether the answer is a number, one class or several"),
+    **_honoured("tie_word_embeddings", "the decoder has to equal the embeddings"),
+    **_honoured("tokenizer_class", "the tokenizer that reads the text"),
+    **_honoured("sentence_transformers.activation_fn", "the function of a number"),
+    **_honoured("sbert_ce_default_activation_function", "the function of a number"),
+    **_no_effect("sentence_transformers.version", "a note of the release that wrote it"),
+    **_no_effect("num_labels _num_labels", "the tensors have the number of classes"),
+    **_no_effect(
+        "output_attentions output_hidden_states return_dict use_return_dict use_cache output_past "
+        "torchscript",
+        "it says what else is returned, and in which form",
+    ),
+    **_no_effect(
+        "chunk_size_feed_forward gradient_checkpointing attn_implementation _attn_implementation "
+        "_attn_implementation_internal _attn_implementation_autoset _experts_implementation "
+        "_experts_implementation_internal experts_implementation use_bfloat16 tf_legacy_loss",
+        "it says how the same is computed",
+    ),
+    **_no_effect("dtype torch_dtype", "weights are read as stored; load's dtype computes"),
+    **_no_effect("pad_token_id", "padding is masked; its id is that of the tokenizer's [PAD]"),
+    **_no_effect(
+        "transformers_version _name_or_path name_or_path _commit_hash name language license "
+        "finetuning_task model_name",
+        "a note of where the model comes from",
+    ),
+    **_no_effect(
+        "bos_token_id eos_token_id sep_token_id decoder_start_token_id prefix "
+        "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
+        "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "
+        "encoder_repetition_penalty epsilon_cutoff eta_cutoff exponential_decay_length_penalty "
+        "forced_bos_token_id forced_eos_token_id length_penalty max_length min_length "
+        "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups "
+        "num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty "
+        "return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p "
+        "typical_p task_specific_params",
+        "no text is generated",
+    ),
+    **_no_effect("cross_attention_hidden_size tie_encoder_decoder", "of a pair of models alone"),
+    **_told(
+        "function_to_apply",
+        "transformers' pipelines apply it to a classifier's logits, and here problem_type says "
+        "what is applied",
+    ),
+    **_told(
+        "auto_map custom_pipelines",
+        "code of the model's own is not run: BERT as published is computed",
+    ),
+    **_refused("is_encoder_decoder", "one half of a pair of models cannot be computed", False),
+    **_refused("quantization_config", "save the model dequantised: quantised weights are not read"),
+    **_refused("per_layer_config", "layers of different sizes cannot be built"),
+    **_refused("pruned_heads", "heads that were cut out cannot be left out here", {}, []),
+}
+_BERT = {
+    **_CONFIG,
+    **_honoured(
+        "hidden_size num_hidden_layers num_attention_heads intermediate_size type_vocab_size",
+        "a size of the encoder",
+    ),
+    **_honoured("hidden_act layer_norm_eps is_decoder", "a function of the encoder"),
+    **_honoured("hidden_dropout_prob attention_probs_dropout_prob", "the rates of training"),
+    **_honoured("classifier_dropout", "the rate in front of a head, in training"),
+    **_no_effect(
+        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+        "pooler_size_per_head pooler_type",
+        "Google's releases have it, and no code reads it",
+    ),
+    # ``BertConfig.from_dict`` refuses these, of Google's files, too.
+    **{
+        key: Answer(REFUSED, "only BERT as published can be built", (published,))
+        for key, published in ONLY_AS_PUBLISHED.items()
+        if key not in _CONFIG
+    },
+}
+_DISTILBERT = {
+    **_CONFIG,
+    **_honoured(
+        "dim n_heads n_layers hidden_dim hidden_size num_attention_heads num_hidden_layers",
+        "a size of the encoder; the longer names go first",
+    ),
+    **_honoured("activation", "a function of the encoder"),
+    **_honoured("dropout attention_dropout", "the rates of training"),
+    **_honoured("seq_classif_dropout", "the rate in front of a head, in training"),
+    **_no_effect("qa_dropout", "of training alone: no dropout is in front of a span head"),
+    **_no_effect("sinusoidal_pos_embds", "the table of positions is stored"),
+    **_no_effect("tie_weights_", "the decoder has to equal the embeddings"),
+}
+
+# === sentence-transformers ===
+
+_LENGTH = "the most tokens of a text"
+_MODULES = {
+    **_honoured("type path", "a module's class and folder"),
+    **_no_effect("idx name", "modules are run in the list's order"),
+    **_told("kwargs", "arguments of encode are not handed to the module", [], {}),
+}
+_TRANSFORMER = {
+    **_honoured(
+        "max_seq_length tokenizer_args.model_max_length processor_kwargs.model_max_length "
+        "tokenizer_args.max_length processor_kwargs.max_length "
+        "processing_kwargs.text.max_length processing_kwargs.common.max_length",
+        _LENGTH,
+    ),
+    **_honoured("config_args config_kwargs", "keys that go before those of config.json"),
+    **_honoured("do_lower_case", "text is lower-cased before it is split"),
+    **_honoured("transformer_task", "states, or of a cross-encoder the logits"),
+    **_no_effect("modality_config module_output_name", "texts have one form"),
+    **_no_effect("unpad_inputs", "it says how the same is computed"),
+    **_no_effect(
+        "processing_kwargs.text.truncation processing_kwargs.common.truncation "
+        "processing_kwargs.text.padding processing_kwargs.common.padding "
+        "processing_kwargs.text.return_tensors processing_kwargs.common.return_tensors",
+        "long texts are cut, and padding is masked",
+    ),
+    **_no_effect("model_args model_kwargs", "load's dtype and the machine's devices compute"),
+    **_told(
+        "query_length document_length",
+        "queries and documents are cut to one length, the tokenizer's",
+    ),
+    **_told("query_expansion", "queries are not filled up with [MASK]"),
+    **_told("tokenizer_name_or_path", "the tokenizer in this directory is taken"),
+}
+_SENTENCES = {
+    **_honoured("prompts", "those of the query and of the document"),
+    **_honoured("default_prompt_name", "where the document has no prompt, this one"),
+    **_honoured("truncate_dim", "how many numbers of a vector are kept"),
+    **_honoured("activation_fn", "the function of a cross-encoder's number"),
+    **_honoured("similarity_fn_name", "cosines: another one is told unless vectors have length 1"),
+    **_honoured("model_type", "whether it makes vectors or numbers"),
+    **_no_effect("__version__", "a note of the releases that wrote it"),
+    **_no_effect("requirements", "a condition on packages"),
+    **_no_effect("keep_in_fp32_modules", "of half precision alone"),
+}
+_MODULE = {
+    **_honoured("pooling_mode include_prompt", "how states become a vector"),
+    **_honoured(
+        "pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens "
+        "pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken",
+        "how states become a vector",
+    ),
+    **_honoured("out_features activation_function bias use_residual", "a dense layer"),
+    **_honoured("module_input_name module_output_name", "only whole vectors are changed"),
+    **_no_effect("embedding_dimension word_embedding_dimension in_features", "the tensors say it"),
+}
+
+#: By file, the answer to each of its keys.
+FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
+    {
+        "config.json": _BERT,
+        "config.json of a DistilBERT": _DISTILBERT,
+        "modules.json": _MODULES,
+        "sentence_bert_config.json": _TRANSFORMER,
+        "config_sentence_transformers.json": _SENTENCES,
+        "N_*/config.json": _MODULE,
+    }
+)
+
+
+def sentences(file: str, values: Mapping[str, Any], source: str) -> Iterator[str]:
+    """What is to be told of a file's keys; a ``ValueError`` where one is refused.
+
+    ``file`` is a name of ``FILES``, ``source`` what sentences call the file.
+    """
+    answers = FILES[file]
+    parents = {key[:at] for key in answers for at, letter in enumerate(key) if letter == "."}
+    for key, value in _flat(values, parents):
+        answer = answers.get(key)
+        if answer is None and value is not None:
+            yield f"{source}: {quote(key)} is not known here, and what it says is not done."
+        elif answer is None or value is None or value in answer.usual:
+            continue
+        elif answer.kind == TOLD:
+            yield f"{source}: {key} is {quote(value)}: {answer.reason}."
+        elif answer.kind == REFUSED:
+            usual = " or ".join(map(repr, answer.usual))
+            expected = f"expected {usual}: " if usual else ""
+            raise ValueError(f"{source}: {key} is {quote(value)}, {expected}{answer.reason}.")
+
+
+def _flat(
+    values: Mapping[str, Any], parents: set[str], before: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """The keys and values of an object, those of ``parents`` in place of a parent."""
+    for key, value in values.items():
+        name = f"{before}{key}"
+        if name in parents and isinstance(value, Mapping):
+            yield from _flat(value, parents, f"{name}.")
+        else:
+            yield name, value

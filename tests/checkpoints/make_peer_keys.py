@@ -1,0 +1,186 @@
+"""Lists the keys that other libraries declare for their files, or read while they load them.
+
+    python -m tests.checkpoints.make_peer_keys
+
+writes ``data/peer_keys.json``: versions, and by file the keys. It needs the extra ``parity``. With
+``--page`` it writes the tables of docs/peers.md alone, and needs nothing.
+Declared are the fields of a config, the arguments of a constructor and the keys that a module
+saves; read is what a recording mapping in place of a parsed file was asked for.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import importlib.metadata
+import inspect
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest.mock
+from collections.abc import Iterator
+from typing import Any
+
+from bert_tf.checkpoints.peer_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, Answer
+
+LIST = pathlib.Path(__file__).parent / "data" / "peer_keys.json"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "peers.md"
+BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_peer_keys --page -->"
+LIBRARIES = ("transformers", "tokenizers", "sentence-transformers", "keras-hub", "setfit", "peft")
+
+
+class Recording(dict[str, Any]):
+    """A parsed file that notes for which keys it was asked."""
+
+    asked: set[str]
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.add(str(key))
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        self.asked.add(key)
+        return super().pop(key, *default)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[dict[str, set[str]]]:
+    """The keys that are asked for of JSON files, by the files' names."""
+    asked: dict[str, set[str]] = collections.defaultdict(set)
+    load = json.load
+
+    def recording(file: Any, *arguments: Any, **options: Any) -> Any:
+        name = pathlib.Path(getattr(file, "name", "")).name
+        within = pathlib.Path(getattr(file, "name", "")).parent.name
+        if name == "config.json" and within[:1].isdecimal():
+            name = "N_*/config.json"
+
+        def wrap(value: Any) -> Any:
+            if isinstance(value, list):
+                return [wrap(each) for each in value]
+            if not isinstance(value, dict):
+                return value
+            mapping = Recording(value)
+            mapping.asked = asked[name]
+            return mapping
+
+        return wrap(load(file, *arguments, **options))
+
+    with unittest.mock.patch.object(json, "load", recording):
+        yield asked
+
+
+def write_directories(folder: pathlib.Path) -> None:
+    """One directory of each kind, as its library saves it."""
+    import sentence_transformers
+    import transformers
+    from sentence_transformers.sentence_transformer import modules
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    sizes = {
+        **{"vocab_size": len(pieces), "hidden_size": 8, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16},
+    }
+    tokenizer = transformers.BertTokenizer(vocab={piece: at for at, piece in enumerate(pieces)})
+    for name, kind, labels in (
+        ("encoder", transformers.BertModel, 2),
+        ("pairs", transformers.BertForSequenceClassification, 1),
+    ):
+        kind(transformers.BertConfig(**sizes, num_labels=labels)).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    body = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
+    body.append(modules.Dense(8, 8))
+    body.append(modules.Normalize())
+    body.save_pretrained(str(folder / "sentences"))
+    cross = sentence_transformers.CrossEncoder(str(folder / "pairs"), device="cpu")
+    cross.save_pretrained(str(folder / "cross"))
+
+
+def arguments_of(function: Any) -> list[str]:
+    """The names of a function's arguments but for ``self`` and the ones without names."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters.items()
+    return [name for name, each in parameters if name != "self" and each.kind not in kinds]
+
+
+def collect() -> dict[str, Any]:
+    """The versions, and by file the keys."""
+    import sentence_transformers
+    import transformers
+    from sentence_transformers.base import modules as base
+    from sentence_transformers.sentence_transformer import modules
+
+    transformers.logging.set_verbosity_error()
+    generation = transformers.GenerationConfig._get_default_generation_params()
+    keys: dict[str, set[str]] = collections.defaultdict(set)
+    for file, kind in (
+        ("config.json", transformers.BertConfig),
+        ("config.json of a DistilBERT", transformers.DistilBertConfig),
+    ):
+        keys[file] |= {field.name for field in dataclasses.fields(kind)} | {*generation}
+        keys[file] |= {*kind().to_dict(), *kind.attribute_map} - {"_name_or_path"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_directories(folder)
+        with recorded() as asked:
+            sentence_transformers.SentenceTransformer(str(folder / "sentences"), device="cpu")
+            sentence_transformers.CrossEncoder(str(folder / "cross"), device="cpu")
+        for path in folder.glob("*/*.json"):
+            if path.name in ("modules.json", "config_sentence_transformers.json"):
+                values = json.loads(path.read_text())
+                for value in values if isinstance(values, list) else [values]:
+                    keys[path.name] |= {*value}
+    for file in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        keys[file] |= asked[file]
+    keys["sentence_bert_config.json"] |= {*base.Transformer.config_keys}
+    keys["sentence_bert_config.json"] |= {
+        name
+        for name in arguments_of(base.Transformer.__init__)
+        if name not in ("model_name_or_path", "backend", "args", "kwargs")
+    }
+    keys["N_*/config.json"] |= asked["N_*/config.json"]
+    for module in (modules.Pooling, modules.Dense, modules.Normalize):
+        keys["N_*/config.json"] |= {*module.config_keys}
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "keys": {file: sorted(names) for file, names in sorted(keys.items())},
+    }
+
+
+def tables() -> str:
+    """The table of keys in Markdown: by file a table, by answer and reason a row."""
+    versions = json.loads(LIST.read_text())["versions"]
+    parts = [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}."]
+    for file, answers in FILES.items():
+        rows: dict[str, tuple[Answer, list[str]]] = {}
+        for key, answer in answers.items():
+            rows.setdefault(repr(answer), (answer, []))[1].append(f"`{key}`")
+        lines = ["| keys | answer | |", "|---|---|---|"]
+        order = (HONOURED, TOLD, REFUSED, NO_EFFECT)
+        for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].kind)):
+            usual = " or ".join(f"`{json.dumps(value)}`" for value in answer.usual)
+            unless = f" unless {usual}" if usual else ""
+            lines.append(f"| {', '.join(keys)} | {answer.kind}{unless} | {answer.reason} |")
+        parts.append("\n".join([f"## {file}", "", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def page() -> str:
+    """The text of docs/peers.md with today's tables."""
+    return PAGE.read_text().partition(BEGIN)[0] + BEGIN + "\n\n" + tables()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "--page" not in sys.argv:
+        LIST.write_text(json.dumps(collect(), indent=1) + "\n")
+    PAGE.write_text(page())

@@ -1,0 +1,75 @@
+"""Every key of other libraries' files has an answer, by which readers tell and refuse."""
+
+import json
+
+import pytest
+
+from bert_tf.checkpoints.peer_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, sentences
+from tests.checkpoints.make_peer_keys import LIST, PAGE, collect, page
+
+KEYS = json.loads(LIST.read_text())["keys"]
+
+
+@pytest.mark.parametrize("file", KEYS)
+def test_every_key_that_a_peer_declares_or_reads_has_an_answer(file):
+    answered = {key.split(".")[0] for key in FILES[file]}
+    assert {*KEYS[file]} - answered == set()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_answer_has_a_kind_and_a_reason(file):
+    for key, answer in FILES[file].items():
+        assert answer.kind in (HONOURED, NO_EFFECT, TOLD, REFUSED) and answer.reason, key
+        assert not answer.usual or answer.kind in (TOLD, REFUSED), key
+        assert not answer.reason.endswith("."), key
+
+
+@pytest.mark.parametrize(
+    "file, values, told",
+    [
+        ("config.json", {"hidden_size": 8, "num_beams": 3, "auto_map": None}, []),
+        ("config.json", {"feed_forward_type": "geglu", "rotary": None},
+         ["c: 'feed_forward_type' is not known here, and what it says is not done."]),
+        ("config.json", {"auto_map": {"AutoModel": "own.Bert"}},
+         ["c: auto_map is {'AutoModel': 'own.Bert'}: code of the model's own is not run: BERT as "
+          "published is computed."]),
+        ("config.json", {"sentence_transformers": {"activation_fn": "f", "other": 1}},
+         ["c: 'sentence_transformers.other' is not known here, and what it says is not done."]),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, []),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"stride": 2}}},
+         ["c: 'processing_kwargs.text.stride' is not known here, and what it says is not done."]),
+        ("modules.json", {"kwargs": []}, []),
+        ("modules.json", {"kwargs": ["task"]},
+         ["c: kwargs is ['task']: arguments of encode are not handed to the module."]),
+    ],
+)  # fmt: skip
+def test_what_is_told(file, values, told):
+    assert [*sentences(file, values, "c")] == told
+
+
+@pytest.mark.parametrize(
+    "file, values, sentence",
+    [
+        ("config.json", {"is_encoder_decoder": True},
+         "c: is_encoder_decoder is True, expected False: one half of a pair of models"),
+        ("config.json", {"quantization_config": {"bits": 4}},
+         r"c: quantization_config is \{'bits': 4\}, save the model dequantised"),
+        ("config.json of a DistilBERT", {"pruned_heads": {"0": [1]}}, "c: pruned_heads is "),
+    ],
+)  # fmt: skip
+def test_what_is_refused(file, values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        [*sentences(file, values, "c")]
+    assert [*sentences(file, dict.fromkeys(values), "c")] == []
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the checkout is missing, whose page this reads")
+def test_the_page_has_the_table():
+    assert PAGE.read_text() == page(), "run python -m tests.checkpoints.make_peer_keys --page"
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+def test_the_list_is_that_of_the_installed_peers():
+    pytest.importorskip("sentence_transformers")
+    assert collect()["keys"] == KEYS

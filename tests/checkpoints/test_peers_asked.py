@@ -1,0 +1,281 @@
+"""Each key of other libraries' files is changed, and the library itself and this one are asked.
+
+Equal, told or refused: nothing else is an answer. Where the library refuses the value itself, this
+one may do as it likes.
+"""
+
+import json
+import os
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.checkpoints.peer_keys import FILES
+from tests.checkpoints.make_peer_keys import LIST
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a value may be taken for a model's name there
+KEYS = json.loads(LIST.read_text())["keys"]
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "film", "the", "end", "of", "it"),
+    *("all", "good", "##s", "##y", "[", "]", "sep", "A", "Fine"),
+]
+TEXTS = ["A fine film", "the end of it all"]
+PAIRS = [("a fine film", "good"), ("the end of it " * 20, "all")]
+SIZES = {
+    **{"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": 32},
+}
+# Values of keys whose type does not say which others there are.
+OTHERS = {
+    "hidden_act": ["gelu_new", "relu", "silu", "mish"],
+    "activation": ["gelu_new", "relu", "silu"],
+    "problem_type": ["regression", "multi_label_classification", "single_label_classification"],
+    "dtype": ["float16", "bfloat16", "float64"],
+    "id2label": [{"0": "x", "1": "y", "2": "z"}, {"2": "x", "0": "y", "1": "z"}, {"1": "x"}],
+    "label2id": [{"x": 0, "y": 1, "z": 2}],
+    "architectures": [None],
+    "tokenizer_name_or_path": [],  # a directory that is there
+    "num_labels": [3],
+    "pruned_heads": [{"0": [1]}],
+    "tokenizer_class": ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"],
+    "pooling_mode": ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken",
+                     ["cls", "mean"]],
+    "activation_fn": ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid",
+                      "torch.nn.modules.activation.Tanh"],
+    "activation_function": ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh",
+                            "torch.nn.modules.activation.ReLU"],
+    "prompts": [{"query": "a ", "document": "the "}, {"query": "a ", "passage": "the "}],
+    "default_prompt_name": ["query", "document"],
+    "similarity_fn_name": ["cosine", "dot", "euclidean", "manhattan"],
+    "processing_kwargs": [{"text": {"max_length": 5}}, {"common": {"max_length": 5}},
+                          {"text": {"padding": "max_length"}},
+                          {"text": {"add_special_tokens": False}}],
+    "processor_kwargs": [{"model_max_length": 6}], "tokenizer_args": [{"model_max_length": 6}],
+    "config_kwargs": [{"num_hidden_layers": 1}], "config_args": [{"hidden_act": "relu"}],
+    "model_kwargs": [{"dtype": "float32"}], "model_args": [{"dtype": "float32"}],
+    "modality_config": [{"text": {"method": "forward", "method_output_name": "pooler_output"}}],
+    "module_output_name": ["sentence_embedding", "token_embeddings"],
+    "module_input_name": ["token_embeddings", "sentence_embedding"],
+    "transformer_task": ["fill-mask", "sequence-classification", "feature-extraction"],
+    "model_type": ["CrossEncoder", "SparseEncoder", "SentenceTransformer", "bert", "distilbert"],
+    "type": ["sentence_transformers.models.Pooling", "sentence_transformers.models.WordWeights"],
+    "path": ["", "2_Dense"],
+    "truncate_dim": [5, 16],
+    "query_expansion": [{"strategy": "fixed", "length": 8}],
+    "requirements": [{"sentence-transformers": ">=5"}],
+}  # fmt: skip
+
+
+def others(key, value):
+    """Values to set a key to, instead of one: both booleans, two numbers, texts, all choices."""
+    if key in OTHERS:
+        return [other for other in OTHERS[key] if other != value]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, 2 * value + 2]
+    if isinstance(value, float):
+        return [value / 2 + 0.05, 0.0]
+    if isinstance(value, str):
+        return ["another"]
+    return [True, 2, "another"]
+
+
+# Keys of a generation of text, of which three are asked for all.
+IN_VAIN = {
+    key
+    for key, answer in FILES["config.json"].items()
+    if answer.reason == "no text is generated" and key not in ("max_length", "prefix", "top_k")
+}
+# Keys on which the names and shares of a pipeline's answers hang; the others change logits.
+ANSWERED = {"problem_type", "id2label", "label2id", "function_to_apply", "architectures"}
+
+
+def told_of(function, path, key):
+    """What is told while a function runs, its value, and the sentence of a refusal."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            value, refusal = function(path, key), ""
+        except ValueError as error:
+            value, refusal = None, str(error)
+    told = [str(each.message) for each in found if each.category is bert_tf.DifferenceWarning]
+    return value, told, refusal
+
+
+def close(theirs, ours):
+    if theirs.keys() != ours.keys():
+        return False
+    for key, value in theirs.items():
+        if isinstance(value, np.ndarray):
+            other = np.asarray(ours[key])
+            if value.shape != other.shape or not np.allclose(value, other, atol=1e-4):
+                return False
+        elif value != ours[key]:
+            return False
+    return True
+
+
+def ids_of(rows):
+    return [[at for at in row if at] for row in np.asarray(rows).tolist()]
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory):
+    """A directory of each kind, as its library saves it, and what asks library and bert_tf."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer import modules
+
+    transformers.logging.set_verbosity_error()
+    folder = tmp_path_factory.mktemp("peers")
+    tokenizer = transformers.BertTokenizer(
+        vocab={piece: at for at, piece in enumerate(PIECES)}, model_max_length=24
+    )
+
+    def save(name, kind, config, **settings):
+        torch.manual_seed(0)
+        model = kind(config(**settings)).eval()
+        for parameter in model.parameters():
+            parameter.data = torch.randn(parameter.shape) * 0.3
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+
+    bert, distil = transformers.BertConfig, transformers.DistilBertConfig
+    save("bert", transformers.BertForSequenceClassification, bert, **SIZES, num_labels=3)
+    save("number", transformers.BertForSequenceClassification, bert, **SIZES, num_labels=1)
+    save("encoder", transformers.BertModel, bert, **SIZES)
+    sizes = {"vocab_size": len(PIECES), "dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24}
+    save("distilbert", transformers.DistilBertForSequenceClassification, distil, **sizes,
+         max_position_embeddings=32, num_labels=3)  # fmt: skip
+    torch.manual_seed(1)
+    body = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
+    body.append(modules.Dense(16, 16))
+    body.append(modules.Normalize())
+    body.save_pretrained(str(folder / "sentences"))
+    cross = sentence_transformers.CrossEncoder(str(folder / "number"), device="cpu")
+    cross.save_pretrained(str(folder / "cross"))
+
+    class Peers:
+        def __init__(self):
+            self.folder = folder
+
+        def classes(self, path, key=None):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(
+                path, dtype=torch.float32
+            )
+            rows = tokenizer(TEXTS, return_tensors="pt", padding=True, truncation=True)
+            with torch.no_grad():
+                logits = model.eval()(**rows).logits.numpy()
+            found = {"ids": ids_of(rows["input_ids"]), "logits": logits}
+            if key not in ANSWERED:
+                return found
+            pipe = transformers.pipeline(
+                "text-classification", model=model, tokenizer=tokenizer, top_k=None
+            )
+            return found | {
+                "answers": [
+                    {each["label"]: round(each["score"], 3) for each in answer}
+                    for answer in pipe(TEXTS)
+                ]
+            }
+
+        def our_classes(self, path, key=None):
+            model = bert_tf.load(path)
+            batch = model.preprocessor(TEXTS)
+            found = {"ids": ids_of(batch["input_word_ids"]), "logits": np.asarray(model(batch))}
+            if key not in ANSWERED:
+                return found
+            names = {} if model.labels else {str(at): f"LABEL_{at}" for at in range(3)}
+            return found | {
+                "answers": [
+                    {names.get(n, n): round(s, 3) for n, s in record["probabilities"].items()}
+                    for record in bert_tf.Predictor(model)(TEXTS)
+                ]
+            }
+
+        def sentences(self, path, key=None):
+            model = sentence_transformers.SentenceTransformer(path, device="cpu")
+            return {
+                "query": model.encode_query(TEXTS),
+                "document": model.encode_document(TEXTS),
+                "encode": model.encode(TEXTS),
+            }
+
+        def our_sentences(self, path, key=None):
+            model = bert_tf.load(path)
+            how = model.sentence_embedding
+
+            def embed(prefix):
+                return np.asarray(model.embed(model.preprocessor([prefix + t for t in TEXTS])))
+
+            query, document = embed(how.query_prefix), embed(how.document_prefix)
+            return {"query": query, "document": document, "encode": document}
+
+        def numbers(self, path, key=None):
+            model = sentence_transformers.CrossEncoder(path, device="cpu")
+            return {"scores": np.asarray(model.predict(PAIRS))}
+
+        def our_numbers(self, path, key=None):
+            records = bert_tf.Predictor(path)(PAIRS)
+            return {"scores": np.array([record["prediction"] for record in records])}
+
+    return Peers()
+
+
+KINDS = {
+    "bert": ("classes", "config.json", "config.json"),
+    "distilbert": ("classes", "config.json", "config.json of a DistilBERT"),
+    "sentences": ("sentences", "modules.json", "modules.json"),
+    "sentences ": ("sentences", "sentence_bert_config.json", "sentence_bert_config.json"),
+    "sentences  ": (
+        *("sentences", "config_sentence_transformers.json"),
+        "config_sentence_transformers.json",
+    ),
+    "sentences 1": ("sentences", "1_Pooling/config.json", "N_*/config.json"),
+    "sentences 2": ("sentences", "2_Dense/config.json", "N_*/config.json"),
+    "sentences 3": ("sentences", "3_Normalize/config.json", "N_*/config.json"),
+    "cross": ("numbers", "config_sentence_transformers.json", "config_sentence_transformers.json"),
+    "cross ": ("numbers", "sentence_bert_config.json", "sentence_bert_config.json"),
+    "cross  ": ("numbers", "config.json", "config.json"),
+}
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_key_is_done_as_the_peer_does_it_or_told_or_refused(peers, kind, tmp_path):
+    what, name, file = KINDS[kind]
+    source = peers.folder / kind.split()[0]
+    ask, ask_us = getattr(peers, what), getattr(peers, f"our_{what}")
+    ours, told, refusal = told_of(ask_us, str(source), "problem_type")
+    assert close(ask(str(source), "problem_type"), ours) and not told and not refusal
+    silent, asked, refused_by_peer = [], 0, 0
+    is_list = name == "modules.json"
+    before = json.loads((source / name).read_text())
+    value_of = before[-1] if is_list else before
+    keys = {*KEYS[file], *(key for key in FILES[file] if "." not in key)} - IN_VAIN
+    for key in sorted({*value_of, "use_residual"} if file.startswith("N_") else keys):
+        for other in others(key, value_of.get(key)):
+            path = tmp_path / "changed"
+            shutil.copytree(source, path)
+            changed = {**value_of, key: other}
+            values = [*before[:-1], changed] if is_list else changed
+            (path / name).write_text(json.dumps(values))
+            try:
+                theirs = ask(str(path), key)
+            except Exception:
+                theirs, refused_by_peer = None, refused_by_peer + 1
+            if theirs is not None:
+                asked += 1
+                ours, told, refusal = told_of(ask_us, str(path), key)
+                if not (refusal or told or close(theirs, ours)):
+                    silent.append((key, other))
+            shutil.rmtree(path)
+    print(f"{name}: {asked} changes asked, {refused_by_peer} more refused by the peer")
+    assert silent == []
