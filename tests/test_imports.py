@@ -29,7 +29,7 @@ ALLOWED = {
     "files": "paths untrusted",
     "decoding": "features",
     "modeling": "choices config features load_hook",
-    "training": "choices config features files modeling paths untrusted",
+    "training": "choices config features files modeling paths told untrusted",
     "pipelines": "choices config features files paths startup untrusted",
     "saved_models": "checkpoints choices cli config decoding features files modeling paths "
     "pipelines untrusted",

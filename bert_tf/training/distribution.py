@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import choices
+from bert_tf.told import tell
 from bert_tf.untrusted import parse_json_object, quote, reason
 
 T = TypeVar("T")
@@ -416,6 +417,19 @@ def dtype_policy(precision: str, device_type: str, jit_compile: bool = False) ->
     return choices.DTYPE_POLICIES["float32" if is_rewritten else precision]
 
 
+def _without_bfloat16() -> Iterator[str]:
+    """A sentence for each GPU that is older than the units which compute in bfloat16."""
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        major, minor = details.get("compute_capability") or (8, 0)
+        if major < 8:
+            yield (
+                f"--precision=bfloat16: {details.get('device_name') or device.name} has compute "
+                f"capability {major}.{minor}, and bfloat16 takes 8.0: it is slower than float32 "
+                "there, or fails; give --precision=float32."
+            )
+
+
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:
     """Sets the process' arithmetic, before the model is built; returns the Keras dtype policy.
 
@@ -445,5 +459,7 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
             f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
             "that this library requires."
         )
+    if precision == "bfloat16" and device_type == "GPU":
+        tell(_without_bfloat16())
     keras.config.set_dtype_policy(policy)
     return policy
