@@ -87,8 +87,9 @@ class _Dense(keras.layers.Dense):
         """(..., W) -> (..., units)."""
         # JAX fails if it is asked for GPUs where there are none.
         devices = keras.distribution.list_devices() if training else []
-        is_narrow = bool(training) and self.compute_dtype != logits_dtype(self.compute_dtype)
-        if not (is_narrow or any(name.startswith("gpu") for name in devices)):
+        kinds = {name.partition(":")[0] for name in devices}
+        is_narrow = self.compute_dtype != logits_dtype(self.compute_dtype)
+        if not ("gpu" in kinds or (is_narrow and kinds == {"cpu"})):
             return super().call(inputs, training=training)
         products = ops.matmul(inputs, self.kernel)
         return ops.custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
