@@ -148,14 +148,13 @@ def _of_shared_texts(
 
 
 def _share_one_text(train: Sequence[Any], held_out: Sequence[Any]) -> int:
-    """How many pairs of two texts that are held out have a text of the training set's."""
-    known = {text for item in train if isinstance(item, TextExample) for text in _texts(item)}
-    pairs = [item for item in held_out if isinstance(item, TextExample) and item.text_b]
-    return sum(not known.isdisjoint(_texts(item)) for item in pairs)
-
-
-def _texts(item: TextExample) -> tuple[str, str]:
-    return item.text_a, item.text_b or item.text_a
+    """How many pairs that are held out have one of their texts in the training set."""
+    known, *others = (
+        [{item.text_a, item.text_b} - {None, ""} for item in items if isinstance(item, TextExample)]
+        for items in (train, held_out)
+    )
+    seen = set().union(*known)
+    return sum(len(pair) > 1 and not seen.isdisjoint(pair) for pair in others[0])
 
 
 def _has_labels(settings: FineTuningSettings, path: str) -> bool:

@@ -59,10 +59,9 @@ def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
     # From Keras 3.16 on, where ``_use_weight_decay`` is for optimizers that are built.
     if callable(excludes := getattr(optimizer, "_is_excluded_from_weight_decay", None)):
         return not excludes(variable)
-    if not callable(getattr(optimizer, "_use_weight_decay", None)):
-        raise unexpected("has no optimizer._use_weight_decay")
-    decayed: bool = optimizer._use_weight_decay(variable)
-    return decayed
+    if callable(decays := getattr(optimizer, "_use_weight_decay", None)):
+        return bool(decays(variable))
+    raise unexpected("has no optimizer._use_weight_decay")
 
 
 def check_decays_by_hook() -> None:
@@ -134,15 +133,14 @@ def own_call(layer: keras.Layer) -> Iterator[None]:
     """
     from keras.src.backend.common import global_state
 
-    name = "current_call_ctx"
-    outer = global_state.get_global_attribute(name)
-    global_state.set_global_attribute(name, None)
+    outer = global_state.get_global_attribute("current_call_ctx")
+    global_state.set_global_attribute("current_call_ctx", None)
     try:
         if getattr(layer._get_call_context(), "entry_layer", None) is not layer:
             raise unexpected("keeps the context of calls elsewhere than in current_call_ctx")
         yield
     finally:
-        global_state.set_global_attribute(name, outer)
+        global_state.set_global_attribute("current_call_ctx", outer)
 
 
 def take_for_dict(kind: Any) -> None:

@@ -343,14 +343,10 @@ def check_records(
         rows, path = next(iter(batches)), records.files[0].path
         for name, size in sizes.items():
             wrong = tf.boolean_mask(rows[name], (rows[name] < 0) | (rows[name] >= size))
-            if not tf.size(wrong):
-                continue
-            if name.endswith("_ids") and size == vocab_size and wrong[0] > 0:
+            if tf.size(wrong):
+                of_words = name in (features.INPUT_WORD_IDS, features.MASKED_LM_IDS)
+                hint = ": name the vocabulary that made the records with --vocab_file"
                 raise ValueError(
-                    f"{path} holds token id {tf.reduce_max(wrong)}, and the vocabulary has {size} "
-                    "pieces: name the vocabulary that made the records with --vocab_file."
+                    f"{path}: feature {tfrecords.GOOGLE_NAMES[name]!r} holds {wrong[0]}; expected "
+                    f"numbers from 0 to {size - 1}{hint if of_words else ''}."
                 )
-            raise ValueError(
-                f"{path}: feature {tfrecords.GOOGLE_NAMES[name]!r} holds {wrong[0]}; expected "
-                f"numbers from 0 to {size - 1}."
-            )

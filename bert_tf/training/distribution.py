@@ -424,7 +424,7 @@ def _without_bfloat16() -> Iterator[str]:
         major, minor = details.get("compute_capability") or (8, 0)
         if major < 8:
             yield (
-                f"--precision=bfloat16: {details.get('device_name') or device.name} has compute "
+                f"--precision=bfloat16: {details.get('device_name', 'the GPU')} has compute "
                 f"capability {major}.{minor}, and bfloat16 takes 8.0: it is slower than float32 "
                 "there, or fails; give --precision=float32."
             )

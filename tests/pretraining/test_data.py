@@ -87,8 +87,12 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
             "_sentence_labels' holds 2; expected numbers from 0 to 1.",
         ),
         ("masked_lm_positions", 6, "'masked_lm_positions' holds 6; expected numbers from 0 to 5."),
-        ("input_word_ids", -7, "feature 'input_ids' holds -7; expected numbers from 0 to 99."),
-        ("masked_lm_ids", 100, "holds token id 100, and the vocabulary has 100 pieces: name the"),
+        ("input_word_ids", -7, "feature 'input_ids' holds -7; expected numbers from 0 to 99: name"),
+        (
+            "masked_lm_ids",
+            100,
+            "holds 100; expected numbers from 0 to 99: name the vocabulary that",
+        ),
     ],
 )
 def test_records_that_hold_what_cannot_be_are_refused(key, value, sentence, tmp_path):
