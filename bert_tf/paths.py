@@ -106,6 +106,12 @@ def check_file(path: str, what: str) -> None:
     """Refuses a path at which no file is; ``what`` is expected there."""
     check_readable(path)
     if is_folder(path):
+        if any(is_file(os.path.join(path, name)) for name in ("state.json", "dataset_dict.json")):
+            raise ValueError(
+                f"{path} is a data set of Hugging Face, as save_to_disk writes it: name its .arrow "
+                "file where it has but one, or write a file, as by "
+                'datasets.load_from_disk(PATH)["train"].to_parquet("train.parquet").'
+            )
         raise ValueError(f"{path} is a folder: expected {what}; name one that is in it.")
     if not is_file(path):
         raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")

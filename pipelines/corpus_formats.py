@@ -20,7 +20,7 @@ from typing import IO
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.untrusted import listed, parse_json
+from bert_tf.untrusted import listed, parse_json, quote
 
 from .text_bytes import check_utf8, grouped, split_lines
 
@@ -142,17 +142,12 @@ PATTERNS: tuple[object, ...] = (
 )
 
 
-# What is replaced in the text of each format, one after the other.
+# What is replaced in a document of WikiExtractor's, and in the text of each format, one after the
+# other.
+_WIKI = ((_WIKI_LINES, "\n"), (_WIKI_LINKS, r"\1"), (_WIKI_TAGS, " "), *_WIKI_ENTITIES)
 _CLEANING = {
     GOOGLE: (),
-    WIKIEXTRACTOR: (
-        (_BREAK, ""),
-        (_WIKI_DOCUMENTS, f"{_BREAK}\n"),
-        (_WIKI_LINES, "\n"),
-        (_WIKI_LINKS, r"\1"),
-        (_WIKI_TAGS, " "),
-        *_WIKI_ENTITIES,
-    ),
+    WIKIEXTRACTOR: ((_BREAK, ""), (_WIKI_DOCUMENTS, f"{_BREAK}\n"), *_WIKI),
     PROSE: ((_MARKDOWN_LINES, ""), (_WRAP, r"\1 "), (_MARKDOWN_WORDS, r"\1\2\3")),
     PARAGRAPHS: ((_BREAK, ""), (_BLANK_LINES, f"\n{_BREAK}\n")),
 }
@@ -320,7 +315,10 @@ _CHUNK = 1 << 22
 
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
-    """Yields the text of each line of JSON; ``path`` names the file in errors."""
+    """Yields the text of each line of JSON; ``path`` names the file in errors.
+
+    The text of an article is cleaned as WikiExtractor's other form is.
+    """
     for number, (offset, _, line) in enumerate(split_lines(stream, path), 1):
         check_utf8(line, path, offset)
         if not line.strip():
@@ -334,10 +332,20 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
         text = value.get(text_key) if isinstance(value, dict) else None
         if not isinstance(text, str):
             contents = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
-            raise ValueError(
-                f"{path}:{number} has no string under {text_key!r} but {contents}: rename the key "
-                "that holds the text, or in Python give open_corpus its text_key."
+            remedy = (
+                "rename the key that holds the text, or in Python give open_corpus its text_key"
             )
+            if isinstance(value, dict) and text_key in value:
+                contents, remedy = (
+                    quote(text),
+                    "leave the line out, or write its text as one string",
+                )
+            raise ValueError(
+                f"{path}:{number} has no string under {text_key!r} but {contents}: {remedy}."
+            )
+        if "curid=" in str(value.get("url")):
+            for pattern, replacement in _WIKI:
+                text = re.sub(pattern, replacement, text)
         yield text
 
 

@@ -31,7 +31,7 @@ from .pairing import (
 )
 from .pools import Batching, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
-from .text_notes import SAMPLE_BYTES, casing_note, unknown_note
+from .text_notes import SAMPLE_BYTES, casing_note, copies_note, markup_note, unknown_note
 from .wordpiece import BertTokenizer
 
 # A pool of about this many bytes of text has many documents to draw random segments from, and
@@ -184,7 +184,10 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows:
         "Whole words of Chinese are single characters to BERT: they are masked as tokens "
         "are.": is_chinese and masking == "whole_word",
     }
-    notes = casing_note(tokenizer.vocab, tokenizer.do_lower_case), unknown_note(sample, tokenizer)
+    notes = [
+        *(copies_note(corpus), markup_note(sample), unknown_note(sample, tokenizer)),
+        casing_note(tokenizer.vocab, tokenizer.do_lower_case),
+    ]
     return [*(line for line, holds in remarks.items() if holds), *filter(None, notes)]
 
 
@@ -256,8 +259,9 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOption
     if options.pairs and corpus.num_documents == 1:
         raise ValueError(
             "The corpus has one document only, and next-sentence pairs take their random "
-            "segments from another one: add documents, or train without them (pairs=False, on the "
-            "command line --pairs=false)."
+            "segments from another one: add documents; where blank lines part them, read them so "
+            '(input_format="google", on the command line --input_format=google); or train without '
+            "pairs (pairs=False, which is a flag of pretrain)."
         )
     if blocks_per_pool is None:
         blocks_per_pool = max(1, round(_BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())))

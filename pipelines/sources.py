@@ -139,11 +139,18 @@ def open_tfds(
     if not tf.io.gfile.exists(path):
         corpus_files.check_space(cache_dir, info.num_bytes, f"the text of {full_name}")
         # One file after another: the documents' order must not depend on timing.
-        examples = builder.as_dataset(
-            split=split,
-            decoders=tfds.decode.PartialDecoding({text_key: True}),
-            read_config=tfds.ReadConfig(interleave_cycle_length=1),
-        )
+        try:
+            examples = builder.as_dataset(
+                split=split,
+                decoders=tfds.decode.PartialDecoding({text_key: True}),
+                read_config=tfds.ReadConfig(interleave_cycle_length=1),
+            )
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{full_name} was prepared as {builder.info.file_format.value} files, which "
+                "tf.data does not read: prepare it anew as TFRecords, tfds build "
+                "--file_format=tfrecord, or name another data folder."
+            ) from error
         texts = _tfds_texts(tfds.as_numpy(examples), text_key, full_name)
         with replace_whole(path) as file:
             for chunk in corpus_formats.paragraphs(texts):

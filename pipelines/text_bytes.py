@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TypeVar, cast
 
@@ -18,8 +19,37 @@ from bert_tf.untrusted import check_line
 
 T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
-_PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GZIP_MAGIC = b"\x1f\x8b"
+_HEAD_BYTES = 512
+# How files that are no text begin (of gzip: once unpacked), what they are, and what to do.
+_NO_TEXT = {
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive, as workbooks (.xlsx) and documents (.docx) "
+    'are, too: save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or '
+    "unpack it",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old workbook or document of Office (.xls, .doc): "
+    "save a workbook as .csv, and a document as plain text",
+    rb"PAR1[\0-\x1f]|ARROW1\0|FEA1|\xff{4}": "a file of Parquet or Arrow: write its texts as JSON "
+    "lines; as tables finetune and predict read .parquet and .arrow",
+    rb"%PDF-": "a PDF: extract its text first, as pdftotext does",
+    rb"\{\\rtf1": "Rich Text: save it as plain text",
+    rb"\x93NUMPY|\x80[\x02-\x05]|SQLite format 3\0|\x89HDF\r\n": "binary data of NumPy, pickle, "
+    "SQLite or HDF5: write its texts as .jsonl or .csv",
+    rb"BZh[1-9](1AY&SY|\x17rE8P)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf"
+    rb"|Rar!\x1a\x07|LZIP\x01|\x1f\x9d|\x1f\x8b\x08": "packed by another program than gzip, or "
+    "twice: unpack it first, as of packed files gzip alone is read",
+    rb".{257}ustar(\0|  \0)": "a tar archive: unpack it, and name the files in it, or their folder",
+    rb"(?i)(\xef\xbb\xbf)?\s*(<!--.{,300}?-->\s*)?<(!doctype\s+)?html\b": "a page of HTML, whose "
+    "tags would be read as text: extract its text first; if it is a page about the file, download "
+    "the file itself",
+    rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b": "XML, whose tags would be read as text: extract "
+    "its text first, as WikiExtractor does of a dump of Wikipedia",
+    rb"version https://git-lfs\.github\.com/spec/": "a pointer of Git LFS: fetch the file itself, "
+    "by git lfs pull",
+    rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "UTF-16 or UTF-32: save it as "
+    'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f UTF-16 -t UTF-8',
+    rb".{,5}\0\0\0": "binary data and no text: give files of text; pretrain reads records of "
+    "Google's by --input_format=tfrecord",
+}
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
 
@@ -41,18 +71,29 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     """Opens a plain or gzip file, known by its first bytes, for reading its text as bytes.
 
     ``on_read`` is called with how many bytes of the file, compressed ones of gzip, each read took.
+    A file that by its first bytes is no text is a ``ValueError``.
     """
     with open_bytes(path) as raw:
-        is_gzip = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        head = raw.read(_HEAD_BYTES)
+        is_gzip = head.startswith(_GZIP_MAGIC)
         raw.seek(0)
         # The gzip reader calls ``readinto``, which TensorFlow's files do not have.
         needs_wrapper = is_gzip or on_read is not None
         file = cast(IO[bytes], _ReportingFile(raw, on_read) if needs_wrapper else raw)
         if is_gzip:
             with gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
+                _check_is_text(stream.peek(_HEAD_BYTES)[:_HEAD_BYTES], path)
                 yield cast(IO[bytes], stream)
         else:
+            _check_is_text(head, path)
             yield file
+
+
+def _check_is_text(head: bytes, path: str) -> None:
+    """Refuses a file whose first bytes are those of another kind than text."""
+    for begins, what in _NO_TEXT.items():
+        if re.match(begins, head, re.DOTALL):
+            raise ValueError(f"{path} is {what}.")
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -105,8 +146,10 @@ def check_utf8(text: bytes, path: str, offset: int) -> None:
     except UnicodeDecodeError as error:
         position = offset + error.start
         remedy = "convert the file, for example with iconv"
-        if path.endswith(_PACKED):
-            remedy = "unpack it first, as of packed files gzip alone is read"
+        if b"\0" in text:
+            remedy = (
+                "it has bytes of zero, as binary files do, and text has none: give files of text"
+            )
         raise ValueError(
             f"{path} is not UTF-8: invalid byte 0x{text[error.start]:02x} at byte offset "
             f"{position} ({error.reason}); {remedy}."

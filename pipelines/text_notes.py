@@ -2,8 +2,11 @@
 
 import collections
 import itertools
+import re
 import unicodedata
 from collections.abc import Sequence
+
+import numpy as np
 
 from bert_tf.untrusted import listed, quote
 
@@ -13,6 +16,10 @@ from .wordpiece import BertTokenizer
 #: The text of a corpus that notes are of.
 SAMPLE_BYTES = 200_000
 _LONGEST = 1000
+_MANY = 20  # documents: of fewer a share says little
+_HTML = re.compile(
+    r"</?(?:p|br|div|span|a|b|i|li|ul|td|tr|h[1-6]|script|style)\b[^<>]*>|&[a-z]+;|&#\d+;"
+)
 _RAREST = 50  # notes leave out what is rarer than one in this many
 
 
@@ -41,6 +48,29 @@ def marks_note(corpus: Corpus) -> str | None:
         f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
         f"{letters.total():,} letters ({_commonest(changed)}), whose script has no capitals: "
         "--do_lower_case=false keeps them."
+    )
+
+
+def copies_note(corpus: Corpus) -> str | None:
+    """A sentence where a tenth of the documents and more are copies of others, else None."""
+    fingerprints = corpus.table.fingerprints[corpus.is_member]
+    copies, size = fingerprints.size - np.unique(fingerprints).size, fingerprints.size
+    if size < _MANY or 10 * copies < size:
+        return None
+    return (
+        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies of others, and are "
+        "learned as often: leave them out, unless they are meant."
+    )
+
+
+def markup_note(texts: Sequence[str]) -> str | None:
+    """A sentence where more than one text in fifty has marks of HTML, else None."""
+    found = [match[0] for match in map(_HTML.search, texts) if match]
+    if _RAREST * len(found) <= len(texts):
+        return None
+    return (
+        f"{len(found) / len(texts):.1%} of the sentences in a sample have marks of HTML, such as "
+        f"{_commonest(collections.Counter(found))}, which are read as text: take them out first."
     )
 
 

@@ -159,6 +159,7 @@ def test_data_of_every_form_are_the_same_rows():
     forms = [
         *(pairs, [list(pair) for pair in pairs], rows, iter(rows)),
         *(dataset, named, {"text": np.array(texts), "label": np.array(labels)}),
+        *(np.array(pairs, object), {"text": tf.constant(texts), "label": tf.constant(labels)}),
     ]
     forms += [getattr(module, make)(rows) for module, make in _frames()]
     for form in forms:
@@ -177,6 +178,52 @@ def _frames():
     if arrow := sys.modules.get("pyarrow"):
         found.append((types.SimpleNamespace(of=arrow.Table.from_pylist), "of"))
     return found
+
+
+def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
+    two, three = ["a", "b"], ["a", "b", "c"]
+    words = tf.ragged.constant([["so", "it"], ["is"]])
+    sentences = {
+        "train is 2 lists, as (X, y) is: pass rows, list(zip(X, y)), or columns": [
+            (two, two), (three, [1, 2, 3]), [[*"abcd"], [*"xyzw"]],
+            (np.array(two), np.array([0, 1])), (tf.constant(two), tf.constant([0, 1])),
+        ],
+        "train is 3 lists, as (X, y) is": [(two, two, two)],
+        "train is batched: pass its elements, train.unbatch().": [
+            tf.data.Dataset.from_tensor_slices((three, [1, 2, 3])).batch(2),
+            tf.data.Dataset.from_tensor_slices({"text": three, "label": three}).batch(2, True),
+        ],
+        "train holds the tables a, b, as a DatasetDict does: pass one of them, data['a'].": [
+            dict.fromkeys("ab", types.SimpleNamespace(column_names=two)),
+            dict.fromkeys("ab", types.SimpleNamespace(columns=two)),
+        ],
+    }  # fmt: skip
+    for sentence, wrong in sentences.items():
+        for data in wrong:
+            with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+                rows_of(data, KINDS["classification"], None, None, "train")
+    batches = tf.data.Dataset.from_tensor_slices((words, words)).batch(2)
+    with pytest.raises(ValueError, match="^train is batched"):
+        rows_of(batches, KINDS["tagging"], None, None, "train")
+    for good in ([two, two], (("a", "b"), ("c", "d"))):
+        assert len(rows_of(good, KINDS["classification"], None, None, "train")[0]) == 2
+    expected = [{"words": two}, {"words": two}]
+    for good in ((two, two), [np.array(two), two]):
+        assert rows_of(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)[0] == expected
+
+
+def test_datasets_of_any_format_are_the_same_rows():
+    datasets = pytest.importorskip("datasets", exc_type=ImportError)
+    names = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["n", "p"])}
+    )
+    data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=names)
+    rows = [{"text": "a", "label": "p"}, {"text": "b", "label": "n"}]
+    upper = data.with_transform(lambda batch: {**batch, "text": [t.upper() for t in batch["text"]]})
+    for form in (None, "numpy", "pandas", "arrow", "tensorflow"):
+        given = data.with_format(form), KINDS["classification"], None, None, "train"
+        assert rows_of(*given)[0] == rows
+    assert rows_of(upper, KINDS["classification"], None, None, "train")[0][0]["text"] == "A"
 
 
 @pytest.mark.parity

@@ -189,7 +189,7 @@ def write_converted(
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
     if told := differences(notes, checkpoint.path):
-        text = f"{text.rstrip()}\n\n{told}\n"
+        text = f"{text}\n{told}\n"
     write(os.path.join(folder, README), text)
 
 
@@ -204,10 +204,12 @@ def run_card(
     files: Mapping[str, str],
     settings: Mapping[str, Any],
     results: Mapping[str, Any],
+    told: str = "",
 ) -> str:
     """The card of a run by a version of this library.
 
-    ``files`` names each set's source, ``settings`` are those to be shown.
+    ``files`` names each set's source, ``settings`` are those to be shown, ``told`` is the section
+    of ``differences``.
     """
     scores, sizes = results["scores"], results["rows"]
     deciding = next((name for name in scores if name != _TEST), None)
@@ -249,6 +251,7 @@ def run_card(
             ),
         ),
         section("Limits", bullets(limits)),
+        told,
         use(checkpoint),
         header=_run_header(checkpoint, name, start, files, scores),
     )

@@ -35,10 +35,12 @@ _TRANSFORMER = tuple(
 )
 _SENTENCES = "config_sentence_transformers.json"
 FILES = (MODULES, *_TRANSFORMER, _SENTENCES)
-# By what a directory makes, the output of the transformer that it takes.
+# By what a directory makes, the transformer's task and the output of it that is taken.
 _MAKES_VECTORS = "SentenceTransformer"
-_OUTPUTS = {_MAKES_VECTORS: "last_hidden_state", "CrossEncoder": "logits"}
-_TASK = "feature-extraction"  # of the transformer of vectors
+_OUTPUTS = {
+    _MAKES_VECTORS: ("feature-extraction", "last_hidden_state"),
+    "CrossEncoder": ("sequence-classification", "logits"),
+}
 _TOKENIZERS = ("processor_kwargs", "tokenizer_args")
 _MODULE_OF = "sentence_transformers.models"
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -104,7 +106,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         notes=(*notes, *checkpoint.notes),
     )
     try:
-        _check_task(values, sentences, checkpoint)
+        _check_task(values, sentences, checkpoint, is_more=len(modules) > 1)
         if len(modules) == 1:
             return _with_activation(whole, sentences, of_all)
         pooling = _read_pooling(path, modules)
@@ -147,19 +149,24 @@ def _overrides(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_task(
-    values: Mapping[str, Any], sentences: Mapping[str, Any], checkpoint: Checkpoint
+    values: Mapping[str, Any], sentences: Mapping[str, Any], checkpoint: Checkpoint, is_more: bool
 ) -> None:
-    """Checks that the transformer makes states, or of a cross-encoder logits."""
+    """Checks that the transformer makes states, or of a cross-encoder logits.
+
+    ``is_more``: whether further modules follow.
+    """
     kind = sentences.get("model_type", _MAKES_VECTORS)
-    if kind not in _OUTPUTS:
-        raise _NotComputedError(f"holds a {quote(kind)}, which is not computed")
-    task = values.get("transformer_task", _TASK)
+    if kind not in _OUTPUTS or (kind != _MAKES_VECTORS and is_more):
+        raise _NotComputedError(f"holds a {quote(kind)} of such modules, which is not computed")
     form = _object(_object(values, "modality_config"), "text")
-    output = form.get("method_output_name", _OUTPUTS[kind])
-    if kind == _MAKES_VECTORS and (task, output) != (_TASK, _OUTPUTS[kind]):
+    found = values.get("transformer_task"), form.get("method_output_name")
+    task, output = (
+        usual if each is None else each for each, usual in zip(found, _OUTPUTS[kind], strict=True)
+    )
+    if (task, output) != _OUTPUTS[kind]:
         raise _NotComputedError(
-            f"runs its transformer for {quote(task)} and takes {quote(output)}, which makes no "
-            "embeddings here"
+            f"runs its transformer for {quote(task)} and takes {quote(output)}, which is not done "
+            f"for a {kind}"
         )
     tokenization = checkpoint.tokenization
     if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:

@@ -24,6 +24,7 @@ from bert_tf.told import print_as_lines
 from bert_tf.untrusted import Screen, did_you_mean, one_line, quote, reason
 
 from . import flag_fields
+from .other_scripts import instead
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
@@ -37,11 +38,17 @@ _EXPECTED = {
     r": could not convert string to float.*": ": expected a number",
     r": \('Non-boolean argument .*": ": expected true or false",
 }
-# Remedies for errors of the operating system that name none.
+_OTHER_RECORD = (
+    "this record has other values than the first of its file; write all of them anew, with one "
+    "--max_seq_length and --max_predictions_per_seq"
+)
+# Remedies for errors of the operating system and of TensorFlow that name none.
 _REMEDIES = {
     "No space left on device": "make room there, and give the command again",
     "File system scheme": "copy it to this machine, and name that path",
     "Permission denied": "let this user read or write there, or name another place",
+    "values != expected": _OTHER_RECORD,
+    "Data types don't match": _OTHER_RECORD,
 }
 
 
@@ -56,8 +63,8 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
                     sys.exit(f"Error: {quote(word)}: expected --help, or --help=all.")
                 print(flag_fields.help_text(program, is_whole=bool(asked["more"])))
                 sys.exit(0)
-        matches = (re.match("--?(?:no)?([a-z_0-9]+)", word) for word in argv[1:])
-        if left := flag_fields.instead([match[1] for match in matches if match], flags.FLAGS):
+        matches = (re.match("--?([A-Za-z_0-9-]+)", word) for word in argv[1:])
+        if left := instead([match[1] for match in matches if match], flags.FLAGS):
             sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:

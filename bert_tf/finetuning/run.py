@@ -114,7 +114,11 @@ def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) ->
         del rows["num_train_epochs"]
     name = os.path.basename(os.path.abspath(settings.model_dir))
     checkpoint, version = open_checkpoint(path), bert_tf.__version__
-    return model_card.run_card(checkpoint, name, version, start, files, rows, results)
+    told = ""
+    with contextlib.suppress(ValueError, ImportError):  # the start may be gone by now
+        source = open_checkpoint(settings.init_checkpoint)
+        told = model_card.differences(source.notes, source.path)
+    return model_card.run_card(checkpoint, name, version, start, files, rows, results, told)
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:

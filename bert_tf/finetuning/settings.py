@@ -118,7 +118,7 @@ class FineTuningSettings:
     )
     train_file: str | None = flag_fields.string(
         None,
-        "Train on this file: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
+        "Train on this file: a .csv, .tsv, .jsonl, .json, .parquet or .arrow table, SQuAD's "
         ".json, SWAG's .csv, or CoNLL's columns.",
         rules=[_TO_TRAIN_ON],
         only="files",
@@ -428,9 +428,15 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     kind = tasks()[task]
     for name in given:
         if task not in (known := tasks_having(name)):
+            todo = "leave it out"
+            if task in GLUE_NAMES and fields()[name].metadata["only"] in ("files", "tables"):
+                own = "regression" if task == "stsb" else "classification"
+                todo += (
+                    f" and name GLUE's folder by --data_dir, or train on a table by --task={own}, "
+                    "--train_file, --text_columns and --label_column"
+                )
             raise ValueError(
-                f"--{name} means nothing to --task={task}: leave it out (it is for "
-                f"{', '.join(known)})."
+                f"--{name} means nothing to --task={task}: {todo} (it is for {', '.join(known)})."
             )
     check(FineTuningSettings, values, given)
     check(kind.Options, values, given)

@@ -98,8 +98,8 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     if settings.pairs and train.num_documents < 2:
         raise ValueError(
             f"The corpus leaves {train.num_documents} document to train on, and next-sentence "
-            "pairs take their random segments from another one: add documents, or pass "
-            "--pairs=false."
+            "pairs take their random segments from another one: add documents, pass "
+            "--input_format=google where blank lines part them, or pass --pairs=false."
         )
     return PretrainingData(train, held_out, fingerprints)
 

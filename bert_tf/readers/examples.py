@@ -1,17 +1,22 @@
 """Examples of a few kinds, which the readers of task files return, and the rows left out."""
 
+import ast
+import contextlib
 import dataclasses
+import decimal
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bert_tf.untrusted import listed, quote
+from bert_tf.untrusted import listed, parse_json, quote
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
 _LONGEST_SHOWN = 60
 _LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
+_MOST_DIGITS = 80  # Arrow's decimals have up to 76
 # Where a row is in its file: a line's number, counted from 1, or words.
 Place = int | str
 
@@ -256,6 +261,43 @@ def filled_text(value: Any, what: str) -> str:
     return checked
 
 
+# How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
+_TEXTS_SPELT = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
+_NUMBERS_SPELT = re.compile(r"\[[\s\d.,-]*\]\s*")
+_ITEM = re.compile(
+    r"""\s*(np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
+    r"""|-?\d+\.?\d*|None)(?(1)\))\s*,?"""
+)
+
+
+def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
+    """The list, tuple or set that a text spells, as ``to_csv`` writes one; else the value.
+
+    >>> spelt_list("['a' 'b']", "x"), spelt_list("[a b]", "x"), spelt_list("[1]", "x")
+    (['a', 'b'], '[a b]', '[1]')
+    """
+    is_spelt = isinstance(value, str) and (
+        _TEXTS_SPELT.fullmatch(value) or (of_numbers and _NUMBERS_SPELT.fullmatch(value))
+    )
+    if not is_spelt:
+        return value
+    with contextlib.suppress(ValueError):
+        return parse_json(value, what)
+    items, end = [], 1
+    with contextlib.suppress(ValueError, SyntaxError):
+        while item := _ITEM.match(value, end):
+            items.append(ast.literal_eval(item[2]))
+            end = item.end()
+        if value[0] + value[end:].strip() in ("[]", "()", "{}"):
+            return items
+    if value[0] != "[":
+        return value
+    raise BadRowError(
+        f"expected a list in {what}, got {shown(value)}, from whose spelling it cannot be read: "
+        "write lists to .jsonl or .parquet"
+    )
+
+
 def name(value: Any, what: str) -> str:
     """A name: text, a whole number, true or false."""
     if isinstance(value, bool):
@@ -268,6 +310,10 @@ def name(value: Any, what: str) -> str:
 
 def _as_whole(value: Any) -> Any:
     """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
+    if isinstance(value, decimal.Decimal):
+        # Of one with a large exponent the digits would fill the memory.
+        is_short = value.is_finite() and value.adjusted() < _MOST_DIGITS
+        return int(value) if is_short and value == value.to_integral_value() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -286,7 +332,7 @@ def row_id(value: Any, row_number: int) -> str:
 
 def number(value: Any, what: str) -> float:
     """A finite number of float32."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, str | int | float | decimal.Decimal) and not isinstance(value, bool):
         try:
             parsed = float(value)
         except (ValueError, OverflowError):
@@ -298,7 +344,8 @@ def number(value: Any, what: str) -> float:
                 f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
                 f"{shown(value)}"
             )
-    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
+    hint = " (a point begins decimals, no comma)" if isinstance(value, str) and "," in value else ""
+    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}{hint}")
 
 
 def whole_number(value: Any, what: str, most: int) -> int:

@@ -271,7 +271,7 @@ def read_glue_tfds(
         builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
         dataset = builder.as_dataset(split=tfds_split)
-    except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
+    except (KeyError, ValueError, NotImplementedError, tfds.core.DatasetNotFoundError) as error:
         raise ValueError(
             f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} "
             f"({reason(error, 200)}): check the network and the data folder."

@@ -27,6 +27,8 @@ _FEW_EXAMPLES = 20  # of fewer a share says little
 _MARKS = {
     r"(?s)\[CLS\]|.*\[SEP\]": "hold '[CLS]' or '[SEP]', which are read as letters in brackets: "
     "leave them out, and give two texts as two columns (--text_columns=first,second)",
+    r"\[['\"]": "begin with a bracket and a quote, as Python shows lists: join their words, with "
+    "blanks between them, when they are written",
     "b['\"]": "begin with b and a quote, as Python shows bytes: decode them when they are written",
 }
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
@@ -85,9 +87,9 @@ def class_notes(
             "where they stand for no label, remove those rows.",
         ),
         (
-            [name for name in counts if several and (name[0] == "[" or name[-1] == "]")],
-            "they look like pieces of lists: write the names alone with --label_separator between "
-            "them, or lists in a .jsonl.",
+            [name for name in counts if name[0] == "[" or name[-1] == "]"],
+            "they look like lists or pieces of them: write the names alone (where each may have "
+            "several, for multilabel, with --label_separator between them), or lists in a .jsonl.",
         ),
         (
             counts if are_yes_or_no else (),
@@ -126,6 +128,12 @@ def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -
     notes = [
         f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
     ]
+    quoted = sum(text[:1] == text[-1:] == '"' and '""' in text[1:-1] for text in first)
+    if quoted:
+        notes.append(
+            f"{path}: {quoted:,} texts are in quotes, with quotes doubled inside, as in a .csv: "
+            "let the name end so, and give --delimiter=tab where tabs separate the columns."
+        )
     classes, several = {*labels}, isinstance(items[0].label, tuple)
     parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in labels}
     joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]
@@ -144,6 +152,12 @@ def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -
 def tag_notes(path: str, places: LabelPlaces) -> list[str]:
     """Notes on tags that look like tags of entities and are not."""
     odd = find_odd_tags(places.counts)
+    if places.counts and all(map(_NUMBER.fullmatch, places.counts)):
+        return [
+            f"{path}: the tags are numbers, such as {places.shown([*places.counts][:1])}: words "
+            "are scored, not entities; if they stand for names, as in datasets' ClassLabel, write "
+            "the names."
+        ]
     if not odd:
         return _alike_notes(path, places)
     if any(is_tag(tag) and tag != "O" for tag in places.counts):
@@ -160,17 +174,21 @@ def tag_notes(path: str, places: LabelPlaces) -> list[str]:
 def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
     """A note on spans that seem to count UTF-16 units.
 
-    ``spans`` are the texts of entities by the characters, and by the units, that they count.
+    ``spans`` are the texts of entities by the characters, and by the units, that they count; ""
+    where these cannot be meant.
     """
     entities = {here for here, by_units in spans if here == by_units}
     moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
-    right = sum(here != by_units and here in entities for here, by_units in spans)
+    right = sum(not by_units or (here != by_units and here in entities) for here, by_units in spans)
+    seem = "seem to" if moved else "may"
+    if not moved and not right:  # nothing says which are meant
+        moved = [pair for pair in spans if pair[0] != pair[1]]
     if len(moved) <= right:
         return []
     here, by_units = map(shown, min(moved))
     return [
-        f"{path}: spans behind an emoji seem to count UTF-16 units, as browsers do: {here} is "
-        f"read, {by_units} meant; count characters."
+        f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
+        f"do: {here} is read, by units it would be {by_units}; count characters."
     ]
 
 

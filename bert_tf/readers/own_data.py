@@ -28,6 +28,7 @@ from .examples import (
     row_id,
     shown,
     sorted_names,
+    spelt_list,
     text,
     whole_number,
 )
@@ -75,14 +76,15 @@ def read_multilabel(
 ) -> ExampleSet[TextExample]:
     """Reads texts of which each belongs to any number of classes, none included.
 
-    ``label_column`` has the names with a ``label_separator`` between them, or in JSON lines a list;
-    a label is a tuple of names in the row's order, each once.
+    ``label_column`` has the names with a ``label_separator`` between them, or a list or, in a .csv,
+    its spelling; a label is a tuple of names in the row's order, each once.
     """
     if not label_separator:
         raise ValueError("The separator of labels is empty: expected a character such as ','.")
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
+        value = spelt_list(value, what, of_numbers=True)
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
@@ -212,7 +214,8 @@ def read_tagging(
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences, each a document of its own, with a tag for each word.
 
-    The column of words and that of tags hold a list or a text that white space separates. With
+    The column of words and that of tags hold a list, its spelling as Python, NumPy or JSON print
+    it, or a text that white space separates. With
     ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
     list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
     """
@@ -233,10 +236,15 @@ def read_tagging(
         tags = None
         if label_column is not None:
             tags = tags_of_spans(whole, entities, words_at, types, tags_are)
+            words_from, words_to = ({*places} for places in zip(*words_at, strict=True))
             for span in [] if whole.isascii() else entities:
                 start, end = span["start"], span["end"]
                 first, last = characters_of_utf16_span(whole, start, end)
-                spans.add((whole[start:end], whole[first:last]))
+                # Of a span that its text or the words' ends decide, units are not meant.
+                may_be_units = span.get("text") != whole[start:end] and (
+                    (first, last) == (start, end) or (first in words_from and last in words_to)
+                )
+                spans.add((whole[start:end], whole[first:last] if may_be_units else ""))
         return TaggedExample(example_id, words, tags, number, whole, words_at)
 
     def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
@@ -245,7 +253,7 @@ def read_tagging(
             raise NoTextError(f"expected words in {words_are}, got none")
         tags = None
         if label_column is not None:
-            tagged = _list(tagged, tags_are)
+            tagged = _list(spelt_list(tagged, tags_are, of_numbers=True), tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
                     f"expected tags in {tags_are}, got {shown(tagged[0])}, which is for "
@@ -266,12 +274,33 @@ def read_tagging(
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
     sentences = notes.tag_notes(str(path), places) if labels is None else []
+    sentences += _lone_words(str(path), path, items)
     sentences += notes.span_notes(str(path), spans)
     if labels is None:
         labels = sorted_names(places.counts)
         if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
+
+
+def _lone_words(name: str, path: str | TableFile, items: Sequence[TaggedExample]) -> list[str]:
+    """A note on rows of one word; a ``ValueError`` where a column says which are a sentence."""
+    if len(items) < 2 or any(len(item.words) > 1 for item in items):
+        return []
+    columns = next(filter(None, read_rows(path)), {})
+    for column in (column for column in columns if column.lower().startswith("sent")):
+        names = {str(row.get(column)) for row in read_rows(path)} - {"None", ""}
+        if len(names) < len(items):
+            raise ValueError(
+                f"{name} has a word in each row, and the column {column!r} says which of them are "
+                "a sentence: expected a row for each sentence, with lists of its words and tags, "
+                f"as pandas makes them by frame[{column!r}] = frame[{column!r}].ffill() and "
+                f"frame.groupby({column!r}, sort=False).agg(list).reset_index()."
+            )
+    return [
+        f"{name}: each row has one word, and is read as a sentence of that word alone: if several "
+        "rows are a sentence, give one row for it, with lists of its words and tags."
+    ]
 
 
 def is_word(text: str) -> bool:
@@ -284,6 +313,7 @@ def is_word(text: str) -> bool:
 
 
 def _list(value: Any, what: str) -> list[Any]:
+    value = spelt_list(value, what)
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list):
@@ -307,15 +337,15 @@ def read_choices(
 ) -> ExampleSet[ChoiceExample]:
     """Reads contexts, each with choices of what may follow it.
 
-    ``text_columns`` are the context's and at least two of continuations or, in JSON lines, the one
-    that holds them in a list. ``label_column`` has the right one's number, counted from 0.
+    ``text_columns`` are the context's and at least two of continuations or the one that holds them
+    in a list. ``label_column`` has the right one's number, counted from 0.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
         example_id, label, context, *choices = row.values
         if len(choices) == 1:
-            choices = choices[0]
+            choices = spelt_list(choices[0], f"column {text_columns[1]!r}")
             if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
                 raise BadRowError(
                     f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "

@@ -9,7 +9,6 @@ A record is a row whose fields are values: a mapping of JSON lines, a JSON list,
 no such row is a ``BadRowError`` in its place.
 """
 
-import codecs
 import collections
 import contextlib
 import contextvars
@@ -71,11 +70,16 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     In ``encoding`` ASCII must be ASCII. Byte order marks of UTF-8 that begin lines are dropped.
     """
     try:
-        codecs.lookup(encoding)
+        has_ascii = b"\n\n" in "\n\n".encode(encoding)
     except LookupError as error:
         raise ValueError(
             f"Unknown encoding {encoding!r}: expected a name such as utf-8 or latin-1."
         ) from error
+    if not has_ascii:
+        raise ValueError(
+            f"{path} cannot be read in {encoding}, whose line ends are not ASCII's: save it as "
+            f'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f {encoding} -t UTF-8.'
+        )
     before = 0
     with _open(str(path)) as file:
         for block in _whole_lines(file, str(path)):
@@ -83,12 +87,15 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                 text = block.decode(encoding)
             except UnicodeDecodeError as error:
                 line = before + block.count(b"\n", 0, error.start) + 1
-                utf16 = not before and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                remedy = (
+                    "save the file as UTF-8, or name its encoding: finetune and predict take "
+                    "--encoding, such as cp1252 (Windows) or latin-1"
+                )
+                if b"\0" in block:
+                    remedy = "the file has bytes of zero, as binary files do: give a table of text"
                 raise ValueError(
-                    f"{path}, line {line}: expected text in {encoding}, got "
-                    f"{'UTF-16' if utf16 else f'the byte 0x{block[error.start]:02x}'}; save the "
-                    "file as UTF-8, or name its encoding: finetune and predict take "
-                    "--encoding, such as cp1252 (Windows) or latin-1."
+                    f"{path}, line {line}: expected text in {encoding}, got the byte "
+                    f"0x{block[error.start]:02x}; {remedy}."
                 ) from error
             lines = text.removeprefix("\ufeff").replace("\n\ufeff", "\n").split("\n")
             for number, line_text in enumerate(lines, start=before + 1):
@@ -173,26 +180,60 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a Parquet file, some thousand in memory at a time."""
     del encoding
+
+    def batches(file: IO[bytes]) -> Iterator[Any]:
+        from pyarrow import parquet
+
+        opened = parquet.ParquetFile(file, page_checksum_verification=True)
+        yield opened.schema_arrow
+        yield from opened.iter_batches(_BATCH_ROWS)
+
+    return _arrow_rows(path, "Parquet", batches)
+
+
+def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the rows of a file or a stream of Arrow, as Feather and ``datasets`` write them."""
+    del encoding
+
+    def batches(file: IO[bytes]) -> Iterator[Any]:
+        from pyarrow import ipc
+
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        opened = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        yield opened.schema
+        whole = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
+        for batch in whole:
+            batch.validate(full=True)  # a stranger's offsets would be followed out of memory
+            yield from (batch[at : at + _BATCH_ROWS] for at in range(0, len(batch), _BATCH_ROWS))
+
+    return _arrow_rows(path, "Arrow", batches)
+
+
+def _arrow_rows(
+    path: str, form: str, batches: Callable[[IO[bytes]], Iterator[Any]]
+) -> Iterator[Record]:
+    """Yields the rows of a file's ``batches``, before which its schema comes."""
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException
     except ImportError as error:
         raise ImportError(
             f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
         ) from error
-    paths.check_file(path, "a Parquet file")
+    paths.check_file(path, f"a file of {form}")
     number = 0
     with open_bytes(path) as file:
         try:
-            opened = parquet.ParquetFile(file, page_checksum_verification=True)
-            check_columns_differ(opened.schema_arrow.names, path)
-            put_names = names_of_classes(opened.schema_arrow)
-            for batch in opened.iter_batches(_BATCH_ROWS):
+            schema = next(found := batches(file))
+            check_columns_differ(schema.names, path)
+            put_names = names_of_classes(schema)
+            for batch in found:
                 for row in map(put_names, batch.to_pylist()):
                     yield f"row {number}", row
                     number += 1
         except (ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"{path}, behind row {number}: it is no whole Parquet file, or its text is not "
+                f"{path}, behind row {number}: it is no whole {form} file, or its text is not "
                 f"UTF-8 ({reason(error, 120)})."
             ) from error
 
@@ -295,7 +336,10 @@ LINES = ".lines"
 LINES_COLUMN = "text"
 READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
     ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
     ".json": read_json_list,
     ".parquet": read_parquet,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
     LINES: read_text_lines,
 }

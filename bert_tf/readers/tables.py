@@ -5,8 +5,10 @@
 | .tsv         | a line                                        | text between tabs; quotes are text|
 | .csv         | a line, or several inside quotes (RFC 4180)   | text between commas, unquoted     |
 | .jsonl       | a line with one JSON object                   | any JSON value, named by its key  |
+| .ndjson      | the same                                      | the same                          |
 | .json        | an object of a list (pandas: "records")       | the same                          |
 | .parquet     | a row; by pyarrow                             | a value of the column             |
+| .arrow       | the same, of a file or a stream (.feather)    | the same                          |
 
 The first line of .tsv and .csv names the columns; another delimiter may separate them. Blank lines
 are skipped, except in tables of one column, where they are empty fields. A name like "<train>" is
@@ -29,6 +31,15 @@ _DELIMITERS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != LINES))
 # The forms by the names that flags have for them.
 FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
+# Endings of files that people have tables in, and what to do with them.
+_OTHERS = {
+    "xlsx|xlsm|xlsb|xls|ods|numbers": 'save the sheet as .csv, in Excel as "CSV UTF-8"',
+    "bz2|xz|zst|lz4|zip|7z|rar|tar|tar.gz|tgz": "unpack it, as of packed files gzip alone is read",
+    "txt|text|tab|dat|psv": "rename it to .tsv if tabs separate its columns, else to .csv",
+    "pkl|pickle|h5|hdf5|db|sqlite|sqlite3|orc|avro|dta|sav|rds|npy|npz|pt|tfrecord|array_record|xml"
+    "|html?|ya?ml|docx?|pdf": "read it in Python and write .jsonl or .parquet, or give the rows to "
+    "api.fine_tune",
+}
 # Names of separators, for sentences.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # Hardly the name of a column: a number, or many words.
@@ -186,9 +197,11 @@ def _form_of(path: str) -> str:
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
+    hints = (todo for ends, todo in _OTHERS.items() if re.search(rf"\.({ends})(\.gz)?$", name))
+    hint = "".join(f"; {todo}" for todo in hints)
     raise ValueError(
         f"{path} is no table: expected a name that ends in {', '.join(SUFFIXES)} (or in one of "
-        "them and .gz)."
+        f"them and .gz){hint}."
     )
 
 
@@ -264,14 +277,13 @@ def _fault(
 
 def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
     """The rows that the csv module makes; one that it refuses ends with its line."""
-    csv.field_size_limit(_LONGEST_FIELD)
     lines = (f"{text}\n" for _, text in read_lines(path, encoding))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
     what = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
     first = 1
     while True:
         try:
-            for fields in reader:
+            while (fields := _next_fields(reader)) is not None:
                 yield first, fields or [""]
                 first = reader.line_num + 1
             return
@@ -284,6 +296,15 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
             where = "" if reader.line_num == first else f" (in line {reader.line_num})"
             yield first, BadRowError(f"expected {what} fields, got: {error}{where}")
             first = reader.line_num + 1
+
+
+def _next_fields(rows: Iterator[list[str]]) -> list[str] | None:
+    """The next row of the csv module, whose limit is the process' own at any other time."""
+    limit = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        return next(rows, None)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _tsv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:

@@ -9,6 +9,7 @@
 | a frame of pandas or polars, a table of | its columns by their names; a missing value is None   |
 | Arrow, a ``datasets.Dataset``           |                                                       |
 | a ``tf.data.Dataset``, not batched      | an element: a tuple, or a dict, or a dict and a label |
+| an array of NumPy (N, 2)                | as a tuple                                            |
 """
 
 import math
@@ -17,10 +18,12 @@ from typing import Any
 
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
 from bert_tf.readers.table_formats import Given, check_columns_differ, names_of_classes
+from bert_tf.untrusted import listed
 
 from .task import Task
 
 _LABEL = "label"
+_OWN_FORMATS = (None, "custom")  # of a datasets.Dataset that gives rows as they are meant
 
 
 def rows_of(
@@ -45,7 +48,9 @@ def rows_of(
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
     put_names = names_of_classes(data)
     rows: list[Given] = []
+    _check_form(data, kind, what, to_predict=is_label is not None)
     for item in _items(data, what):
+        item = item.tolist() if getattr(item, "ndim", 0) == 1 else item  # a row of an array
         if kind.reads_words:
             if is_label and isinstance(item, list) and all(isinstance(w, str) for w in item):
                 item = (item,)
@@ -90,7 +95,39 @@ def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__")
 
 
+def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> None:
+    """Refuses columns apart, (X, y), tables by name, and batches, which look like rows."""
+    parts = [part for part in data if _is_column(part)] if isinstance(data, list | tuple) else []
+    apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
+    # A tuple's may be two rows as well; a list's are if they are short.
+    is_long = apart and len(parts[0]) > kind.num_texts[1] + 1 and not kind.reads_words
+    if apart and (is_long or (isinstance(data, tuple) and not (kind.reads_words and to_predict))):
+        raise ValueError(
+            f"{what} is {len(parts)} lists, as (X, y) is: pass rows, list(zip(X, y)), or columns, "
+            '{"text": X, "label": y}; if each is a row, pass a list of tuples.'
+        )
+    tables = data.values() if isinstance(data, Mapping) else ()
+    if tables and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in tables):
+        raise ValueError(
+            f"{what} holds the tables {listed(data)}, as a DatasetDict does: pass one of them, "
+            f"data[{next(iter(data))!r}]."
+        )
+    if hasattr(data, "element_spec"):  # tf.data's
+        import tensorflow as tf
+
+        specs = tf.nest.flatten(data.element_spec)
+        ranks = [spec.shape.rank or 0 for spec in specs if spec.dtype == tf.string]
+        if ranks and min(ranks) > kind.reads_words:
+            raise ValueError(f"{what} is batched: pass its elements, {what}.unbatch().")
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, list) or bool(getattr(value, "shape", ()))
+
+
 def _items(data: Any, what: str) -> Iterator[Any]:
+    if hasattr(data, "with_format") and getattr(data, "format", {}).get("type") not in _OWN_FORMATS:
+        data = data.with_format(None)  # rows of tensors or frames, of datasets
     if hasattr(data, "as_numpy_iterator"):  # tf.data's
         return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
@@ -163,6 +200,7 @@ def _is_pair_and_label(item: Any) -> bool:
 
 def _value(value: Any) -> Any:
     """A value as JSON has it; what stands for a missing one is ``None``."""
+    value = value.numpy() if hasattr(value, "numpy") else value  # TensorFlow's and torch's
     if isinstance(value, bytes):
         try:
             return value.decode()

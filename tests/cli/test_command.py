@@ -1,5 +1,6 @@
 """Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
 
+import dataclasses
 import os
 import re
 import signal
@@ -11,8 +12,11 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.cli import command
+from bert_tf.cli import command, other_scripts
+from bert_tf.export import ExportSettings
 from bert_tf.finetuning.settings import fields as fine_tuning_flags
+from bert_tf.predicting.settings import PredictionSettings
+from bert_tf.pretraining.settings import PretrainingSettings
 from tests.anew import run_in_forks
 from tests.documents import PAGES, ROOT
 
@@ -40,6 +44,9 @@ PROGRAM = textwrap.dedent(
             "/no/such/file; No such file or directory\\n\\t [[{{node ReadFile}}]]"
         ),  # as TensorFlow's are made and written
         "hostile": ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it."),
+        "records": type("InvalidArgumentError", (type("OpError", (Exception,), {}),), {})(
+            "Key: input_ids, Index: 1.  Number of int64 values != expected.  Values size: 5"
+        ),
         "full": OSError(28, "No space left on device", "a.txt"),
         "room": OSError("No space left on device: make room, and start again."),
         "lost": type("LostWorkerError", (ConnectionError,), {})("Another worker ended."),
@@ -108,6 +115,9 @@ ENDS = (
     ([], "", 0, "done\n", ""),
     (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
     (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
+    (["--kind=records"], "", 1, "", "Error: Key: input_ids, Index: 1.  Number of int64 values != "
+     "expected.  Values size: 5: this record has other values than the first of its file; write "
+     "all of them anew, with one --max_seq_length and --max_predictions_per_seq.\n"),
     (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make "
      "room there, and give the command again.\n"),
     (["--kind=room"], "", 1, "",
@@ -128,6 +138,10 @@ ENDS = (
     (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
     (["--tpu=local"], "", 1, "", "Error: this command has no --tpu: pretrain alone runs on a "
      "TPU, other commands on the CPU or the GPUs; leave it out.\n"),
+    (["--nodo_train", "--no_cuda", "--save-steps", "3", "--steps=1"], "", 1, "", "Error: this "
+     "command has no --do_train: finetune and pretrain always train; leave it out; and no "
+     "--no_cuda: an environment with CUDA_VISIBLE_DEVICES=-1 hides the GPUs; leave it out; and no "
+     "--save_steps: the command decides that itself; leave it out.\n"),
     (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
      f"--kind?); {HELP_OF_IT}"),
     (["--help=kind"], "", 1, "", "Error: '--help=kind': expected --help, or --help=all.\n"),
@@ -135,6 +149,37 @@ ENDS = (
       for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
                              ("export=maybe", "true or false"))),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "known", "clauses"),
+    [
+        (["fp16", "lr"], ["precision", "learning_rate"],
+         ["--fp16: use --precision=bfloat16", "--lr: use --learning_rate"]),
+        (["epochs"], ["num_train_steps"], ["--epochs: use --num_train_steps"]),
+        (["epochs"], ["num_train_epochs", "num_train_steps"], ["--epochs: use --num_train_epochs"]),
+        (["epochs", "fp16", "anything"], [], []),
+        (["Per-Device-Train-Batch-Size"], ["train_batch_size"],
+         ["--per_device_train_batch_size: use --train_batch_size"]),
+        (["save_total_limit"], ["keep_checkpoints"],
+         ["--save_total_limit: use --keep_checkpoints"]),
+        (["batch_size", "model"], ["batch_size", "model"], []),
+    ],
+)  # fmt: skip
+def test_flags_of_other_scripts_are_told_with_those_of_this_library(names, known, clauses):
+    assert other_scripts.instead(names, known) == clauses
+
+
+def test_flags_that_are_proposed_are_flags():
+    of_commands = {
+        *fine_tuning_flags(),
+        *(
+            field.name
+            for of in (PretrainingSettings, PredictionSettings, ExportSettings)
+            for field in dataclasses.fields(of)
+        ),
+    }
+    assert {flag.split("=")[0] for flag in other_scripts._HERE} <= of_commands
 
 
 # Of the first program, too.

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import yaml
 
-from bert_tf.checkpoints import conversion
+from bert_tf.checkpoints import conversion, hub
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.run import card, run
 
@@ -61,7 +61,22 @@ def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
 
-def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):
+def test_what_was_told_of_the_start_stands_in_the_card(finished, tmp_path, inputs):
+    start = tmp_path / "start"
+    conversion.convert("tiny", str(start), "huggingface")
+    config = start / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "feed_forward_type": "geglu"}))
+    text = card(
+        settings(inputs, finished, init_checkpoint=str(start)), results_of(finished), str(finished)
+    )
+    assert "\n- config.json: 'feed_forward_type' is not known here, and what it says" in text
+
+
+def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs, monkeypatch):
+    def fetch(*arguments):
+        raise ValueError("nothing is fetched")
+
+    monkeypatch.setattr(hub, "directory_of", fetch)
     given = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", dev_file=None, freeze=1
     )
@@ -89,9 +104,11 @@ def test_a_conversion_takes_the_card_along(finished, tmp_path):
     ours = (finished / "README.md").read_text()
     conversion.convert(str(finished), str(tmp_path / "hf"), "huggingface")
     converted = (tmp_path / "hf" / "README.md").read_text()
-    assert converted == ours.replace(OURS, 'library_name: "transformers"\n') != ours
+    own, section, told = converted.partition("\n## Differences from the source\n")
+    assert own == ours.replace(OURS, 'library_name: "transformers"\n') != ours
+    assert "- huggingface has no place for task.json, " in told
     conversion.convert(str(tmp_path / "hf"), str(tmp_path / "back"), "bert_tf")
-    assert (tmp_path / "back" / "README.md").read_text() == ours
+    assert (tmp_path / "back" / "README.md").read_text() == f"{ours}{section}{told}"
     conversion.convert(str(finished), str(tmp_path / "tf1"), "google_tf1")
     assert not (tmp_path / "tf1" / "README.md").exists()
 
@@ -115,7 +132,8 @@ def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs,
     assert results_of(folder)["export"] == str(folder / "export" / "1")
     assert (folder / "README.md").read_bytes() == own
     conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")
-    assert (tmp_path / "hf" / "README.md").read_bytes() == own
+    converted = (tmp_path / "hf" / "README.md").read_bytes()
+    assert converted.startswith(own + b"\n## Differences from the source\n")
 
 
 def test_without_a_card_a_conversion_says_what_is_known(finished, tmp_path):

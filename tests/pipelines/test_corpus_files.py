@@ -1,10 +1,17 @@
+import bz2
 import gzip
+import io
+import lzma
+import pickle
 import re
 import shutil
+import tarfile
 
+import numpy as np
 import pytest
 
-from bert_tf.pipelines import corpus_files, text_bytes
+from bert_tf.pipelines import corpus_files, sources, text_bytes
+from bert_tf.readers.table_formats import read_json_document, read_lines
 
 
 @pytest.fixture
@@ -84,12 +91,91 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
             inflate(damaged)
 
 
+def test_bytes_that_are_no_utf8_are_converted_or_no_text():
+    for text, remedy in (
+        (b"caf\xe9", "convert the file, for example"),
+        (b"\0\xe9", "it has bytes"),
+    ):
+        with pytest.raises(ValueError, match=rf"^a is not UTF-8: .* offset \d+ \(.*\); {remedy}"):
+            text_bytes.check_utf8(text, "a", 7)
+
+
+def tar(name="a.txt", text=b"It rained."):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return file.getvalue()
+
+
+def saved(save):
+    file = io.BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+NO_TEXT = [
+    (b"PK\x03\x04 a workbook", "a zip archive, as workbooks .*, too: save a workbook as .csv"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old workbook or document of Office"),
+    (b"PAR1\x15\x04", "a file of Parquet or Arrow: write its texts as JSON lines; as tables"),
+    (b"ARROW1\0\0", "a file of Parquet or Arrow: write its texts"),
+    (b"\xff\xff\xff\xff\x00\x01\0\0", "a file of Parquet or Arrow: write its texts"),
+    (b"%PDF-1.7\n", "a PDF: extract its text first, as pdftotext does"),
+    (rb"{\rtf1\ansi so}", "Rich Text: save it as plain text"),
+    (saved(lambda file: np.save(file, np.arange(3))), "binary data of NumPy, pickle, SQL"),
+    (pickle.dumps(["so"]), "binary data of NumPy, pickle, SQL"),
+    (b"SQLite format 3\0", "binary data of NumPy, pickle, SQL"),
+    (bz2.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
+    (lzma.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
+    (b"\x28\xb5\x2f\xfd\x04", "packed by another program than gzip, or twice: unpack it first"),
+    (gzip.compress(gzip.compress(b"so")), "packed by another program than gzip, or twice: unpack"),
+    (tar(), "a tar archive: unpack it, and name the files in it, or their folder"),
+    (gzip.compress(tar()), "a tar archive: unpack it"),
+    (b"\xef\xbb\xbf\n<!DOCTYPE html>\n", "a page of HTML, whose .* download the file itself"),
+    (b"<!-- saved from x -->\n<HTML lang='en'>", "a page of HTML, whose tags would"),
+    (b"<?xml version='1.0'?>", "XML, whose tags would be read .* WikiExtractor does"),
+    (b"<mediawiki xmlns=", "XML, whose tags"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS: fetch the file"),
+    ("text\tlabel\n".encode("utf-16"), "UTF-16 or UTF-32: save it as UTF-8, .*: iconv -f"),
+    ("\ufefftext\tlabel\n".encode("utf-16-be"), "UTF-16 or UTF-32: save it"),
+    ("text\tlabel\n".encode("utf-16-le"), "UTF-16 or UTF-32: save it"),
+    (b"\x9a\x02\0\0\0\0\0\0\x11", "binary data and no text: give files of text; pretrain reads"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "sentence"), NO_TEXT)
+def test_a_file_that_begins_as_no_text_does_is_named(tmp_path, content, sentence):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    for read in (corpus_of, lambda path: list(read_lines(path)), read_json_document):
+        with pytest.raises(ValueError, match=rf"^{path} is {sentence}.*\.$"):
+            read(str(path))
+
+
+def corpus_of(path):
+    return sources.open_corpus(path, cache_dir=f"{path}-cache")
+
+
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("a.txt.xz", "unpack it first"), ("a", "convert the")]
+    "text",
+    [
+        "PARIS",
+        "BZh9 is gzip's rival.",
+        "<htmlx>",
+        "<p>So.</p>",
+        "7z",
+        "%PDF",
+        "GIF8",
+        "x" * 257 + "ustar",
+    ],
 )
-def test_what_is_no_text_is_converted_or_unpacked(name, remedy):
-    with pytest.raises(ValueError, match=rf"^{name} is not UTF-8: .* offset 7 \(.*\); {remedy}"):
-        text_bytes.check_utf8(b"\xfd7zXZ", name, 7)
+def test_a_text_that_begins_almost_so_is_one(tmp_path, text):
+    path = tmp_path / "a.txt"
+    for content in (text.encode(), gzip.compress(text.encode())):
+        path.write_bytes(content)
+        assert list(corpus_of(str(path)).sentences()) == [text]
+        assert list(read_lines(str(path))) == [(1, text)]
 
 
 def test_space_is_asked_for_first(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import functools
 import io
+import json
 
 import numpy as np
 import pytest
@@ -308,6 +309,22 @@ def test_json_lines_become_paragraphs():
     assert written == "One. Two.\nThree\nFour\nFive\n\nGröße ?.\n\n"
 
 
+ARTICLE = "AT&amp;T sold &quot;5 &lt; 6&quot; [[mouse|mice]]{{note}}.<br>\n|line\nSo it&nbsp;did."
+
+
+def test_both_forms_of_wikiextractor_are_the_same_texts():
+    url = "http://example.org/wiki?curid=1"
+    line = json.dumps({"id": "1", "url": url, "title": "Firm", "text": ARTICLE}).encode()
+    document = f'<doc id="1" url="{url}" title="Firm">\nFirm\n\n{ARTICLE}\n\n</doc>\n'
+    texts = corpus_formats.json_texts(io.BytesIO(line), "a", "text")
+    written = b"".join(corpus_formats.paragraphs(texts))
+    expected = [['AT&T sold "5 < 6" mice.', "So it did."]]
+    assert decoded(corpus_formats.parse(tf.constant(written), "paragraphs")) == expected
+    assert decoded(corpus_formats.parse(tf.constant(document), "wikiextractor")) == expected
+    other = line.replace(b"wiki?curid=1", b"wiki/Firm")  # of others, whose text is as it is
+    assert list(corpus_formats.json_texts(io.BytesIO(other), "a", "text")) == [ARTICLE]
+
+
 def test_paragraphs_come_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(corpus_formats, "_CHUNK", 12)
     chunks = list(corpus_formats.paragraphs(["One.", "Two.", " ", "Three.\n\nFour.", "Five."]))
@@ -321,7 +338,8 @@ BAD_LINES = [
     ),
     (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3 has no string under 'text' but no object"),
     (b'{"body": "x", "id": 1}\n', "a.jsonl:1 has no string under 'text' but the keys body, id:"),
-    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but the keys text: rename the"),
+    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but 1: leave the line out, or"),
+    (b'{"text": null}\n', "a.jsonl:1 has no string under 'text' but None: leave the line out"),
     (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
 ]
 

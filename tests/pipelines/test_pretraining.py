@@ -263,8 +263,9 @@ class _NoDocuments:
         (
             {"corpus": from_documents([DOCUMENTS[0]])},
             "The corpus has one document only, and next-sentence pairs take their random "
-            "segments from another one: add documents, or train without them (pairs=False, on the "
-            "command line --pairs=false).",
+            "segments from another one: add documents; where blank lines part them, read them so "
+            '(input_format="google", on the command line --input_format=google); or train without '
+            "pairs (pairs=False, which is a flag of pretrain).",
         ),
     ],
 )  # fmt: skip

@@ -197,6 +197,21 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
         sources.open_tfds("no_such_toy", **folders)
 
 
+def test_tfds_in_files_that_tf_data_does_not_read(tmp_path, monkeypatch):
+    data_dir = write_texts(tmp_path / "data", "toy", ["One.", "Two."])
+    import tensorflow_datasets as tfds
+
+    def as_dataset(*arguments, **options):
+        raise NotImplementedError
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "as_dataset", as_dataset)
+    message = (
+        "^toy/1.0.0 was prepared as tfrecord files, .*: prepare it anew as TFRecords, tfds build"
+    )
+    with pytest.raises(ValueError, match=message):
+        sources.open_tfds("toy", data_dir=data_dir, cache_dir=str(tmp_path / "cache"))
+
+
 def test_tfds_texts_name_the_example_that_is_not_utf8():
     examples = [{"text": "Grüß".encode()}, {"text": b"a\xff"}]
     texts = sources._tfds_texts(examples, "text", "toy")

@@ -5,7 +5,7 @@ import pytest
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.pretraining import corpus_lines
 from bert_tf.pipelines.sources import from_documents
-from bert_tf.pipelines.text_notes import marks_note, unknown_note
+from bert_tf.pipelines.text_notes import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.anew import run_python
@@ -239,6 +239,25 @@ def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
     assert _lines([["a b c. "] * 20] * 4, masking="whole_word") == []
     chinese, _ = _lines([["我每天在学校学习汉语。"] * 20] * 4, masking="whole_word")
     assert chinese.startswith("Whole words of Chinese are single characters to BERT")
+
+
+def test_copies_of_documents_are_told():
+    documents = [[f"a {letter} {other}."] * 9 for letter in "abcd" for other in "abcde"]
+    assert not [line for line in _lines(documents) if "copies" in line]
+    told = "4 of 24 documents (17%) are copies of others, and are learned as often: leave them out"
+    assert _lines(documents + documents[:4])[0].startswith(told)
+    assert not [line for line in _lines(documents + documents[:2]) if "copies" in line]
+    assert not [line for line in _lines(documents[:1] * 19) if "copies" in line]
+
+
+@pytest.mark.parametrize(
+    ("marked", "told"),
+    [("<p class='x'>a</p>", "<p class='x'>"), ("a &amp; b", "&amp;"), ("a <b", ""), ("AT&T;", "")],
+)
+def test_marks_of_html_are_told(marked, told):
+    note = markup_note([marked] * 3 + ["plain"] * 97)
+    assert (note is None) if not told else (f"such as {told}, which are read as text" in note)
+    assert markup_note([marked] * 2 + ["plain"] * 98) is None
 
 
 def test_a_cased_vocabulary_on_lower_cased_text_is_told():

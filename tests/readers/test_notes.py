@@ -46,8 +46,13 @@ CASES = [
      [": a,b are one class each: --task=multilabel learns several."]),
     (read_multilabel, ["a;b", "b;c", "a;b"],
      [": a;b, b;c are one class each: --label_separator says what separates several."]),
-    (read_multilabel, ["['a', 'b']", "['a']", "a,b"],
-     [f""": "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) {COUNT}: they look like"""]),
+    (read_multilabel, ["['a', 'b']", "['a']", "a,b"], []),
+    (read_multilabel, ["[a, b]", "a,b"],
+     [f": '[a' (line 2), 'b]' (line 2) {COUNT}: they look like lists or"]),
+    (read_classification, ["['a']", "['b']"],
+     [f""": "['a']" (line 2), "['b']" (line 3) {COUNT}: they look like lists or pieces of them"""]),
+    (read_tagging, ["0 1", "[0 1]"],
+     [": the tags are numbers, such as '0' (line 2): words are scored, not entities; if they"]),
     (read_multilabel, ["a,b", "a", ""], []),
     *(
         (read_multilabel, rows, [f": '{first}' (line 2), '{second}' (line {line}) {COUNT}: if they "
@@ -82,11 +87,20 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
     [
         ("fine [SEP] text", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
         ("[CLS] fine", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
+        (
+            "['fine' 'text']",
+            [": most texts begin with a bracket and a quote, as Python shows lists"],
+        ),
         ("b'fine'", [": most texts begin with b and a quote, as Python shows bytes: decode them"]),
         (
             '"fine,pos\nso,neg\nso"',
             [": lines inside of 3 texts end with a class, as rows do ("],
         ),
+        (
+            '"""so """"fine"""", ok"""',
+            [": 3 texts are in quotes, with quotes doubled inside, as in a .csv: let"],
+        ),
+        ('"""so fine"""', []),
         ('"fine,possible\nneg\n, pos"', []),
         ("a [SEP", []),
     ],
@@ -102,8 +116,8 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     for shift, starts in (
         (0, []),
-        (1, [": spans behind an emoji seem to count UTF-16 units, as browsers do: '\u82b3\u662f' "
-             "is read, '\u738b\u82b3' meant"]),
+        (1, [": spans behind an emoji or a rare ideograph seem to count UTF-16 units, as browsers "
+             "do: '\u82b3\u662f' is read, by units it would be '\u738b\u82b3'; count"]),
     ):  # fmt: skip
         starts_at = [(text, at + shift * at) for text, at in rows]
         path = write(
@@ -114,6 +128,28 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
             ],
         )
         assert_begin(read_tagging(path, **columns).notes, path, starts)
+
+
+def test_spans_of_which_nothing_says_what_they_count(write):
+    columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
+    text, span = "\U00020bb7\u91ce\u5bb6\u6771\u4eac\u672c", {"start": 4, "end": 6, "label": "LOC"}
+    emoji = ("\U0001f600 Ann left", {"start": 2, "end": 5, "label": "PER"})
+    may = [": spans behind an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
+           "'\u4eac\u672c' is read, by units it would be '\u6771\u4eac'"]  # fmt: skip
+    for rows, starts in (
+        ([(text, span)], may),
+        ([(text, span | {"text": "\u4eac\u672c"})], []),
+        ([emoji], []),  # by units it would be no word
+        ([(text, span), emoji], []),
+    ):
+        path = write("a.jsonl", [{"text": text, "entities": [one]} for text, one in rows])
+        assert_begin(read_tagging(path, **columns).notes, path, starts)
+
+
+def test_rows_of_one_word(write):
+    path = write("a.tsv", ["words\ttags", "Ann\tB-X", "so\tO"])
+    assert_begin(read_tagging(path).notes, path, [": each row has one word, and is read as a sen"])
+    assert not read_tagging(write("a.tsv", ["words\ttags", "Ann\tB-X"])).notes
 
 
 def test_choices_that_seem_to_count_from_1(write):

@@ -1,5 +1,9 @@
 """One's own tables: texts to classify, tag and compare, choices; SWAG's."""
 
+import json
+import re
+
+import numpy as np
 import pytest
 
 from bert_tf.readers.examples import ChoiceExample, TaggedExample, TextExample
@@ -156,6 +160,100 @@ SWAG_ROWS = [
     '0,v1,18313,"He stands, up. He","He stands, up.",He,gold,"says ""so"".",b.,c.,d.',
     "1,v2,9,A man runs. ,A man runs.,,gen,a.,b.,c.,d.",
 ]
+
+
+WORDS, TAGS = ["Ann", "it's", 'a "b"', "\u6771\U0001f600"], ["B-X", "O", "O", "I-Y"]
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str,
+        json.dumps,
+        lambda items: json.dumps(items, separators=(",", ":")),
+        lambda items: str(np.array(items)),
+        lambda items: str(np.array(items, object)),
+        lambda items: str([*np.array(items)]),
+        lambda items: str(tuple(items)),
+        lambda items: str(items).replace("[", "{").replace("]", "}"),
+        lambda items: np.array2string(np.array(items), max_line_width=12),
+    ],
+    ids=["Python", "JSON", "compact", "NumPy", "objects", "scalars", "tuple", "set", "wrapped"],
+)
+def test_lists_as_programs_spell_them(write, spell):
+    path = write("a.jsonl", [{"words": spell(WORDS), "tags": spell(TAGS), "n": spell([1, 0, 10])}])
+    (item,) = read_tagging(path).items
+    assert (item.words, item.tags) == (tuple(WORDS), tuple(TAGS))
+    columns = {"text_columns": ["n"], "label_column": "tags"}
+    (item,) = read_multilabel(path, **columns).items
+    assert item.label == ("B-X", "O", "I-Y")
+    if spell([1])[0] == "[":
+        columns = {"text_columns": ["n"], "label_column": "n"}
+        assert read_multilabel(path, **columns).items[0].label == ("1", "0", "10")
+    columns = {"text_columns": ["n", "words"], "label_column": None}
+    assert read_choices(path, **columns).items[0].choices == tuple(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("('a' b)", ["('a'", "b)"]),
+        ("{'a': 1}", ["{'a':", "1}"]),
+        ("[a b]", ["[a", "b]"]),
+        ("[ 'a' ]x", ["[", "'a'", "]x"]),
+        ("[1]", ["[1]"]),
+        ("['", ["['"]),
+    ],
+)
+def test_texts_in_brackets_are_texts(write, text, words):
+    path = write("a.jsonl", [{"words": text}])
+    assert read_tagging(path, label_column=None).items[0].words == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "['a' 'b' ... 'c']",
+            "got \"['a' 'b' ... 'c']\", from whose spelling it cannot be read: write",
+        ),
+        ("[['a'], ['b']]", "from whose spelling it cannot be read"),
+        (r"['\x']", "from whose spelling it cannot be read"),
+        ("[b'a' b'b']", "expected text in column 'words', got b'a'"),
+        ("['a', None]", "expected text in column 'words', got None"),
+        ("['a', __import__('os')]", "from whose spelling it cannot be read"),
+        ("[" + "'a\\" * 50_000 + "]", "from whose spelling it cannot be read"),
+    ],
+)
+def test_spellings_that_are_not_read(write, words, sentence):
+    path = write("a.jsonl", [{"words": words, "tags": "O"}])
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        read_tagging(path)
+
+
+ONE_WORD_A_ROW = [
+    ("Sentence #,w,t", ["Sentence: 1,Mira,B-X", ",runs,O", "Sentence: 2,So,O"]),
+    ("sentence_id,w,t", ["0,Mira,B-X", "0,runs,O", "1,So,O"]),
+]
+
+
+@pytest.mark.parametrize(("header", "rows"), ONE_WORD_A_ROW)
+@pytest.mark.parametrize("label", ["t", None])
+def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
+    path = write("a.csv", [header, *rows])
+    column = header.split(",")[0]
+    with pytest.raises(ValueError, match=f"has a word in each row, and the column '{column}' says"):
+        read_tagging(path, text_columns=["w"], label_column=label)
+    columns = {"text_columns": ["w"], "label_column": "t"}
+    for good in (["0,Mira,B-X", "1,runs,O"], ["0,Mira,B-X", "0,so it,O O"]):
+        read_tagging(write("a.csv", [header, *good]), **columns)
+    pandas = pytest.importorskip("pandas")  # what the sentence proposes
+    frame = pandas.read_csv(write("a.csv", [header, *rows]))
+    frame[column] = frame[column].ffill()
+    grouped = frame.groupby(column, sort=False).agg(list).reset_index()
+    grouped.to_json(path + ".jsonl", orient="records", lines=True)
+    items = read_tagging(path + ".jsonl", **columns).items
+    assert [item.words for item in items] == [("Mira", "runs"), ("So",)]
 
 
 def test_swag(write):

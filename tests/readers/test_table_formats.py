@@ -1,5 +1,6 @@
 """Documents, lines and records are read from whatever file they come in; what is none is named."""
 
+import decimal
 import gzip
 import importlib.util
 import json
@@ -7,10 +8,11 @@ import os
 import re
 import sys
 
+import numpy as np
 import pytest
 
 from bert_tf.readers import table_formats
-from bert_tf.readers.examples import BadRows, number, sorted_names, whole_number
+from bert_tf.readers.examples import BadRows, name, number, sorted_names, whole_number
 from bert_tf.readers.table_formats import giving, names_of_classes, read_json_document, read_lines
 from bert_tf.readers.tables import read_columns
 
@@ -105,12 +107,14 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
         ("/dev/zero", r"^/dev/zero is a pipe or a device: expected a file\.$"),
         ("", "^{} is a folder: expected a text file; name"),
         ("a.zip", "a.zip is an archive: unpack it, and name the file in it"),
+        ("saved", "saved is a data set of Hugging Face, as save_to_disk writes it: name its .arro"),
         ("none.csv", "^There is no file at {}: expected a text file"),
         ("reviwes.csv", r"file \(did you mean .*/reviews.csv\?\)\.$"),
     ],
 )
 def test_what_is_no_file_of_text(tmp_path, read, name, sentence):
-    for there in ("a.zip", "reviews.csv"):
+    (tmp_path / "saved").mkdir()
+    for there in ("a.zip", "reviews.csv", "saved/state.json"):
         (tmp_path / there).touch()
     path = str(tmp_path / name)
     with pytest.raises(ValueError, match=sentence.format(path)):
@@ -190,9 +194,22 @@ def test_single_returns_alone_end_no_lines(tmp_path):
     assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]
 
 
-def test_utf_16_is_named(tmp_path):
-    with pytest.raises(ValueError, match="line 1: expected text in utf-8, got UTF-16; save the"):
-        lines_of(tmp_path / "a.txt", "text\tlabel\n".encode("utf-16"))
+@pytest.mark.parametrize("encoding", ["utf-16", "utf_16_be", "utf-32", "utf16"])
+def test_encodings_without_ascii_are_refused_with_what_helps(tmp_path, encoding):
+    message = (
+        rf"a\.txt cannot be read in {encoding}, .*: save it as UTF-8, .*: iconv -f {encoding} -t U"
+    )
+    with pytest.raises(ValueError, match=message):
+        lines_of(tmp_path / "a.txt", "東\n".encode(encoding), encoding=encoding)
+    with pytest.raises(ValueError, match="Unknown encoding 'rot13'"):
+        lines_of(tmp_path / "a.txt", b"so", encoding="rot13")
+
+
+def test_binary_lines_are_given_no_encoding(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"line 2: .* got the byte 0xff; the file has bytes of zero"
+    ):
+        lines_of(tmp_path / "a.txt", b"text\n\0\0\xff")
 
 
 # === Records ===
@@ -207,13 +224,20 @@ def rows_of(path, *columns):
 def test_the_forms_of_values_hold_the_same_rows(tmp_path):
     rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
     (tmp_path / "a.json").write_text(json.dumps(rows))
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    paths = ["<rows>", str(tmp_path / "a.json"), str(tmp_path / "a.jsonl")]
+    names = ["a.json", "a.jsonl", "a.ndjson"]
+    for each in names[1:]:
+        (tmp_path / each).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     if importlib.util.find_spec("pyarrow"):
-        from pyarrow import Table, parquet
+        from pyarrow import Table, feather, ipc, parquet
 
-        parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
-        paths.append(str(tmp_path / "a.parquet"))
+        names += ["a.parquet", "file.arrow", "stream.arrow", "a.feather"]
+        table, paths = Table.from_pylist(rows), [str(tmp_path / name) for name in names[-4:]]
+        parquet.write_table(table, paths[0])
+        for path, new in zip(paths[1:], (ipc.new_file, ipc.new_stream), strict=False):
+            with new(path, table.schema) as file:
+                file.write_table(table, max_chunksize=2)
+        feather.write_feather(table, paths[3])
+    paths = ["<rows>", *(str(tmp_path / name) for name in names)]
     with giving({"<rows>": rows}):
         for path in paths:
             assert rows_of(path, "words", None, "n") == [[r["words"], None, r["n"]] for r in rows]
@@ -269,14 +293,38 @@ def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
     assert [number(name, "y") for name in found] == numbers
 
 
-def test_what_is_no_parquet_file(tmp_path):
+@pytest.mark.parametrize("form", ["Parquet", "Arrow"])
+def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
     pytest.importorskip("pyarrow", exc_type=ImportError)
-    path = tmp_path / "a.parquet"
-    with pytest.raises(ValueError, match="There is no file at"):
+    path = tmp_path / f"a.{form.lower()}"
+    with pytest.raises(ValueError, match=f"There is no file at .*: expected a file of {form}"):
         rows_of(path, "a")
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match="is no whole Parquet file"):
-        rows_of(path, "a")
+    for content in (b"PAR1 and no more", b"ARROW1\0\0", b"", b"\xff\xff\xff\xff\x08\0\0\0"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"behind row 0: it is no whole {form} file"):
+            rows_of(path, "a")
+
+
+def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
+    table, path = pyarrow.table({"a": ["short", "short"]}), tmp_path / "a.arrow"
+    offsets, wrong = (np.array([0, middle, 10], np.int32).tobytes() for middle in (5, 1 << 30))
+    for new in (pyarrow.ipc.new_file, pyarrow.ipc.new_stream):
+        with new(str(path), table.schema) as file:
+            file.write_table(table)
+        path.write_bytes(path.read_bytes().replace(offsets, wrong))
+        with pytest.raises(ValueError, match="behind row 0: it is no whole Arrow file"):
+            rows_of(path, "a")
+
+
+def test_decimals_are_numbers_and_names():
+    whole, half, huge = map(decimal.Decimal, ("2.00", "0.5", "1E+999999999"))
+    assert [number(each, "y") for each in (whole, half)] == [2.0, 0.5]
+    assert name(whole, "y") == "2" and whole_number(whole, "y", 9) == 2
+    for read in (number, name, lambda value, what: whole_number(value, what, 9)):
+        for wrong in (huge, decimal.Decimal("NaN")):
+            with pytest.raises(ValueError, match="expected .* in y, got Decimal"):
+                read(wrong, "y")
 
 
 def test_what_a_parquet_file_must_not_have(tmp_path):

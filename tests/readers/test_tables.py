@@ -1,12 +1,13 @@
 """Rows and columns of .tsv, .csv and JSON lines, and what each says of a row that is none."""
 
+import csv
 import gzip
 import re
 
 import pytest
 
 from bert_tf.readers.examples import BadRows
-from bert_tf.readers.tables import TableFile, read_columns
+from bert_tf.readers.tables import TableFile, read_columns, read_rows
 
 
 @pytest.fixture
@@ -92,7 +93,15 @@ def test_misplaced_quotes(read):
 def test_long_fields(read):
     text = 'word, "so"\n' * 20_000
     content = 'a,b\n1,x\n2,"' + text.replace('"', '""') + '"\n3,y\n'
+    limit = csv.field_size_limit()
     assert read("a.csv", content, ["b"]) == [(2, 0, ["x"]), (3, 1, [text]), (20004, 2, ["y"])]
+    assert csv.field_size_limit() == limit
+
+
+def test_the_limit_of_the_csv_module_is_the_process_own_between_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    limit, rows = csv.field_size_limit(), read_rows(str(tmp_path / "a.csv"))
+    assert [row["a"] for row in rows if csv.field_size_limit() == limit] == ["1", "2"]
 
 
 def test_files_that_were_joined(read):
@@ -151,7 +160,11 @@ GUESS = (
         ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
         ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
         ("a.txt", "a\n1\n", ["a"],
-         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl, .json, .parquet"),
+         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl, .ndjson, .json, .p"),
+        ("a.txt", "a\n1\n", ["a"], "; rename it to .tsv if tabs separate its columns"),
+        ("a.xlsx", "", ["a"], '; save the sheet as .csv, in Excel as "CSV UTF-8".'),
+        ("a.csv.bz2", "", ["a"], "; unpack it, as of packed files gzip alone is read."),
+        ("a.pkl.gz", "", ["a"], "; read it in Python and write .jsonl or .parquet, or give"),
     ],
 )  # fmt: skip
 def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
