@@ -450,8 +450,9 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = dtype_policy(precision, device_type, jit_compile)
     rewrite = policy != choices.DTYPE_POLICIES[precision]
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
-    # In bfloat16 BiasAddGrad adds rows one by one, and of 4,096 ones makes 256.
-    kept = {*os.environ.get(_NOT_REWRITTEN, "BiasAddGrad").split(","), "BiasAddGrad"}
+    # In bfloat16 BiasAddGrad adds rows one by one, and of 4,096 ones makes 256; likewise AddN the
+    # steps of a recurrent layer.
+    kept = {*os.environ.get(_NOT_REWRITTEN, "AddN").split(","), "AddN", "BiasAddGrad"}
     os.environ[_NOT_REWRITTEN] = ",".join(sorted(kept))
     # TensorFlow takes any name, and heeds those that it knows.
     if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:

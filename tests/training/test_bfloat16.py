@@ -48,20 +48,20 @@ needs_bfloat16 = pytest.mark.skipif(
 )
 
 
-def random_batch(rows=ROWS, choices=(), alike=True):
-    """Rows of 104 to 128 tokens, so that 4,096 are real; all are ``alike``, as a few ids are most.
+def random_batch(rows=ROWS, choices=(), alike=True, length=LENGTH):
+    """Rows of which 4,096 tokens and more are real; all are ``alike``, as a few ids are most.
 
     Where texts are compared, what all have cancels, and of texts that are alike rounding is left.
     """
     rng = np.random.default_rng(0)
-    shape = (rows, *choices, LENGTH)
+    shape = (rows, *choices, length)
     ids = np.minimum(rng.zipf(1.3, shape) + 4, CONFIG.vocab_size - 1)
     if not alike:
         most = CONFIG.vocab_size - 40
         ids = rng.integers(40, size=shape) + rng.integers(most, size=(*shape[:-1], 1))
-    lengths = rng.integers(104, LENGTH + 1, shape[:-1])[..., None]
-    mask = np.arange(LENGTH) < lengths
-    types = mask & (np.arange(LENGTH) > lengths // 3)
+    lengths = rng.integers(104, length + 1, shape[:-1])[..., None]
+    mask = np.arange(length) < lengths
+    types = mask & (np.arange(length) > lengths // 3)
     values = {"input_word_ids": ids * mask, "input_mask": mask, "input_type_ids": types}
     return {key: tf.constant(value, tf.int32) for key, value in values.items()}
 
@@ -129,18 +129,18 @@ def classified(**given):
     return trained(modeling.BertClassifier, cross_entropy(), skewed(3), num_classes=3, **given)
 
 
-def feature_tagged(variant):
-    batch = random_batch()
-    index = tf.range(LENGTH) * batch["input_mask"] + batch["input_mask"] - 1
+def feature_tagged(variant, rows=ROWS, length=LENGTH):
+    batch = random_batch(rows, length=length)
+    index = tf.range(length) * batch["input_mask"] + batch["input_mask"] - 1
     return trained(
         modeling.BertFeatureTagger,
         cross_entropy(),
-        skewed(5, (ROWS, LENGTH)),
+        skewed(5, (rows, length)),
         {**batch, features.WORD_INDEX: index},
         num_classes=5,
         variant=variant,
         lstm_units=16,
-        config={"num_hidden_layers": 4},
+        config={"num_hidden_layers": 4, "max_position_embeddings": length},
     )
 
 
@@ -188,6 +188,7 @@ CASES = {
     ),
     "frozen, a sum": lambda: feature_tagged("weighted_sum_all"),
     "frozen, side by side": lambda: feature_tagged("concat_last_four"),
+    "frozen, long rows": lambda: feature_tagged("last", 16, 512),
     **{name: lambda name=name: similar(name) for name in similarity_losses.SIMILARITY_LOSSES},
 }
 
