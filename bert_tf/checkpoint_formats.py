@@ -10,6 +10,7 @@ from typing import NamedTuple
 CONFIG, SIZES = "config.json", "bert_config.json"
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
 INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
+SETFIT = ("config_setfit.json", "model_head.pkl")  # of setfit's classifiers
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor that TensorFlow 2's have
 
 
@@ -50,7 +51,8 @@ FORMATS = (
         "huggingface",
         "hugging_face",
         f"{CONFIG} and model.safetensors or tf_model.h5 (Hugging Face)",
-        entries=(CONFIG, r"(model\.safetensors|pytorch_model\.bin)(\.index\.json)?|tf_model\.h5"),
+        # Of any name, as the config may say which file has the weights.
+        entries=(CONFIG, r"(.+\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?"),
         begins=HDF5,
         options=("allow_pickle", "settings"),
         writer="sentence_transformers",
@@ -85,3 +87,61 @@ FORMATS = (
     ),
 )
 WRITTEN = {form.name: form for form in FORMATS if form.writer}
+
+_NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
+# What is no checkpoint here, by a file's name: what it is, and the way out. The first counts.
+NO_CHECKPOINTS = (
+    (
+        r"adapter_(config\.json|model\.(safetensors|bin))",
+        "an adapter's, which transformers puts on a model's weights: merge it first, in Python by "
+        "peft.PeftModel.from_pretrained(transformers.AutoModel.from_pretrained(BASE), ADAPTER"
+        ").merge_and_unload().save_pretrained(NEW), where BASE is the weights' directory and "
+        "ADAPTER another with the adapter's files (of a head AutoModelFor...), and take NEW",
+    ),
+    (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer: name {path}/{name}"),
+    (
+        r"(model|pytorch_model|tf_model)\.(?!weights\.)[^.]+\.(safetensors|bin|h5)",
+        "a variant of the weights: name it model.safetensors (or pytorch_model.bin, tf_model.h5), "
+        "in a directory with the config.json and the tokenizer's files",
+    ),
+    (
+        r"(model|pytorch_model|tf_model)-[0-9]{5}-of-[0-9]{5}\..+",
+        "one of several parts: put their index, NAME.index.json, beside them, and name the "
+        "directory",
+    ),
+    (r"(.+\.onnx|onnx)(_data)?", f"ONNX's, a graph of operations: {_NAME_IT}"),
+    (
+        r"openvino(_model\.(xml|bin))?|.+_openvino.*",
+        f"OpenVINO's, a graph of operations: {_NAME_IT}",
+    ),
+    (r".+\.tflite", f"LiteRT's, a graph of operations: {_NAME_IT}"),
+    (r".+\.(gguf|ggml)", f"llama.cpp's: {_NAME_IT}"),
+    (r"model\.bin", f"CTranslate2's: {_NAME_IT}"),
+    (
+        r"flax_model\.msgpack",
+        "Flax's: in transformers 4, from_pretrained(..., from_flax=True) and save_pretrained",
+    ),
+    (
+        r".+\.weights\.h5",
+        "weights of Keras alone, without what says their sizes: load_weights them where the model "
+        'was built, and save_to_preset("DIR") it (KerasHub) or bert_tf.save it',
+    ),
+    (
+        r"(model\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?",
+        f"Hugging Face's weights, whose sizes {CONFIG} says: put it beside, and name the directory",
+    ),
+    (
+        r".+\.(pt|pth|pkl|ckpt)",
+        "a pickle: where the model was built load it, and write it by save_pretrained(DIR)",
+    ),
+    # Classes of modules.
+    (
+        r"Router|Asym",
+        "of several models: name the folder of one, {path}/document_0_Transformer for example",
+    ),
+    (r"StaticEmbedding|WordEmbeddings|BoW", "a table of words' vectors, without a transformer"),
+    (
+        r"[0-9]_(Transformer|Pooling|Dense|Normalize)",
+        "a module of sentence-transformers: put their modules.json beside it",
+    ),
+)

@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from .checkpoint_formats import FORMATS, INDEX, Format
-from .untrusted import listed, near_name
+from .checkpoint_formats import FORMATS, INDEX, NO_CHECKPOINTS, Format
+from .untrusted import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"
@@ -17,6 +17,7 @@ _SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
+_POINTER = b"version https://git-lfs.github.com/spec/v1"
 # Rows in memory, standard input.
 _NO_FILE = re.compile(r"<.*>|-", re.DOTALL)
 
@@ -52,12 +53,14 @@ def of_model(path: str) -> str:
 
 
 def check_readable(path: str) -> None:
-    """Refuses a pipe or a device, which may be read for ever; a link to a file is none."""
+    """Refuses a pipe or a device, which may be read for ever, and what Git left of a file."""
     local = local_path(path)
     if local is None or not os.path.exists(local):
         return
     if not os.path.isfile(local) and not os.path.isdir(local):
         raise ValueError(f"{path} is a pipe or a device: expected a file.")
+    if begins_with(path, _POINTER):
+        raise ValueError(f"{path} is Git LFS's pointer to the file, not the file: git lfs pull it.")
 
 
 def is_file(path: str) -> bool:
@@ -132,16 +135,34 @@ def checkpoint(path: str) -> str:
 
 def unknown_checkpoint(path: str, names: Collection[str] | None) -> str:
     """The sentence where something is, and no checkpoint; ``names`` are a directory's files."""
+    if names and "flags.json" in names:
+        return (
+            f"{path} is of a run that has kept no model yet: give the run's command again, "
+            "which continues it, and use the directory when it has ended."
+        )
+    if way_out := hint(path, names):
+        return f"{path} is no checkpoint that is read{way_out}."
     there = "a file: name the directory that it lies in"
     if names is not None:
-        if "flags.json" in names:
-            return (
-                f"{path} is of a run that has kept no model yet: give the run's command again, "
-                "which continues it, and use the directory when it has ended."
-            )
         there = f"a directory with {listed(sorted(names), 8) if names else 'nothing'} in it"
     expected = "; ".join(form.files for form in FORMATS)
     return f"{path} is not a checkpoint of a known format: expected {expected}; it is {there}."
+
+
+def hint(path: str, names: Collection[str] | None) -> str:
+    """What a file is, or one of a directory's ``names``, and the way out; "" where it is unknown.
+
+    >>> hint("m", ["config.json", "model.bin"])[:30]
+    ': its model.bin is CTranslate2'
+    """
+    folder, file = os.path.split(path) if names is None else (path, "")
+    there = [file] if names is None else [name.rstrip("/") for name in names]
+    for pattern, says in NO_CHECKPOINTS:
+        if found := [name for name in there if re.fullmatch(pattern, name)]:
+            name = max(found, key=lambda name: (len(name), name))  # of numbers the last
+            which = "it" if names is None else f"its {one_line(name)}"
+            return f": {which} is {says.format(path=folder or '.', name=one_line(name))}"
+    return ""
 
 
 def check_checkpoint(path: str) -> None:

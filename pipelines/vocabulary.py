@@ -11,6 +11,7 @@ the pieces distinct. No text can produce either spelling, so no id differs.
 """
 
 import collections
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,8 @@ SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
 
 _ASCII_WHITESPACE = " \t\r\n\v\f"
+# How pieces of other kinds of tokenizers look.
+_OTHER_KINDS = {"SentencePiece's": "▁.+", "byte-level BPE's": "Ġ.+", "BPE's": ".+</w>"}
 
 
 def load_vocabulary(path: str) -> list[str]:
@@ -111,6 +114,19 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
             f"{config_vocab_size:,}: take the vocabulary that belongs to the model, or for a model "
             f"that is trained anew set vocab_size to at least {len(vocab):,}."
         )
+
+
+def check_is_wordpiece(vocab: Sequence[str], source: str) -> None:
+    """Checks that pieces are none of another kind of tokenizer: words would become ``[UNK]``."""
+    continued = sum(piece.startswith(CONTINUATION_PREFIX) for piece in vocab)
+    for kind, pattern in _OTHER_KINDS.items():
+        pieces = [piece for piece in vocab if re.fullmatch(pattern, piece)]
+        if len(pieces) > max(continued, len(vocab) / 10):
+            raise ValueError(
+                f"Vocabulary {source}: {len(pieces):,} of its {len(vocab):,} pieces are {kind}, "
+                f"such as {quote(pieces[0])}, and {continued:,} begin with {CONTINUATION_PREFIX}: "
+                "expected WordPiece's; hand the model ids that its own tokenizer gives."
+            )
 
 
 def save_vocabulary(path: str, vocab: Sequence[str]) -> None:

@@ -103,7 +103,7 @@ NAMES = {
     "bert_tf": """
         BertClassifier BertConfig BertEncoder BertFeatureTagger BertFeatures BertMultipleChoice
         BertPreprocessor BertPretrainer BertRegressor BertSpanPredictor BertTokenClassifier
-        Predictor __version__ load save
+        DifferenceWarning Predictor __version__ load save
     """,
     "bert_tf.saved_models": "ExportOptions export verify",
     "bert_tf.transformers": TRANSFORMERS,

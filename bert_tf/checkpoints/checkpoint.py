@@ -150,6 +150,7 @@ class Checkpoint:
     # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
     not_computed: str = ""
+    unread_head: str = ""  # where a file beside it has a head that is never read: a sentence on it
     # To be told: what is done otherwise than the source says, or was assumed where it is silent.
     notes: tuple[str, ...] = ()
 

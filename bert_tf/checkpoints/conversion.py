@@ -108,6 +108,8 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
             "expected --format=bert_tf."
         )
+    if form != "bert_tf":
+        checkpoint = _as_others_keep_it(checkpoint)
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.whole_directory(target) as folder:
         notes = write(checkpoint, folder, form)
@@ -126,6 +128,26 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
     tell(notes)
     return Conversion(checkpoint, left_out, differences, notes)
+
+
+def _as_others_keep_it(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with the temperature in its head, and the length that ``task.json`` says."""
+    thresholds = dict(checkpoint.thresholds)
+    temperature = thresholds.pop(features.TEMPERATURE, 1.0)
+
+    def divide(array: np.ndarray) -> np.ndarray:
+        return np.asarray((array.astype(np.float64) / temperature).astype(array.dtype))
+
+    tensors = dict(checkpoint.tensors)
+    if temperature != 1.0:
+        for name in checkpoint.model.head_shapes(checkpoint.config):
+            tensors[name] = tensors[name].changed(tensors[name].shape, divide)
+    length = (checkpoint.task or {}).get("max_seq_length")
+    if type(length) is not int:
+        length = checkpoint.max_seq_length
+    return dataclasses.replace(
+        checkpoint, tensors=tensors, thresholds=thresholds, max_seq_length=length
+    )
 
 
 def write(checkpoint: Checkpoint, path: str, form: str) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 The package ``huggingface_hub`` finds the directory in the machine's cache of the hub, which other
 programs share. What the cache has is taken as it is there, without asking the hub.
 
-No file is fetched but those that the readers know by their names: JSON, the vocabulary and the
-weights, of these the form that is safest to read.
+No file is fetched but JSON, the vocabulary and the weights, of these the form that is safest to
+read and what the config names; never code, and a pickle only where it is asked for.
 """
 
 import contextlib
@@ -12,25 +12,26 @@ import fnmatch
 import glob
 import importlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from bert_tf.checkpoint_formats import CONFIG
-from bert_tf.paths import HUB_NAME, HUB_SCHEME
+from bert_tf.checkpoint_formats import CONFIG, FORMATS, SETFIT
+from bert_tf.paths import HUB_NAME, HUB_SCHEME, hint, matches
 from bert_tf.untrusted import quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
 from .tensor_files import instead_of_a_pickle
 
-_TEXTS = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES)
-# The forms of the weights, the safest to read first.
-_FORMS = (
-    ("model.safetensors*", "model-?????-of-?????.safetensors"),
-    (hugging_face.TF_WEIGHTS,),
-    (f"{hugging_face.PICKLED}*", "pytorch_model-?????-of-?????.bin"),
-)
+# What says how texts are read and what becomes of the states: the known first, then the rest.
+_TEXTS = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
+_MOST_FILES, _MOST_BYTES = 50, 64 << 20
+# The forms of the weights, the safest to read first: a file, its index, its shards.
+_FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
+# Files that change what a model computes, of which the cache has to know whether the hub has them.
+_TELLING = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
 _SECONDS = 10
-_FOLDERS = ("", "[0-9]_*/")  # the top of a model, and sentence-transformers' modules
+_FOLDER = "[0-9]_[^/]*"  # of a module of sentence-transformers
 
 
 def is_name(path: str) -> bool:
@@ -38,8 +39,11 @@ def is_name(path: str) -> bool:
     return path.startswith(HUB_SCHEME)
 
 
-def directory_of(path: str, allow_pickle: bool = False) -> str:
-    """The directory of a model's files on this machine, fetched where they are not there yet."""
+def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection[str]]:
+    """The directory of a model's files on this machine, fetched where they are not there yet.
+
+    Also the names of the files that the hub has, where it was asked.
+    """
     match = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME).rstrip("/"))
     if match is None or ".." in path or "--" in match[1] or "//" in (match[2] or ""):
         raise ValueError(
@@ -66,50 +70,84 @@ def directory_of(path: str, allow_pickle: bool = False) -> str:
         )
     if snapshot is not None and _is_whole(snapshot, allow_pickle):
         # Another program's may be without the files that make a sentence's embedding.
-        commit, modules = os.path.basename(snapshot), sentence_transformers.MODULES
-        if hub.try_to_load_from_cache(name, modules, revision=commit) is not None:
-            return snapshot  # they are there, or known to be nowhere
+        commit = os.path.basename(snapshot)
+        known = (hub.try_to_load_from_cache(name, each, revision=commit) for each in _TELLING)
+        if all(place is not None for place in known):
+            return snapshot, ()  # they are there, or known to be nowhere
+        revision = commit  # of the weights that are there
     try:
-        fetched = _fetch(hub, name, revision, allow_pickle)
+        fetched, names = _fetch(hub, name, revision, allow_pickle)
     except Exception as error:  # of the network, in a version's own classes
         # Weights without a vocabulary, or a pickle: their reader says what is to be said.
         if snapshot is not None and hugging_face.is_directory(snapshot):
-            return snapshot
+            return snapshot, ()
         raise ValueError(
             f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
             f"({_why(error)}): try again, {by_hand}"
         ) from error
     if fetched is None:
+        form = next((form for form in FORMATS if matches(form, "", names)), None)
+        if form is not None and form.name != "huggingface":
+            raise ValueError(
+                f"{path} has {form.files}, which is not fetched: hf download {name} --local-dir "
+                "DIR, and name DIR."
+            )
         raise ValueError(
-            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or "
-            f"{hugging_face.TF_WEIGHTS} beside it; of {hugging_face.PICKLED}, "
-            f"{instead_of_a_pickle(path)}."
+            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS} "
+            f"beside it{hint(path, names)}; of {hugging_face.PICKLED}, {instead_of_a_pickle(path)}."
         )
-    return fetched
+    return fetched, names
 
 
-def _fetch(hub: Any, name: str, revision: str, allow_pickle: bool) -> str | None:
-    """Brings the files that are read into the cache; gives their snapshot, ``None`` without any."""
-    info = hub.HfApi().model_info(name, revision=revision, timeout=_SECONDS)
-    names = [file.rfilename for file in info.siblings or ()]
-    for form in _FORMS if allow_pickle else _FORMS[:-1]:
-        if not any(fnmatch.filter(names, pattern) for pattern in _patterns(form)):
-            continue
-        # By the revision's own name, so that the cache knows which commit it is.
-        snapshot: str = hub.snapshot_download(
-            name, revision=revision, allow_patterns=_patterns((*_TEXTS, *form))
-        )
-        if not os.path.exists(os.path.join(snapshot, sentence_transformers.MODULES)):
-            # The cache learns that the hub has no such file.
-            with contextlib.suppress(hub.errors.EntryNotFoundError):
-                commit = os.path.basename(snapshot)
-                hub.hf_hub_download(name, sentence_transformers.MODULES, revision=commit)
-        return snapshot
-    return None
+def _fetch(
+    hub: Any, name: str, revision: str, allow_pickle: bool
+) -> tuple[str | None, Collection[str]]:
+    """Brings the files that are read into the cache; gives their snapshot, ``None`` without any.
+
+    Also the names of all the files.
+    """
+    info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_SECONDS)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+
+    def fetch(names: Iterable[str], revision: str) -> str:
+        patterns = [*map(glob.escape, names)]
+        return str(hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
+
+    forms = _FORMS if allow_pickle else _FORMS[:-1]
+    weights = next(filter(None, (_matching(sizes, _parts(form)) for form in forms)), ())
+    texts, room = [], _MOST_BYTES
+    for text in _matching(sizes, _TEXTS)[:_MOST_FILES]:
+        room -= sizes[text]
+        texts += [text] if room >= 0 else []
+    configs = [text for text in texts if os.path.basename(text) == CONFIG]
+    # By the revision's own name, so that the cache knows which commit it is.
+    snapshot = fetch(texts, revision)
+    commit = os.path.basename(snapshot)
+    for config in configs:
+        named = hugging_face.weights_name(os.path.join(snapshot, os.path.dirname(config)))
+        weights = (*weights, *_matching(sizes, _parts(named))) if named else weights
+    if not weights:
+        return None, sizes.keys()
+    fetch(weights, commit)
+    # The cache learns what the hub has not.
+    for file in _TELLING - sizes.keys():
+        with contextlib.suppress(hub.errors.EntryNotFoundError):
+            hub.hf_hub_download(name, file, revision=commit)
+    return snapshot, sizes.keys()
 
 
-def _patterns(names: Iterable[str]) -> list[str]:
-    return [folder + name for folder in _FOLDERS for name in names]
+def _parts(file: str) -> tuple[str, ...]:
+    """Patterns of a file of weights, its index and its shards."""
+    stem, ending = os.path.splitext(file.removesuffix(hugging_face.INDEX))
+    stem = glob.escape(stem)
+    return f"{stem}{ending}*", f"{stem}-?????-of-?????{ending}"
+
+
+def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The names of files at the top, or in a module's folder, in the order of the patterns."""
+    places = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
+    found = (n for each in patterns for n in places if fnmatch.fnmatch(os.path.basename(n), each))
+    return [*dict.fromkeys(found)]
 
 
 def _is_whole(path: str, allow_pickle: bool) -> bool:
@@ -117,7 +155,8 @@ def _is_whole(path: str, allow_pickle: bool) -> bool:
 
     Other programs put into it what they read themselves, such as the tokenizer alone.
     """
-    folders = [place for folder in _FOLDERS for place in glob.glob(os.path.join(path, folder))]
+    folders = [path, *(at for at in os.listdir(path) if re.fullmatch(_FOLDER, at))]
+    folders = [os.path.join(path, folder) for folder in folders]
     weights = next(map(hugging_face.weights_file, filter(hugging_face.is_directory, folders)), None)
     if weights is None:
         return False

@@ -23,7 +23,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import most_tokens
-from bert_tf.paths import begins_with, is_file
+from bert_tf.paths import begins_with, hint, is_file
 from bert_tf.untrusted import listed, quote
 
 from . import peer_keys, tensor_files
@@ -42,8 +42,11 @@ from .tokenizer_files import read_length, read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder
 
 WEIGHTS, TF_WEIGHTS, PICKLED = "model.safetensors", "tf_model.h5", "pytorch_model.bin"
+INDEX = ".index.json"
 # The form that is safest to read first.
-_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, PICKLED, f"{PICKLED}.index.json")
+_FILES = tuple(name + end for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for end in ("", INDEX))
+_NAMED = "transformers_weights"  # the key of config.json that names the weights' file
+ADAPTER = "adapter_config.json"
 
 _NAMES = Names(
     {
@@ -71,6 +74,18 @@ _NAMES = Names(
     transposed=True,
 )
 _PREFIX = "bert."
+# In front of all names, DataParallel's and a user's own module's; within names, torch.compile's.
+_WRAPPERS, _COMPILED = ("module.", "model."), "_orig_mod."
+# What the name of a tensor says that no BERT has.
+_NOT_PUBLISHED = {
+    r"Wqkv|qkv_proj|in_proj|gated_layer|\.(gate|up|down)_proj|\.fc1[12]\.|rotary": "it is a model "
+    "with code of its own (fused attention, gates, other positions), and only BERT as published "
+    "can be built",
+    r"[.:](SCB|qdata|qweight|qzeros|absmax|quant_map|quant_state\b.*|weight_scale|scales)$": "it "
+    "belongs to quantised weights, which are not read: save the model dequantised",
+    r"\.(lora_[AB]|base_layer|modules_to_save)\.": "it is of an adapter, which is to be merged "
+    "into the weights: merge_and_unload() and save_pretrained it with peft",
+}
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _DISTILBERT_PREFIX = "distilbert."
 # Parts of the names in DistilBERT's files, and in a BERT's.
@@ -120,9 +135,25 @@ def is_directory(path: str) -> bool:
     return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
 
 
+def weights_name(path: str) -> str | None:
+    """The name of the weights' file, or of its index, where a directory's config says one."""
+    config = os.path.join(path, CONFIG)
+    name = read_json_object(config).get(_NAMED) if is_file(config) else None
+    if name is not None:
+        is_text = isinstance(name, str) and tensor_files.is_plain_name(name)
+        if not is_text or not name.removesuffix(INDEX).endswith(".safetensors"):
+            raise ValueError(
+                f"{config}: {_NAMED} is {quote(name)}, expected the plain name of a .safetensors "
+                f"file, or of its .safetensors{INDEX}."
+            )
+    return name
+
+
 def weights_file(path: str) -> str | None:
-    """The file of the weights, or their index; of several the one that is safest to read."""
-    return next(filter(tf.io.gfile.exists, (os.path.join(path, name) for name in _FILES)), None)
+    """The file of the weights, or their index: the config's, or the one that is safest to read."""
+    name = weights_name(path)
+    places = (os.path.join(path, name) for name in ([name] if name else _FILES))
+    return next(filter(tf.io.gfile.exists, places), None)
 
 
 def is_keras_3(path: str) -> bool:
@@ -165,6 +196,11 @@ def open_checkpoint(
     """
     if is_file(path):
         return _open_keras_2(path, settings)
+    if tf.io.gfile.exists(os.path.join(path, ADAPTER)):
+        raise ValueError(
+            f"{path} has more than weights{hint(path, [ADAPTER])}; or move the adapter's files "
+            "away, for the weights without it."
+        )
     source = os.path.join(path, CONFIG)
     values = {**read_json_object(source), **(settings or {})}
     return _of_tensors(path, open_tensors(path, allow_pickle), values, source, path)
@@ -176,8 +212,8 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     if not _places(names):
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}; "
-            "docs/weights.md says where released weights are."
+            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}"
+            f"{hint(path, None)}; docs/weights.md says where released weights are."
         )
     folder, source = os.path.dirname(path), path
     if values is None:
@@ -215,15 +251,20 @@ def _of_tensors(
     ``values`` are those of the ``config.json`` ``source``; the tokenizer is in ``folder``.
     """
     config = read_config(values, source)
+    entries, unwrapped = _unwrapped(entries, path)
     stored = _normalised(entries, path, config.is_distilbert)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, source)
     _check_reads_no_first_token(path, config, spec)
-    tensors = _NAMES.read(expected_shapes(config, spec), stored)
+    expected = expected_shapes(config, spec)
+    tensors = _NAMES.read(expected, stored)
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
     names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
+    unused = names_left(names, tensors)
+    if expected.keys() - tensors.keys():
+        _check_is_as_published(path, unused)
     tokenization, tokenizer_notes = read_tokenization(folder)
     labels, label_notes = read_labels(values, spec, source)
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
@@ -234,30 +275,63 @@ def _of_tensors(
         config=config,
         model=spec,
         tensors=tensors,
-        unused=names_left(names, tensors),
+        unused=unused,
         tokenization=tokenization,
         labels=labels,
         multi_label=values.get("problem_type") == SEVERAL_CLASSES,
         activation=read_activation(values, spec),
         problem_type=values.get("problem_type"),
         max_seq_length=read_length(folder, config.max_position_embeddings),
-        notes=(*told, *notes, *label_notes, *tokenizer_notes),
+        notes=(*told, *unwrapped, *notes, *label_notes, *tokenizer_notes),
     )
+
+
+def _unwrapped(
+    entries: Mapping[str, StoredTensor], path: str
+) -> tuple[Mapping[str, StoredTensor], tuple[str, ...]]:
+    """The tensors by their names below the modules that the model was wrapped in, and a note."""
+    named = {name.replace(_COMPILED, ""): entry for name, entry in entries.items()}
+    if not named or len(named) < len(entries):
+        return entries, ()
+    while prefix := next((p for p in _WRAPPERS if all(name.startswith(p) for name in named)), ""):
+        named = {name.removeprefix(prefix): entry for name, entry in named.items()}
+    wrapped = next(filter(lambda name: name not in named, entries), None)
+    note = (
+        f"{path} was saved of a module around the model, with names such as {quote(wrapped)}: the "
+        f"parts {', '.join((*_WRAPPERS, _COMPILED))} are left out of them."
+    )
+    return named, () if wrapped is None else (note,)
+
+
+def _check_is_as_published(path: str, unused: Iterable[str]) -> None:
+    """Refuses, by a tensor that is left over, what is no BERT's though it says so."""
+    for name in unused:
+        for pattern, what in _NOT_PUBLISHED.items():
+            if re.search(pattern, name):
+                raise ValueError(f"{path} has {quote(name)}: {what}.")
 
 
 def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     """The tensors of a directory by their names there."""
     file = weights_file(path)
     if file is None:
-        raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {PICKLED}.")
+        named = weights_name(path)
+        what = f"{named}, which its {CONFIG} names ({_NAMED})" if named else "weights that are read"
+        raise ValueError(f"{path} has no {what}{hint(path, tf.io.gfile.listdir(path))}.")
     name = os.path.basename(file)
     if name == TF_WEIGHTS:
         return _by_pytorch_names(_variables_of(tensor_files.open_hdf5(file)), file)
     open_file = tensor_files.open_safetensors
     if name.startswith(PICKLED):
         open_file = functools.partial(tensor_files.open_pickle, allow_pickle=allow_pickle)
-    is_index = name.endswith(".json")
-    return tensor_files.open_shards(file, open_file) if is_index else open_file(file)
+    if name.startswith(TF_WEIGHTS):
+        open_file = tensor_files.open_hdf5
+    tensors = tensor_files.open_shards(file, open_file) if name.endswith(INDEX) else open_file(file)
+    # Of TensorFlow's classes, too; these files have no layer of Keras in front of a name.
+    if tensors and all(name.endswith(tensor_files.VARIABLE) for name in tensors):
+        ends = tensor_files.VARIABLE
+        return _by_pytorch_names([(n.removesuffix(ends), t) for n, t in tensors.items()], file)
+    return tensors
 
 
 def _normalised(
@@ -286,19 +360,11 @@ def _take_decoder(
 ) -> None:
     """Takes the decoder's copies of the embeddings and of the bias, which must be equal."""
     for decoder, name in _DECODER.items():
-        if decoder in stored and not _add_copy(tensors, name, stored.pop(decoder)):
+        if decoder in stored and not tensor_files.add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(
                 f"{path}: {decoder} differs from {tensors[name].name}: in BERT as published the "
                 "masked-LM head multiplies by the word embeddings, so it cannot be built."
             )
-
-
-def _add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
-    """Adds a tensor that is not there yet; false where another one has the name."""
-    first = tensors.setdefault(name, tensor)
-    return first is tensor or (
-        first.shape == tensor.shape and np.array_equal(first.read(), tensor.read())
-    )
 
 
 # === Variables of transformers' TFBert classes, in tf_model.h5 or a user's own HDF5 ===
@@ -318,7 +384,7 @@ def _variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, Store
     whole = "model_weights/"
     prefix = whole if any(name.startswith(whole) for name in datasets) else ""
     return [
-        (name.removeprefix(prefix).partition("/")[2].removesuffix(":0"), entry)
+        (name.removeprefix(prefix).partition("/")[2].removesuffix(tensor_files.VARIABLE), entry)
         for name, entry in datasets.items()
         if name.startswith(prefix)
     ]
@@ -359,7 +425,7 @@ def _by_pytorch_names(
             name, tensor = _to_pytorch_name_and_layout(f"{kind}/{within}", entry)
         elif not place:  # an optimizer's copy has both
             name, tensor = _to_pytorch_name_and_layout(variable, entry)
-        if not _add_copy(tensors, name, tensor):
+        if not tensor_files.add_copy(tensors, name, tensor):
             raise ValueError(
                 f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} mean the same weight "
                 "and differ: expected one, or copies of it; save the model again."

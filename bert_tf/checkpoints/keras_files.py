@@ -14,6 +14,7 @@ import zlib
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.paths import check_readable
 from bert_tf.untrusted import parse_json_object, quote, reason
 
 from .checkpoint import Checkpoint, ModelSpec, check_model
@@ -41,6 +42,7 @@ _UNREADABLE = (
 
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a ``.keras`` file of one of this library's models."""
+    check_readable(path)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:
         try:
             with zipfile.ZipFile(path) as archive:

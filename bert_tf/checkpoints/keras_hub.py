@@ -1,4 +1,4 @@
-"""KerasHub presets: ``config.json``, ``task.json``, ``*.weights.h5``, ``assets/tokenizer``.
+"""KerasHub presets: JSON of each object, ``*.weights.h5``, ``assets/tokenizer``.
 
 A preset says nothing of activation and epsilon, which KerasHub's classes fix: tanh GELU and 1e-12
 in ``BertBackbone``, the GELU by the error function and 1e-5 in its masked-LM head. Kernels are
@@ -22,12 +22,14 @@ from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
+from . import peer_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
 from .tensor_files import open_hdf5, read_weight_map
 from .weights import leaves, merge_heads
 
 _TASK = "task.json"
-_TOKENIZER = "tokenizer.json"
+_TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
+_OF = " of KerasHub"  # behind the files' names in the table of keys
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"
@@ -88,7 +90,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     read as JSON, the weights as arrays.
     """
     source = os.path.join(path, CONFIG)
-    config = _read_config(source)
+    config, told = _read_config(source)
     model, head_modules, notes = _read_task(path, config)
     tensors: dict[str, StoredTensor] = {}
     unused = []
@@ -105,6 +107,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         tensor = dataclasses.replace(entry, name=stored_name)
         tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
     tokenization, tokenizer_notes = _read_tokenization(path)
+    length, length_notes = _read_length(path)
     return Checkpoint(
         path=path,
         format="keras_hub",
@@ -113,15 +116,16 @@ def open_checkpoint(path: str) -> Checkpoint:
         tensors=tensors,
         unused=tuple(sorted(unused)),
         tokenization=tokenization,
-        notes=(*notes, *tokenizer_notes),
+        max_seq_length=length,
+        notes=(*told, *notes, *tokenizer_notes, *length_notes),
     )
 
 
 # === Configuration ===
 
 
-def _read_config(source: str) -> BertConfig:
-    """The sizes; what KerasHub's class fixes is filled in."""
+def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
+    """The sizes, with what KerasHub's class fixes, and what is to be told."""
     values = _serialized(source, "BertBackbone")
     missing = [key for key in (*_SIZES, "dropout") if key not in values]
     if missing:
@@ -133,7 +137,8 @@ def _read_config(source: str) -> BertConfig:
         "hidden_dropout_prob": values["dropout"],
         "attention_probs_dropout_prob": values["dropout"],
     }
-    return BertConfig.from_dict({**sizes, **rest}, source)
+    config = BertConfig.from_dict({**sizes, **rest}, source)
+    return config, (*peer_keys.sentences(f"{CONFIG}{_OF}", values, source),)
 
 
 def _read_task(
@@ -153,10 +158,8 @@ def _read_task(
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
     model = check_model(BertClassifier.__name__, arguments, source)
-    activation = values.get("activation", "linear")
-    note = f"{source} applies {quote(activation)} to the logits; BertClassifier does not."
-    notes = () if activation == "linear" else (note,)
-    return model, _CLASSIFIER_MODULES, notes
+    told = peer_keys.sentences(f"{_TASK}{_OF}", values, source)
+    return model, _CLASSIFIER_MODULES, (*told,)
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
@@ -211,7 +214,7 @@ def _name(stored: str, modules: Mapping[str, str]) -> str | None:
     return name + ends[number] if number < len(ends) else None
 
 
-# === Tokenizer ===
+# === Text ===
 
 
 def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]:
@@ -224,25 +227,52 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
         if not isinstance(value, bool):
             raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
-    settings = {
-        "split": True,
-        "split_on_cjk": True,
-        "suffix_indicator": "##",
-        "oov_token": "[UNK]",
-        "special_tokens_in_strings": False,
-    }
-    different = [
-        f"{key}={quote(values[key])}"
-        for key, published in settings.items()
-        if values.get(key, published) != published
-    ]
-    if strip and not lowercase:
-        different.append("strip_accents=True without lowercase")
-    if different:
-        return None, (f"No preprocessor is made: {source} has {', '.join(different)}.",)
+    try:
+        notes = (*peer_keys.sentences(f"{_TOKENIZER}{_OF}", values, source),)
+        if strip and not lowercase:
+            raise ValueError(f"{source} has strip_accents=True without lowercase.")
+        for other, preprocessor in _preprocessors(path):
+            tokenizer = _inner(preprocessor, "tokenizer")
+            for key in sorted(tokenizer.keys() & values.keys() - peer_keys.OF_KERAS.keys()):
+                if tokenizer[key] != values[key]:
+                    raise ValueError(f"{source} and {other} have two values of {key}.")
+    except ValueError as error:
+        return None, (f"No preprocessor is made: {error}",)
     vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
-    note = (
-        f"{source} lower-cases text and keeps its accents; here they are stripped, too, as when "
-        "Google's uncased models were trained."
-    )
-    return Tokenization(tuple(vocabulary), lowercase), (note,) if lowercase and not strip else ()
+    if lowercase and not strip:
+        notes += (
+            f"{source} lower-cases text and keeps its accents; here they are stripped, too, as "
+            "when Google's uncased models were trained.",
+        )
+    return Tokenization(tuple(vocabulary), lowercase), notes
+
+
+def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
+    """The most tokens of a row that a preprocessor makes, the task's own first; and notes."""
+    for source, values in _preprocessors(path):
+        length = values.get("sequence_length")
+        if length is not None and (type(length) is not int or length < 1):
+            raise ValueError(
+                f"{source}: sequence_length is {quote(length)}, expected a positive whole number."
+            )
+        return length, (*peer_keys.sentences(f"{_PREPROCESSOR}{_OF}", values, source),)
+    return None, ()
+
+
+def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The configurations of preprocessors: that of the task, which its class takes, and its own."""
+    for name, keys in ((_TASK, ("preprocessor",)), (_PREPROCESSOR, ())):
+        source = os.path.join(path, name)
+        if tf.io.gfile.exists(source):
+            values = _inner({"": read_json_object(source)}, "", *keys)
+            if values:
+                yield source, values
+
+
+def _inner(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """The configuration of an object within others; {} where there is none."""
+    for key in keys:
+        inner = values.get(key)
+        config = inner.get("config") if isinstance(inner, Mapping) else None
+        values = config if isinstance(config, Mapping) else {}
+    return values

@@ -14,11 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import paths
-from bert_tf.checkpoint_formats import FORMATS
+from bert_tf.checkpoint_formats import FORMATS, SETFIT
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fits
 from bert_tf.told import tell
 from bert_tf.untrusted import listed, one_line, reason
 
@@ -28,6 +28,7 @@ from .tensor_files import is_bundle_with
 from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
+_OWN_FORMATS = ("bert_tf", "saved_model")
 _FILLING = 128  # tables of embeddings are filled up to round sizes
 _MAX_SEQ_LENGTH = 128
 _SHOWN = 8
@@ -55,8 +56,9 @@ def open_checkpoint(
             "Hugging Face hub, or a model of bert_tf."
         )
     path = os.fspath(path)
+    of_hub: Collection[str] = ()
     if hub.is_name(path):
-        path = hub.directory_of(path, allow_pickle)
+        path, of_hub = hub.directory_of(path, allow_pickle)
     paths.check_checkpoint(path)
     path = paths.of_model(path).rstrip("/") or path[:1]
     arguments = {"allow_pickle": allow_pickle, "settings": settings}
@@ -68,7 +70,8 @@ def open_checkpoint(
             if not form.tensor or is_bundle_with(path, form.tensor):
                 reader = importlib.import_module(f"{__package__}.{form.reader}")
                 options = {name: arguments[name] for name in form.options}
-                return _checked(reader.open_checkpoint(path, **options))
+                checkpoint = reader.open_checkpoint(path, **options)
+                return _checked(_without_head(checkpoint, [*(names or ()), *of_hub]))
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))
     raise ValueError(paths.unknown_checkpoint(path, names))
@@ -83,6 +86,18 @@ def _named(path: str) -> Iterator[None]:
         if path in str(error):
             raise
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _without_head(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """The checkpoint, with a sentence on setfit's classifier where its files say there is one."""
+    if not {*names} & {*SETFIT}:
+        return checkpoint
+    head = (
+        f"{checkpoint.path} has setfit's classifier in model_head.pkl, a pickle, which is never "
+        "read: this is the body alone, which makes its vectors; train a head on it by "
+        f"bert_tf.finetune --init_checkpoint={checkpoint.path}."
+    )
+    return dataclasses.replace(checkpoint, unread_head=head, notes=(*checkpoint.notes, head))
 
 
 def _checked(checkpoint: Checkpoint) -> Checkpoint:
@@ -106,6 +121,10 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
     notes = checkpoint.notes
     try:
         pieces = tokenization.vocabulary if tokenization else ()
+        if (
+            checkpoint.format not in _OWN_FORMATS
+        ):  # what was trained here with a vocabulary keeps it
+            check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
     except ValueError as error:
         tokenization, notes = None, (*notes, f"No preprocessor is made: {error}")
@@ -349,9 +368,11 @@ def _check_missing(
     new = {part for part in may_be_new if lacking[part] == needed[part]}
     bad = [name for name in missing if name.split("/")[0] not in new]
     if bad:
+        others = f" (it has {listed(checkpoint.unused, _SHOWN)})" if checkpoint.unused else ""
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}, which the model needs that its files "
-            "describe or that you asked for: take a whole checkpoint, or a model without them."
+            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}{others}, which the model needs that "
+            "its files describe or that you asked for: take a whole checkpoint, or a model without "
+            "them."
         )
 
 

@@ -60,6 +60,7 @@ _CONFIG = {
     **_honoured("problem_type", "whether the answer is a number, one class or several"),
     **_honoured("tie_word_embeddings", "the decoder has to equal the embeddings"),
     **_honoured("tokenizer_class", "the tokenizer that reads the text"),
+    **_honoured("transformers_weights", "the file that has the weights, by its plain name"),
     **_honoured("sentence_transformers.activation_fn", "the function of a number"),
     **_honoured("sbert_ce_default_activation_function", "the function of a number"),
     **_no_effect("sentence_transformers.version", "a note of the release that wrote it"),
@@ -201,6 +202,59 @@ _MODULE = {
     **_no_effect("embedding_dimension word_embedding_dimension in_features", "the tensors say it"),
 }
 
+# === setfit, peft ===
+
+_SETFIT = _told(
+    "labels normalize_embeddings span_context spacy_model",
+    "it is of the classifier in model_head.pkl, which is never read",
+)
+_ADAPTER = _refused("peft_type", "an adapter is to be merged into the weights first")
+
+# === KerasHub: the object ``config`` of each file ===
+
+OF_KERAS = {
+    **_no_effect("name trainable config_file", "it says how the object is kept in Keras"),
+    **_no_effect("dtype", "weights are read as stored; load's dtype computes"),
+}
+_BACKBONE = {
+    **OF_KERAS,
+    **_honoured(
+        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim max_sequence_length "
+        "num_segments",
+        "a size of the encoder",
+    ),
+    **_honoured("dropout", "the rates of training"),
+}
+_PIECES = {
+    **OF_KERAS,
+    **_honoured("lowercase strip_accents", "both or neither: lowercase alone is told"),
+    **_no_effect("vocabulary", "the file in assets/tokenizer has the pieces"),
+    **_no_effect("special_tokens", "of special_tokens_in_strings alone"),
+    **_refused("split split_on_cjk", "words are parted as BERT's", True),
+    **_refused("suffix_indicator", "BERT's pieces begin so within a word", "##"),
+    **_refused("oov_token", "BERT's unknown word is spelled so", "[UNK]"),
+    **_refused("special_tokens_in_strings", "a text's [SEP] would be a token of its own", False),
+    **_refused("sequence_length", "each text would be filled up before it is packed"),
+}
+_PACKED = {
+    **OF_KERAS,
+    **_honoured("sequence_length", "the most tokens of a row"),
+    **_honoured("tokenizer", "as tokenizer.json, which has to say the same"),
+    **_no_effect(
+        "mask_selection_rate mask_selection_length mask_token_rate random_token_rate",
+        "of training alone: pretrain's own flags mask",
+    ),
+    **_told("truncate", "a pair that is too long is cut as round_robin cuts it", "round_robin"),
+}
+_TASK = {
+    **OF_KERAS,
+    **_honoured("num_classes", "the size of the head"),
+    **_honoured("dropout", "the rate in front of a head, in training"),
+    **_honoured("preprocessor", "as preprocessor.json, before which it goes"),
+    **_no_effect("backbone", "config.json has the same"),
+    **_told("activation", "the logits are given without it", "linear"),
+}
+
 #: By file, the answer to each of its keys.
 FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
     {
@@ -210,6 +264,12 @@ FILES: Mapping[str, Mapping[str, Answer]] = MappingProxyType(
         "sentence_bert_config.json": _TRANSFORMER,
         "config_sentence_transformers.json": _SENTENCES,
         "N_*/config.json": _MODULE,
+        "config_setfit.json": _SETFIT,
+        "adapter_config.json": _ADAPTER,
+        "config.json of KerasHub": _BACKBONE,
+        "tokenizer.json of KerasHub": _PIECES,
+        "preprocessor.json of KerasHub": _PACKED,
+        "task.json of KerasHub": _TASK,
     }
 )
 

@@ -19,6 +19,7 @@ from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
 from bert_tf.modeling import BertEncoder, BertRegressor
+from bert_tf.paths import hint
 from bert_tf.untrusted import listed, quote
 
 from . import hugging_face, hugging_face_config, peer_keys
@@ -84,7 +85,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         raise ValueError(
             f"{path}: its {MODULES} names {quote(folder or '.')} as the place of a "
             f"{quote(modules[0][0])}, and no {CONFIG} with {hugging_face.WEIGHTS} is "
-            "there: expected a directory of a BERT, all of it."
+            f"there: expected a directory of a BERT, all of it{hint(path, modules[0][:1])}."
         )
     names = (os.path.join(inner, name) for name in _TRANSFORMER)
     source = next(filter(tf.io.gfile.exists, names), "")

@@ -64,17 +64,24 @@ def _opened(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]
 
 # === Several files ===
 
+VARIABLE = ":0"  # the end of a TensorFlow variable's name
+
 
 def open_shards(
     index_path: str, open_shard: Callable[[str], dict[str, StoredTensor]]
 ) -> dict[str, StoredTensor]:
     """Opens a checkpoint of several files by its index, ``*.index.json``.
 
-    Each tensor must be in the file that the index' ``weight_map`` names for it, and in no other.
+    Each tensor must be in the file that the index' ``weight_map`` names for it. Another of its name
+    in a later file must equal it: transformers takes the last file's, whatever the index says.
     The files' names must be plain, so that a stranger's index cannot lead out of its directory; the
     file may be a symbolic link, as in the Hugging Face hub's cache: the directory's owner made it.
     """
-    weight_map = read_weight_map(index_path)
+    # TensorFlow's have the scope of the model's class in front, of which the files know nothing.
+    weight_map = {
+        name.partition("/")[2] if name.endswith(VARIABLE) else name: files
+        for name, files in read_weight_map(index_path).items()
+    }
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(itertools.chain(*weight_map.values()))):
         path = os.path.join(os.path.dirname(index_path), shard)
@@ -84,13 +91,27 @@ def open_shards(
             )
         opened = open_shard(path)
         expected = {name for name, places in weight_map.items() if shard in places}
-        for name in sorted(opened.keys() ^ expected):
+        for name in sorted((opened.keys() - weight_map.keys()) | (expected - opened.keys())):
             raise ValueError(
                 f"{index_path} gives {quote(name)} to {listed(weight_map.get(name, ()))}, and "
                 f"{path} {'holds' if name in opened else 'lacks'} it: they do not belong together."
             )
+        for name in sorted(opened.keys() - expected):
+            if not add_copy(tensors, name, opened.pop(name)):
+                raise ValueError(
+                    f"{index_path} gives {quote(name)} to {listed(weight_map[name])}, and {path} "
+                    "holds another of that name: remove the one that is not meant."
+                )
         tensors |= opened
     return tensors
+
+
+def add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
+    """Adds a tensor that is not there yet; false where another one has the name."""
+    first = tensors.setdefault(name, tensor)
+    return first is tensor or (
+        first.shape == tensor.shape and np.array_equal(first.read(), tensor.read())
+    )
 
 
 def read_weight_map(index_path: str) -> dict[str, list[str]]:

@@ -249,6 +249,14 @@ def _read_settings(
         raise ValueError(f"{path} names the {_CLASS} {quote(class_name)}: expected BERT's.")
     if values.get("do_basic_tokenize") is False:
         raise ValueError(f"{source}: do_basic_tokenize is false, which is not computed.")
+    for key, computed in (
+        ("word_tokenizer_type", "basic"),
+        ("subword_tokenizer_type", "wordpiece"),
+    ):
+        if values.get(key, computed) != computed:  # Japanese, which MeCab parts into words
+            raise ValueError(
+                f"{source}: {key} is {quote(values[key])}, and only {computed} is computed."
+            )
     if pieces and not adds_tokens:
         ids, tokens = {piece: at for at, piece in enumerate(pieces)}, values.get(_DECODER)
         decoded = tokens.items() if isinstance(tokens, Mapping) else ()

@@ -29,6 +29,13 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
     return {key: keras.Input(shapes[key], dtype=contract[key].dtype, name=key) for key in contract}
 
 
+def _flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs by name, each of a list by its number, too."""
+    several = {key: value for key, value in outputs.items() if isinstance(value, list)}
+    numbered = {f"{key}_{at}": it for key, its in several.items() for at, it in enumerate(its)}
+    return {**{key: value for key, value in outputs.items() if key not in several}, **numbered}
+
+
 @dataclasses.dataclass(frozen=True)
 class SentenceEmbedding:
     """Steps from the states of a text's tokens to its vector, in a model of sentence embeddings.
@@ -279,6 +286,23 @@ class BertModel(keras.Model):
                 f"{self.name} has embeddings for: cut it, or raise max_position_embeddings."
             )
         return super().__call__({key: inputs[key] for key in self.input}, *args, **kwargs)
+
+    def export(self, filepath: Any, format: str = "tf_saved_model", **options: Any) -> None:
+        """Keras' own; a list among the outputs goes to ONNX as ``encoder_outputs_0`` and so on.
+
+        ONNX needs ``tf2onnx``, and has the inputs' names, batch and length open.
+        """
+        model: Any = self
+        if format == "onnx":  # which names tensors alone, and wants a model that was called
+            outputs = self.output if isinstance(self.output, dict) else {"outputs": self.output}
+            model = keras.Model(self.input, _flat(outputs), name=self.name)
+            model(
+                {
+                    key: ops.zeros((2,) * len(spec.shape), "int32")
+                    for key, spec in self.input.items()
+                }
+            )
+        keras.Model.export(model, filepath, format=format, **options)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

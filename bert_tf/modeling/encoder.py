@@ -24,9 +24,11 @@ def look_up(table: Any, ids: Any) -> Any:
     TensorFlow's own is a list with each token for itself, of which Keras' Adam squares the parts in
     place of their sum, and its clips take the wrong norm. JAX's own is dense.
     """
-    if keras.backend.backend() != "tensorflow":
-        return ops.take(table, ids, axis=0)
     ids = ops.cast(ids, INDEX)
+    # Keras counts ids below 0 from the end: these stay below 0, and no row has them.
+    places = ops.where(ids < 0, ids - table.shape[0], ids)
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, places, axis=0)
 
     def rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:
@@ -35,10 +37,22 @@ def look_up(table: Any, ids: Any) -> Any:
             numbers = ops.reshape(ops.maximum(ids, -1), (-1,))
             return ops.segment_sum(flat, numbers, num_segments=table.shape[0])
 
-        return ops.take(table, ids, axis=0), gradient
+        return ops.take(table, places, axis=0), gradient
 
     # A cast makes a tensor of the variable: a variable's gradient would be asked for by itself.
     return ops.custom_gradient(rows)(ops.cast(table, table.dtype))
+
+
+def nan_beyond(*looked_up: tuple[Any, Any]) -> Any:
+    """Ids (...) and their tables' rows -> (..., 1) float32: NaN where one has no row, else 0.
+
+    It is added to what was looked up, as an id that cannot be is an error of ``look_up`` on a CPU
+    alone: a GPU looks up zeros, XLA the nearest row, and neither can raise.
+    """
+    bounds = [(ops.cast(ids, INDEX), rows) for ids, rows in looked_up]
+    are_rows = [check for ids, rows in bounds for check in (ids >= 0, ids < rows)]
+    is_row = functools.reduce(ops.logical_and, are_rows)
+    return ops.expand_dims(ops.where(is_row, 0.0, float("nan")), -1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -78,20 +92,28 @@ class BertEmbeddings(BertLayer):
         self, word_ids: Any, type_ids: Any, positions: Any = None, training: bool | None = False
     ) -> Any:
         """(B, S) int32 ids, or vectors (B, S, H), types and positions -> (B, S, H)."""
+        looked_up: list[tuple[Any, int]] = []
+
+        def rows(table: Any, ids: Any) -> Any:
+            looked_up.append((ids, table.shape[0]))
+            return look_up(table, ids)
+
         if len(word_ids.shape) == 2:
-            words = look_up(self.word_embeddings, word_ids)
+            words = rows(self.word_embeddings, word_ids)
         else:
             words = ops.cast(word_ids, self.word_embeddings.dtype)
         if positions is None:
             places = self.position_embeddings[: ops.shape(words)[1]]
         else:
-            places = look_up(self.position_embeddings, positions)
+            places = rows(self.position_embeddings, positions)
         # (B, S, H) + (S, H) + (B, S, H)
         summed = words + places
         if self.token_type_embeddings is not None:
             if self.config.type_vocab_size == 1:  # both texts of a pair are of the one type
                 type_ids = ops.zeros_like(type_ids)
-            summed = summed + look_up(self.token_type_embeddings, type_ids)
+            summed = summed + rows(self.token_type_embeddings, type_ids)
+        if looked_up:
+            summed = summed + ops.cast(nan_beyond(*looked_up), summed.dtype)
         return self.dropout(self.layer_norm(summed, training=training), training=training)
 
     def compute_output_shape(

@@ -278,6 +278,8 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     kinds = [
         kind for kind in KINDS.values() if kind.trains(model_class) and (embeds or not kind.embeds)
     ]
+    if checkpoint.unread_head:
+        raise ValueError(checkpoint.unread_head)
     if not kinds:
         raise ValueError(
             f"{path} holds a {class_name}, which predicts for no task: fine-tune it with "

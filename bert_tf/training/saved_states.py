@@ -384,6 +384,8 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
+        for file in (prefix + INDEX, *tf.io.gfile.glob(f"{prefix}.data-*")):
+            check_readable(file)
         with self._readable(""):
             self._reader = tf.train.load_checkpoint(prefix)
         shapes = self._reader.get_variable_to_shape_map()

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf import decoding
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
+from bert_tf.told import tell
 
 from . import replacement
 from .encoding import BatchEncoding
@@ -28,7 +29,7 @@ _TEXTS_AT_ONCE = 256
 # Arguments that choose the machine and the library that run a model.
 _WITHOUT_MEANING = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
-    *("use_fast", "feature_extractor", "model_kwargs", "token", "trust_remote_code"),
+    *("use_fast", "feature_extractor", "token", "trust_remote_code"),
 )
 
 
@@ -157,7 +158,7 @@ class TextClassificationPipeline(Pipeline):
             classes.sort(key=lambda answer: answer["score"], reverse=True)
             return classes[0] if top_k == "best" else classes[:top_k]
 
-        return self.tokenizer([text], None if pair is None else [pair], **options), answer
+        return self.tokenizer([text], [pair] if pair else None, **options), answer
 
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -194,8 +195,11 @@ class TokenClassificationPipeline(Pipeline):
 
         Both have ``score``, ``word``, ``start`` and ``end``.
         """
-        if options.get("stride"):
-            raise ValueError("No text is read in windows, as stride asks: cut long texts before.")
+        for name in ("stride", "is_split_into_words"):
+            if options.get(name):
+                raise ValueError(
+                    f"{type(self).__name__} has no {name}: give whole texts, and cut long ones."
+                )
         if grouped_entities and aggregation_strategy == "none":
             aggregation_strategy = "first" if ignore_subwords else "simple"
         of_word = _OF_WORD[_one_of("aggregation_strategy", aggregation_strategy, _OF_WORD)]
@@ -294,9 +298,17 @@ class FillMaskPipeline(Pipeline):
         if not masks:
             raise ValueError(f"No {tokenizer.mask_token} in {text!r}: expected one or more.")
         words, parts = tokenizer.get_vocab(), tokenizer.tokenize
-        targets = [targets] if isinstance(targets, str) else targets or words
+        targets = [targets] if isinstance(targets, str) else words if targets is None else targets
         # Of a word that is no token, the first one of its tokens.
-        tokens = [it for word in targets for it in ([word] if word in words else parts(word)[:1])]
+        found = {word: [word] if word in words else parts(word)[:1] for word in targets}
+        tell(
+            f"fill-mask has no token {word!r}: {f'{its[0]!r} is taken' if its else 'left out'}."
+            for word, its in found.items()
+            if its != [word]
+        )
+        tokens = [token for its in found.values() for token in its]
+        if not tokens:
+            raise ValueError("targets has no token: expected one word or more.")
         candidates = np.unique(tokenizer.convert_tokens_to_ids(tokens))
 
         def filled(place: int, token: int, score: np.floating) -> dict[str, Any]:
@@ -434,6 +446,7 @@ def pipeline(
     config: Any = None,
     tokenizer: Any = None,
     revision: str | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Pipeline:
     """A pipeline of a task, a key of ``PIPELINES``, whose calls have these options.
@@ -447,7 +460,8 @@ def pipeline(
         _LOGGER.warning("pipeline(%r) was given no model, and takes %s.", task, model)
     if isinstance(model, str | os.PathLike):
         name: str | os.PathLike[str] = model
-        model = AUTO_MODELS[kind.auto_class].from_pretrained(name, revision=revision, config=config)
+        auto, own = AUTO_MODELS[kind.auto_class], model_kwargs or {}
+        model = auto.from_pretrained(name, **{"revision": revision, "config": config, **own})
     elif hasattr(model, "config"):
         name = model.config.name_or_path
     else:

@@ -42,6 +42,11 @@ def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[st
     """
     path, values = of_model(os.fspath(name)), dict(values)
     revision, folder = values.pop("revision", None), values.pop("subfolder", None)
+    if values.get("variant"):
+        raise ValueError(
+            f"variant is {values['variant']!r}, and files are read by their usual names: rename "
+            "the weights, or name their file."
+        )
     values = {key: value for key, value in values.items() if key not in _WITHOUT_MEANING}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):
         return os.path.join(path, folder) if folder else path, values
@@ -67,7 +72,7 @@ def directory_of(
 ) -> tuple[str, dict[str, Any]]:
     """As ``path_of``, with the directory of the hub's files on this machine."""
     path, values = path_of(name, values)
-    return hub_directory(path) if path.startswith(HUB_SCHEME) else path, values
+    return hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
 # === Settings ===

@@ -129,6 +129,8 @@ def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
     one = is_one_text(text, is_split)
     text, pair = as_list(text), as_list(pair)
     texts = [text] if one else text
+    if one and pair is not None and not len(pair):
+        pair = None  # as in transformers: of a list of texts, an empty second one has its [SEP]
     # A single string must not be read as a list of its characters.
     pairs = [pair] if one or isinstance(pair, str) else pair or []
     for each in texts if pair is None else (*texts, *pairs):

@@ -4,6 +4,7 @@
 it is asked of the logits that go with the labels. Labels may be among the inputs or beside them.
 """
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +18,27 @@ from keras.activations import linear
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
 
+from .encoding import as_tensor
 from .outputs import ModelOutput
 
 _OWN_LOSSES = ("auto_with_warning", "auto", "passthrough")
+
+
+def _of_lists(method: str) -> Any:
+    """Keras' own method, of lists by name, too; refuses texts, which Keras has no sentence on."""
+
+    def run(self: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+        if isinstance(x, Mapping):
+            x = {k: as_tensor(v, "np") if isinstance(v, list) else v for k, v in x.items()}
+        of_text = isinstance(x, list) and x and isinstance(x[0], str)
+        if of_text or (isinstance(x, np.ndarray) and x.dtype.kind in "USO"):
+            raise ValueError(
+                f"{self.name} takes no texts, but rows of ids (B, S): "
+                "tokenizer(texts, padding=True, return_tensors='np') makes them."
+            )
+        return getattr(super(LabelledModel, self), method)(x, *arguments, **options)
+
+    return functools.wraps(getattr(keras.Model, method))(run)
 
 
 class LabelledModel(keras.Model):
@@ -50,6 +69,8 @@ class LabelledModel(keras.Model):
         metrics = _of_each(metrics, tuple(self.label_logits.values()))
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
+
+    fit, evaluate, predict = map(_of_lists, ("fit", "evaluate", "predict"))
 
     def get_compile_config(self) -> dict[str, Any]:
         """Arguments of ``compile``, ready for JSON."""

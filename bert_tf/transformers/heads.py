@@ -5,6 +5,7 @@ V vocabulary.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import keras
 from keras import ops
 
 from bert_tf import features
-from bert_tf.checkpoints.hugging_face_config import head_dropout
+from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES, head_dropout
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -22,6 +23,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
 )
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.encoder import nan_beyond
 from bert_tf.modeling.task_models import TaskModel
 from bert_tf.training.losses import weighted_sums
 
@@ -39,7 +41,7 @@ def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
 
 def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
     """(B,), (B, K) -> (B,): the cross-entropy; its mean is over labels below ``end`` but -100."""
-    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    labels = ops.reshape(_as_ids(labels), (-1,))
     is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
     labels = ops.where(is_left_out, 0, labels)
     each = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
@@ -47,12 +49,40 @@ def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
     return each * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), each.dtype)
 
 
-def of_classes(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, C) -> (B,): the cross-entropy, or of one class the squared error."""
-    if logits.shape[-1] != 1:
-        return of_choices(labels, logits)
-    numbers = ops.cast(ops.reshape(labels, (-1, 1)), logits.dtype)
-    return ops.mean(ops.square(logits - numbers), axis=-1)
+def _as_ids(labels: Any) -> Any:
+    """Labels as int32; floats, which Keras makes of all, only where they are whole.
+
+    A cast would make class 0 of 0.5, which is to be none: an error on a CPU, NaN on a GPU.
+    """
+    labels = ops.convert_to_tensor(labels)
+    if keras.backend.is_float_dtype(labels.dtype):
+        labels = ops.where(labels == ops.floor(labels), labels, 2.0**30)
+    return ops.cast(labels, "int32")
+
+
+def of_classes(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
+    """(B,) ids of classes and (B, C) -> (B,): the cross-entropy, or of one class the squared error.
+
+    Of several numbers and of several classes, as ``problem_type`` names them, labels are (B, C):
+    the mean squared error, and the mean binary cross-entropy.
+    """
+    labels, count = ops.convert_to_tensor(labels), logits.shape[-1]
+    is_several = problem_type == SEVERAL_CLASSES
+    takes_numbers = is_several or count == 1 or problem_type == REGRESSION
+    if takes_numbers and (count == 1 or labels.shape[1:] == logits.shape[1:]):
+        numbers = ops.cast(ops.reshape(labels, (-1, count)), logits.dtype)
+        if is_several:
+            return keras.losses.binary_crossentropy(numbers, logits, from_logits=True)
+        return ops.mean(ops.square(logits - numbers), axis=-1)
+    if takes_numbers or (len(labels.shape) > 1 and labels.shape[-1] != 1):
+        expected = f"(B, {count}) numbers" if takes_numbers else "(B,) ids of classes"
+        raise ValueError(
+            f"labels have the shape {tuple(labels.shape)}, and the model's own loss takes "
+            f"{expected} where config.problem_type is {problem_type!r}: set another "
+            f"({REGRESSION!r}, {SEVERAL_CLASSES!r}), or give compile() a loss, such as "
+            "CategoricalCrossentropy(from_logits=True) of rows of 0 and 1."
+        )
+    return of_choices(labels, logits)
 
 
 def of_ends(labels: Any, logits: Any) -> Any:
@@ -62,14 +92,16 @@ def of_ends(labels: Any, logits: Any) -> Any:
 
 def of_following(labels: Any, logits: Any) -> Any:
     """(B,) and (B, 2) -> (B,): the loss of "the second text follows", 0 where the label is -100."""
-    each = of_choices(ops.maximum(labels, 0), logits)
+    each = of_choices(ops.where(labels == -100, 0, labels), logits)
     return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
 
 
 def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
     """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
+    labels = _as_ids(labels)
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
-    return ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
+    nan = nan_beyond((ops.where(counts, labels, 0), logits.shape[-1]))
+    return ops.sum(nan) + ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
 
 
 def of_tokens(labels: Any, logits: Any) -> Any:
@@ -114,6 +146,12 @@ class Head:
     def has_classes(self) -> bool:
         """True if the constructor takes the config's number of classes."""
         return "num_classes" in self.native.argument_checks
+
+    def loss_of(self, config: PretrainedConfig) -> Any:
+        """The loss of labels and logits; that of classes is the config's."""
+        if self.loss is of_classes:
+            return functools.partial(of_classes, problem_type=config.problem_type)
+        return self.loss
 
     def arguments_for(self, config: PretrainedConfig) -> dict[str, Any]:
         """Arguments of a native model besides its sizes."""

@@ -35,13 +35,19 @@ _REFUSED = {
 _IGNORED = ("use_cache", "return_loss")
 # Where tensors have their rows' length.
 _LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
+# What a tokenizer gives for each token and no model takes, and what is the head's, not its layer's.
+_BESIDE = (
+    *("offset_mapping", "special_tokens_mask", "labels", "start_positions", "end_positions"),
+    "next_sentence_label",
+)
 
 
 def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any) -> Any:
     """The tensors by name, and the switches, that a call of the model ``name`` was given.
 
-    The first argument is a dict of tensors, whose unknown names are left out, a list of tensors in
-    the order of ``TENSORS``, or the ids; the next arguments are in that order, too.
+    The first argument is a dict of tensors, a list of tensors in the order of ``TENSORS``, or the
+    ids; the next arguments are in that order, too. Unknown names of a dict are left out where they
+    are of columns, a value a row; what has one a token would be a name misspelt.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
     known = {*order, *_REFUSED, *_IGNORED}
@@ -50,6 +56,11 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords:
         raise TypeError(f"{name} takes {len(order)} arguments, and got {len(arguments)}.")
     if isinstance(first, Mapping):
         tensors = {key: value for key, value in first.items() if key in known}
+        for key in first.keys() - known - {*_BESIDE}:
+            if len(np.shape(first[key]) if isinstance(first[key], list) else first[key].shape) > 1:
+                raise ValueError(
+                    f"{name} has no input {key!r}: expected {', '.join(order)}; leave it out."
+                )
     elif isinstance(first, tuple | list) and any(map(_is_tensor, first)):
         tensors = dict(zip(TENSORS, first, strict=False))
     else:
@@ -76,6 +87,10 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, KerasTensor) or ops.is_tensor(value) or isinstance(value, np.ndarray)
 
 
+def _is_text(tensor: Any) -> bool:
+    return bool(tf.as_dtype(tensor.dtype) == tf.string) or str(tensor.dtype).startswith("<U")
+
+
 def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
     """Refuses rows, and ids outside of a graph, that the embeddings have no place for.
 
@@ -87,6 +102,13 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
         "position_ids": tables.position_embeddings,
     }
     most = of["position_ids"].shape[0]
+    ids = tensors.get("input_ids")
+    if ids is not None and (len(ids.shape) < 2 or ids.shape[-1] == 0 or _is_text(ids)):
+        kind = "text" if _is_text(ids) else f"input_ids of shape {tuple(ids.shape)}"
+        raise ValueError(
+            f"{name} was given {kind}: expected ids (B, S), rows of one token or more, which "
+            "tokenizer(list_of_texts, padding=True, return_tensors='tf') makes."
+        )
     lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
     if "position_ids" not in tensors and any(n is not None and n > most for n in lengths):
         raise ValueError(

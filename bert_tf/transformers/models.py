@@ -29,6 +29,7 @@ from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
 from bert_tf.pipelines.replicas import forget_steps
+from bert_tf.told import tell
 
 from . import NAMES, lacking
 from .collators import as_dataset
@@ -89,6 +90,13 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             arguments["pooler"] = False
         native_class: Any = head.native
         native = native_class(config.native(), **arguments)
+        if native.config.is_decoder and native.encoder.pooler is not None:
+            raise ValueError(
+                f"is_decoder is true, and the pooler of {type(self).__name__} reads the last token "
+                "here, in transformers the first: leave it out, or give add_pooling_layer=False."
+            )
+        if config.tie_word_embeddings is False and native.masked_lm is not None:
+            tell(["tie_word_embeddings is false: here the masked-LM head shares the embeddings."])
         self.keep_native(native)
         name = config.model_type
         setattr(self, name, _MAIN[name](config, encoder=native.encoder, name=name))
@@ -122,7 +130,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         """The loss that the model computes itself; of several outputs a dict and their logits."""
         if self.head is None:  # of a class of one's own another base may have it
             return super().hf_compute_loss(labels, logits)
-        return summed(self.head.loss, labels, logits)
+        return summed(self.head.loss_of(self.config), labels, logits)
 
     # === Parts ===
 
@@ -227,6 +235,12 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         and on the weights' format are ignored: the format is recognised. Errors are those of
         ``bert_tf.load``, or a ``TypeError``.
         """
+        tell(
+            f"{name} is {options[name]}: weights are computed with in Keras' policy, "
+            f"{keras.config.dtype_policy().name} (keras.config.set_dtype_policy)."
+            for name in ("dtype", "torch_dtype")
+            if "16" in str(options.get(name))
+        )
         path, values = path_of(pretrained_model_name_or_path, options)
         ignores_sizes = values.pop("ignore_mismatched_sizes", False)
         wants_info = values.pop("output_loading_info", False)

@@ -24,6 +24,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 )
 from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
+from bert_tf.told import tell
 from bert_tf.untrusted import quote
 
 from . import lacking
@@ -46,23 +47,37 @@ _ROOM_TAKEN = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pa
 # Strategies; False is the first, which does nothing, and True the second.
 _TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
 _PADDINGS = ("do_not_pad", "longest", "max_length")
-# Settings of tokenizer_config.json that are arguments.
+# Settings of tokenizer_config.json that are arguments, besides tokens, which end with "_token".
 _SETTINGS = (
     *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
-    *("additional_special_tokens", *(f"{role}_token" for role in _ROLES)),
+    *("model_input_names", "split_special_tokens", "strip_accents", "tokenize_chinese_chars"),
 )
+# Where special tokens without a role are, in its and in 5's files: lists, or dicts by names.
+_MORE_TOKENS = (
+    *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
+)
+_SPECIAL_TOKENS_MAP = "special_tokens_map.json"  # where the configs of older files have them
+_SIDES = ("right", "left")
+# Classes whose tokenizer.json says all.
+_WHOLE_FILES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# Of transformers' WordPiece: a word of more letters is [UNK].
+_LONGEST_WORD = 100
+# What save_pretrained may be told; other options would write something else.
+_SAVING = ("legacy_format", "is_main_process", "safe_serialization", "max_shard_size", "token")
 _CLEANED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
     *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
 
 
-class BertTokenizerFast:
+class PreTrainedTokenizerFast:
     """A WordPiece tokenizer with padding, truncation, places of tokens and tensors.
 
     It is made of a ``vocab.txt``, a ``tokenizer.json`` or a ``tokenizers.Tokenizer``.
     ``model_max_length`` is the most tokens of a row, where a call does not say it; further options
-    are ``padding_side``, ``truncation_side``, and the special tokens by role (``mask_token``).
+    are ``padding_side``, ``truncation_side``, ``model_input_names``, ``split_special_tokens``,
+    whether a special token's name in a text is text, and the special tokens by role
+    (``mask_token``).
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -76,9 +91,11 @@ class BertTokenizerFast:
     'the cats'
     """
 
-    model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
+    model_input_names: tuple[str, ...] = ("input_ids", "attention_mask")
     is_fast = True
     pad_token_type_id = 0
+    # Whether a tokenizer.json gives pieces alone, and all else is as BERT's, as in transformers 5.
+    _is_berts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -118,15 +135,26 @@ class BertTokenizerFast:
         self.backend_tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
         self.model_max_length = model_max_length or options.get("max_len") or _ENDLESS
-        self.padding_side = options.pop("padding_side", "right")
-        self.truncation_side = options.pop("truncation_side", "right")
-        self.name_or_path = os.fspath(options.pop("name_or_path", vocab_file or ""))
-        self._roles = {
-            role: str(options.pop(f"{role}_token", None) or piece) for role, piece in _ROLES.items()
-        }
+        truncation, padding = tokenizer_object.truncation or {}, tokenizer_object.padding or {}
+        for name, file in (("padding_side", padding), ("truncation_side", truncation)):
+            side = options.get(name) or file.get("direction", _SIDES[0])
+            if side not in _SIDES:
+                raise ValueError(f"{name} is {side!r}: expected 'right' or 'left'.")
+            setattr(self, name, side)
+        self.name_or_path = os.fspath(options.get("name_or_path", vocab_file or ""))
+        self.model_input_names = tuple(options.get("model_input_names") or self.model_input_names)
+        self.split_special_tokens = bool(options.get("split_special_tokens", False))
+        self._roles = dict(_ROLES)
         self.additional_special_tokens: list[str] = []
-        more = options.pop("additional_special_tokens", None) or []
-        self.add_special_tokens({"additional_special_tokens": more})
+        self.add_special_tokens(_special_tokens(options, self._roles if self._is_berts else {}))
+        if self._is_berts:
+            unknown = self._roles["unk"]
+            if tokenizer_object.model.token_to_id(unknown) is None:
+                raise ValueError(f"unk_token is {unknown!r}: expected a piece of the vocabulary.")
+            tokenizer_object.model.unk_token = unknown
+            tokenizer_object.post_processor = tokenizers.processors.BertProcessing(
+                (self.sep_token, self.sep_token_id), (self.cls_token, self.cls_token_id)
+            )
 
     # === In and out ===
 
@@ -139,21 +167,28 @@ class BertTokenizerFast:
         options.pop("config", None)
         if os.path.isfile(path):
             return cls(path, **options)
-        config_file = os.path.join(path, TOKENIZER_CONFIG)
+        config_file, map_file, file = (
+            os.path.join(path, name) for name in (TOKENIZER_CONFIG, _SPECIAL_TOKENS_MAP, TOKENIZER)
+        )
         config = read_json_object(config_file) if os.path.isfile(config_file) else {}
-        settings = {key: _content(config[key]) for key in _SETTINGS if config.get(key) is not None}
-        extra_tokens = config.get("extra_special_tokens")
-        if isinstance(extra_tokens, list):  # transformers 5's
-            settings["additional_special_tokens"] = _content(extra_tokens)
-        file = os.path.join(path, TOKENIZER)
-        lower = options.get("do_lower_case")
-        if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
-            settings["tokenizer_file"] = file
+        if os.path.isfile(map_file) and "added_tokens_decoder" not in config:
+            config = {**config, **read_json_object(map_file)}
+        settings = {
+            key: _content(value)
+            for key, value in config.items()
+            if value is not None and (key in (*_SETTINGS, *_MORE_TOKENS) or key.endswith("_token"))
+        }
+        if os.path.isfile(file):
+            settings["tokenizer_object"] = tokenizers.Tokenizer.from_file(file)
+            if cls._is_berts:
+                _be_berts(settings["tokenizer_object"], {**settings, **options})
         else:
+            lower = options.get("do_lower_case")
             tokenization, notes = read_tokenization(path, lower, adds_tokens=True)
             if tokenization is None:
                 what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
                 raise ValueError(" ".join([*notes, what_to_do]))
+            tell(notes)
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
             _add_tokens(settings["tokenizer_object"], path, config.get("added_tokens_decoder"))
@@ -164,10 +199,11 @@ class BertTokenizerFast:
     ) -> tuple[str, ...]:
         """Writes ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``; their paths."""
         folder = os.fspath(save_directory)
+        refuse_saving(type(self).__name__, options)
         os.makedirs(folder, exist_ok=True)
         config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
         values = {
-            "tokenizer_class": type(self).__name__.removesuffix("Fast"),
+            "tokenizer_class": type(self).__name__.removesuffix("Fast" if self._is_berts else ""),
             "do_lower_case": self.do_lower_case,
             **{
                 name: getattr(self.backend_tokenizer.normalizer, setting, None)
@@ -176,6 +212,8 @@ class BertTokenizerFast:
             "model_max_length": self.model_max_length,
             "padding_side": self.padding_side,
             "truncation_side": self.truncation_side,
+            "model_input_names": list(self.model_input_names),
+            "split_special_tokens": self.split_special_tokens,
             **self.special_tokens_map,
         }
         write_json(config, values)
@@ -199,6 +237,7 @@ class BertTokenizerFast:
         self,
         text: Any = None,
         text_pair: Any = None,
+        *,  # two more texts follow in transformers, which are here no argument
         add_special_tokens: bool = True,
         padding: bool | str = False,
         truncation: bool | str | None = None,
@@ -206,6 +245,7 @@ class BertTokenizerFast:
         stride: int = 0,
         is_split_into_words: bool = False,
         pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
         return_tensors: str | None = None,
         return_token_type_ids: bool | None = None,
         return_attention_mask: bool | None = None,
@@ -215,6 +255,7 @@ class BertTokenizerFast:
         return_length: bool = False,
         pad_to_max_length: bool = False,
         verbose: bool = True,
+        split_special_tokens: bool | None = None,
         truncation_strategy: str | None = None,
         return_attention_masks: bool | None = None,
     ) -> BatchEncoding:
@@ -234,7 +275,13 @@ class BertTokenizerFast:
         truncation = truncation_strategy if truncation is None else truncation
         if pad_to_max_length and padding is False:
             padding = "longest" if max_length is None else "max_length"
-        self._bound(padding, truncation, max_length, stride, pad_to_multiple_of)
+        if return_attention_masks is not None:
+            tell(
+                ["return_attention_masks is no argument of a tokenizer: return_attention_mask is."]
+            )
+        self._bound(padding, truncation, max_length, stride, pad_to_multiple_of, padding_side)
+        splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        self.backend_tokenizer.encode_special_tokens = splits
         rows = self.backend_tokenizer.encode_batch(
             batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
         )
@@ -262,17 +309,16 @@ class BertTokenizerFast:
             data["overflow_to_sample_mapping"] = samples
         is_one_row = is_one_text(text, is_split_into_words)
         if is_one_row and return_tensors is None and not return_overflowing_tokens:
-            data = {name: values[0] for name, values in data.items()}
+            lists = {name: its[0] for name, its in data.items() if isinstance(its[0], list)}
+            data |= lists  # a length stays in its list, as in transformers
         return BatchEncoding(data, rows, return_tensors)
 
-    def encode_plus(
-        self, text: Any, text_pair: Any = None, *arguments: Any, **options: Any
-    ) -> BatchEncoding:
+    def encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> BatchEncoding:
         """The row of a text or a pair; without ``is_split_into_words`` a list is tokens or ids."""
         texts = [each for each in (text, text_pair) if each is not None]
         are_lists = all(isinstance(each, list | tuple) for each in texts)
         if not texts or not are_lists or options.get("is_split_into_words"):
-            return self(text, text_pair, *arguments, **options)
+            return self(text, text_pair, **options)
         tokens = [
             [each if isinstance(each, str) else self.convert_ids_to_tokens(each) for each in some]
             for some in texts
@@ -282,7 +328,7 @@ class BertTokenizerFast:
         of_tokens.backend_tokenizer = tokenizers.Tokenizer(model)
         of_tokens.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
         pair = tokens[1] if len(tokens) > 1 else None
-        return of_tokens(tokens[0], pair, *arguments, **{**options, "is_split_into_words": True})
+        return of_tokens(tokens[0], pair, **{**options, "is_split_into_words": True})
 
     prepare_for_model = encode_plus
 
@@ -308,7 +354,8 @@ class BertTokenizerFast:
         pad_to_multiple_of: int | None = None,
         return_attention_mask: bool | None = None,
         return_tensors: str | None = None,
-        **options: Any,
+        padding_side: str | None = None,
+        verbose: bool = True,
     ) -> BatchEncoding:
         """Rows of several lengths, as a dict of lists or a list of dicts, made equally long."""
         rows = encoded_inputs
@@ -332,7 +379,7 @@ class BertTokenizerFast:
             "attention_mask": 0,
             "special_tokens_mask": 1,
         }
-        on_the_right = self.padding_side == "right"
+        on_the_right = (padding_side or self.padding_side) == "right"
         for key in paddings.keys() & data.keys():
             for at, values in enumerate(data[key]):
                 missing = [paddings[key]] * (width - len(values))
@@ -342,20 +389,31 @@ class BertTokenizerFast:
         return BatchEncoding(data, tensor_type=return_tensors)
 
     def _bound(
-        self, padding: Any, truncation: Any, most: int | None, stride: int, multiple: int | None
+        self,
+        padding: Any,
+        truncation: Any,
+        most: int | None,
+        stride: int,
+        multiple: int | None,
+        side: str | None,
     ) -> None:
         """Tells the tokenizer how long rows are to be."""
         self._unbounded()
         most = self.model_max_length if most is None else most
         strategy = _strategy("truncation", truncation, _TRUNCATIONS)
         if strategy != "do_not_truncate" and most < _ENDLESS:
+            if multiple and padding and most % multiple:
+                raise ValueError(
+                    f"Rows are cut to {most} tokens and padded to a multiple of {multiple}: "
+                    "expected a max_length that is one."
+                )
             self.backend_tokenizer.enable_truncation(
                 most, stride=stride, strategy=strategy, direction=self.truncation_side
             )
         strategy = _strategy("padding", padding, _PADDINGS)
         if strategy != "do_not_pad":
             self.backend_tokenizer.enable_padding(
-                direction=self.padding_side,
+                direction=side or self.padding_side,
                 pad_id=self.pad_token_id,
                 pad_token=self._roles["pad"],
                 length=most if strategy == "max_length" and most < _ENDLESS else None,
@@ -529,6 +587,46 @@ class BertTokenizerFast:
         )
 
 
+def _special_tokens(options: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
+    """The special tokens of a constructor's options: of ``roles`` all, then those without one."""
+    tokens: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
+    more: list[Any] = []
+    for name, token in options.items():
+        if name in _MORE_TOKENS:
+            more += token.values() if isinstance(token, Mapping) else token or ()
+        elif name.removesuffix("_token") in _ROLES and name.endswith("_token"):
+            tokens[name] = token
+        elif name.endswith("_token") and isinstance(token, str | AddedToken):
+            more.append(token)
+    for name, token in tokens.items():
+        if not isinstance(token, str | AddedToken):
+            raise ValueError(f"{name} is {token!r}: expected a token.")
+    return {**tokens, "additional_special_tokens": more}
+
+
+def _be_berts(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Makes a file's tokenizer one that ``BertTokenizer`` has: of the file its pieces are left."""
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    if isinstance(tokenizer.model, tokenizers.models.WordPiece):
+        tokenizer.model.max_input_chars_per_word = _LONGEST_WORD
+
+
+def refuse_saving(name: str, options: Mapping[str, Any]) -> None:
+    """Refuses options of ``save_pretrained`` that would write something else, or elsewhere."""
+    for option, value in options.items():
+        if option not in _SAVING and value:
+            raise ValueError(
+                f"{name}.save_pretrained has no {option}: upload the directory with "
+                "huggingface_hub, or rename what it has."
+            )
+
+
 def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
     """The strategy that an argument chooses."""
     strategy = strategies[1] if value is True else value or strategies[0]
@@ -568,10 +666,19 @@ def _content(value: Any) -> Any:
     """A setting of ``tokenizer_config.json``, where a token may be spelled out."""
     if isinstance(value, list):
         return [_content(each) for each in value]
+    if isinstance(value, Mapping) and "content" not in value:  # tokens by names
+        return {name: _content(token) for name, token in value.items()}
     return value["content"] if isinstance(value, Mapping) else value
 
 
-PreTrainedTokenizerFast = PreTrainedTokenizerBase = BertTokenizerFast
+PreTrainedTokenizerBase = PreTrainedTokenizerFast
+
+
+class BertTokenizerFast(PreTrainedTokenizerFast):
+    """A BERT's: all but its pieces is BERT's own, whatever else a ``tokenizer.json`` says."""
+
+    model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
+    _is_berts = True
 
 
 class BertTokenizer(BertTokenizerFast):
@@ -600,5 +707,12 @@ class AutoTokenizer:
         place = {key: options[key] for key in PLACE if key in options}
         with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
             kind = AutoConfig.from_pretrained(path, **place).model_type
-        classes = {"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast}
-        return classes[kind].from_pretrained(path, *inputs, **options)
+        classes: dict[str, type[PreTrainedTokenizerFast]] = {
+            **{"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast},
+            **dict.fromkeys(_WHOLE_FILES, PreTrainedTokenizerFast),
+        }
+        folder, _ = directory_of(path, place)
+        file = os.path.join(folder, TOKENIZER_CONFIG)
+        named = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
+        named = named if named in _WHOLE_FILES else kind
+        return classes[named].from_pretrained(path, *inputs, **options)

@@ -112,9 +112,37 @@ def arguments_of(function: Any) -> list[str]:
     return [name for name, each in parameters if name != "self" and each.kind not in kinds]
 
 
+def keys_of_presets(folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
+    """The keys of KerasHub's files: what it saves, and the arguments of its own classes."""
+    from keras_hub import models
+
+    tokenizer = models.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    backbone = models.BertBackbone(5, 1, 2, 8, 8)
+    for name, kind, preprocessor, options in (
+        ("masked", models.BertMaskedLM, models.BertMaskedLMPreprocessor, {}),
+        (
+            "text",
+            models.BertTextClassifier,
+            models.BertTextClassifierPreprocessor,
+            {"num_classes": 2},
+        ),
+    ):
+        task = kind(backbone, preprocessor=preprocessor(tokenizer), **options)
+        task.save_to_preset(str(folder / name))
+        for file, each in (
+            *(("config.json", backbone), ("tokenizer.json", tokenizer)),
+            *(("preprocessor.json", task.preprocessor), ("task.json", task)),
+        ):
+            own = [base for base in type(each).__mro__ if base.__module__.startswith("keras_hub")]
+            declared = {key for base in own for key in arguments_of(base.__init__)}
+            saved = json.loads((folder / name / file).read_text())["config"]
+            yield f"{file} of KerasHub", {*saved, *declared} - {"args", "kwargs", "compile"}
+
+
 def collect() -> dict[str, Any]:
     """The versions, and by file the keys."""
     import sentence_transformers
+    import setfit
     import transformers
     from sentence_transformers.base import modules as base
     from sentence_transformers.sentence_transformer import modules
@@ -131,6 +159,8 @@ def collect() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_directories(folder)
+        for file, names in keys_of_presets(folder):
+            keys[file] |= names
         with recorded() as asked:
             sentence_transformers.SentenceTransformer(str(folder / "sentences"), device="cpu")
             sentence_transformers.CrossEncoder(str(folder / "cross"), device="cpu")
@@ -150,6 +180,8 @@ def collect() -> dict[str, Any]:
     keys["N_*/config.json"] |= asked["N_*/config.json"]
     for module in (modules.Pooling, modules.Dense, modules.Normalize):
         keys["N_*/config.json"] |= {*module.config_keys}
+    for kind in (setfit.SetFitModel, setfit.AspectModel):
+        keys["config_setfit.json"] |= kind().attributes_to_save
     return {
         "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "keys": {file: sorted(names) for file, names in sorted(keys.items())},

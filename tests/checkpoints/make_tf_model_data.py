@@ -43,6 +43,12 @@ CLASSES = {
     "question_answering": ("TFBertForQuestionAnswering", {"num_hidden_layers": 1}),
     "multiple_choice": ("TFBertForMultipleChoice", {"num_hidden_layers": 1}),
 }
+# Other forms of some of them: the model, and how it is saved (here by transformers 4.46.3).
+FORMS = {
+    "safetensors": ("pre_training", {"safe_serialization": True}),
+    "shards": ("model", {"max_shard_size": "4KB"}),
+    "safetensors_shards": ("model", {"max_shard_size": "4KB", "safe_serialization": True}),
+}
 
 
 def make_inputs(seed, choices):
@@ -74,10 +80,12 @@ def main():
         model(inputs)
         randomise(model, seed + 100)
         outputs = model(inputs, training=False, output_hidden_states=name == "model")
-        folder = DATA / name
-        model.save_pretrained(folder)
         arrays = {key: np.asarray(value) for key, value in outputs.items()}
-        np.savez_compressed(folder / "outputs.npz", **inputs, **arrays)
+        others = {form: options for form, (of, options) in FORMS.items() if of == name}
+        for form, options in {name: {}, **others}.items():
+            model.save_pretrained(DATA / form, **options)
+            np.savez_compressed(DATA / form / "outputs.npz", **inputs, **arrays)
+        folder = DATA / name
         if name in ("model", "sequence_classification"):
             (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
 

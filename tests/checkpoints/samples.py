@@ -15,7 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import SentenceEmbedding
 from tests.checkpoints import hugging_face_files as hf
-from tests.checkpoints.make_tf_model_data import CLASSES
+from tests.checkpoints.make_tf_model_data import CLASSES, FORMS
 from tests.checkpoints.small_checkpoints import CASED, CONFIG, MODELS, UNCASED, make_checkpoint
 
 DATA = pathlib.Path(__file__).parent / "data"
@@ -125,11 +125,11 @@ def of_model_garden(name, spec, **rates):
     return recorded("model_garden", f"model_garden/{name}", spec, {}, config)
 
 
-def of_transformers(name):
+def of_transformers(name, form=""):
     names = dict(_TRANSFORMERS_NAMES)
     if name in ("masked_lm", "next_sentence"):
         names["logits"] = f"{name}_logits"
-    return recorded("huggingface", f"tf_model/{name}", _TRANSFORMERS_SPECS[name], names)
+    return recorded("huggingface", f"tf_model/{form or name}", _TRANSFORMERS_SPECS[name], names)
 
 
 # Without a config beside it the rates are Model Garden's defaults.
@@ -173,6 +173,7 @@ SAMPLES = {
     "garden pretrainer": of_model_garden("pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
     "garden old": of_model_garden("old_pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
     **{name: of_transformers(name) for name in CLASSES},
+    **{f"tf {form}": of_transformers(name, form) for form, (name, _) in FORMS.items()},
 }
 
 

@@ -52,6 +52,34 @@ def test_what_is_known_of_the_task_stays_in_this_librarys_directories(tmp_path):
     assert note.startswith("huggingface has no place for task.json, the lengths and options that ")
 
 
+@pytest.mark.parametrize("form", ["huggingface", "google_tf1"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_temperature_is_in_the_head_of_a_conversion(tmp_path, form, dtype):
+    thresholds = {"temperature": 1.6, "probability": 0.3}
+    source = _source(tmp_path, "bert_tf", thresholds=thresholds, dtype=dtype)
+    with warnings.catch_warnings(record=True) as told:
+        conversion.convert(source, str(tmp_path / "other"), form)
+    left = "Hugging Face has no place for the thresholds probability=0.3."
+    assert [str(warning.message) for warning in told] == [left] * (form == "huggingface")
+    before, after = read_all(open_checkpoint(source)), read_all(open_checkpoint(tmp_path / "other"))
+    for name, array in after.items():
+        is_head, digits = name.startswith("classifier/"), 1e-3 if dtype == "float16" else 1e-6
+        np.testing.assert_allclose(array, before[name] / (1.6 if is_head else 1), rtol=digits)
+    assert "temperature" not in open_checkpoint(tmp_path / "other").thresholds
+    # This library's own keeps it beside weights that stay as they are.
+    conversion.convert(source, str(tmp_path / "own"), "bert_tf")
+    assert_bit_equal(read_all(open_checkpoint(tmp_path / "own")), before)
+    assert open_checkpoint(tmp_path / "own").thresholds == thresholds
+
+
+def test_a_runs_length_is_its_tokenizers_in_a_conversion(tmp_path):
+    source = _source(tmp_path, "bert_tf", task={"max_seq_length": 9})
+    with warnings.catch_warnings(record=True):
+        conversion.convert(source, str(tmp_path / "other"), "huggingface")
+    config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
+    assert config["model_max_length"] == 9
+
+
 POOLER = ("pooler/dense/kernel", "pooler/dense/bias")
 NO_POOLER = (
     "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "

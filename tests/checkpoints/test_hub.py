@@ -15,6 +15,7 @@ import bert_tf.transformers as successor
 from bert_tf.checkpoints import conversion, hub, hugging_face, tensor_files
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.extraction.settings import resolve
+from tests.checkpoints.samples import DATA
 from tests.checkpoints.small_checkpoints import (
     MODELS,
     SMALL,
@@ -28,6 +29,7 @@ from tests.checkpoints.small_checkpoints import (
 
 COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
+TELLING = {"modules.json", "adapter_config.json", "config_setfit.json", "model_head.pkl"}
 
 
 @pytest.fixture
@@ -230,8 +232,8 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
     assert checkpoint.path == f"{cache}/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
     assert checkpoint.tokenization == UNCASED
     texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
-    # Of modules.json the cache learns that there is none.
-    assert fetched(server) == {*texts, "model.safetensors", "modules.json"}
+    # Of the others the cache learns that there are none.
+    assert fetched(server) == {*texts, "model.safetensors", *TELLING}
     expected = make_checkpoint(MODELS["encoder"], SMALL).tensors
     for key, tensor in checkpoint.tensors.items():
         np.testing.assert_array_equal(tensor.read(), expected[key].read())
@@ -250,6 +252,67 @@ def test_tf_model_h5_where_there_are_no_safetensors(server):
     (server.root / "pytorch_model.bin").write_bytes(b"")
     assert open_checkpoint(f"hf://{NAME}").config.vocab_size == 13
     assert "tf_model.h5" in fetched(server) and "pytorch_model.bin" not in fetched(server)
+
+
+@pytest.mark.parity
+def test_the_small_files_are_fetched_and_no_code(server):
+    """What changes what a model computes is known, of the hub and later of the cache."""
+    (server.root / "adapter_config.json").write_text("{}")
+    for name in ("modeling_own.py", "head.pkl", "a.bin", "b/c/d.json"):
+        (server.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (server.root / name).write_bytes(b"{}")
+    for number in range(60):
+        (server.root / f"further-{number}.json").write_bytes(b"{}")
+    (server.root / "trainer_state.json").write_bytes(b" " * (65 << 20))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"adapter_config\.json is an adapter's, which tr"):
+            open_checkpoint(f"hf://{NAME}")
+    names = fetched(server)
+    assert not names & {"modeling_own.py", "head.pkl", "a.bin", "b/c/d.json", "trainer_state.json"}
+    assert "adapter_config.json" in names and 40 < sum("further" in name for name in names) < 50
+
+
+@pytest.mark.parity
+def test_a_classifiers_pickle_is_known_and_not_fetched(server):
+    add_modules(server.root)
+    (server.root / "model_head.pkl").write_bytes(b"")
+    assert "setfit's classifier in model_head.pkl" in open_checkpoint(f"hf://{NAME}").unread_head
+    assert "model_head.pkl" not in fetched(server)
+
+
+@pytest.mark.parity
+def test_the_weights_that_the_config_names(server):
+    config = json.loads((server.root / "config.json").read_text())
+    named = {**config, "transformers_weights": "other.safetensors"}
+    (server.root / "config.json").write_text(json.dumps(named))
+    (server.root / "model.safetensors").rename(server.root / "other.safetensors")
+    assert open_checkpoint(f"hf://{NAME}").tensors
+    assert "other.safetensors" in fetched(server)
+
+
+@pytest.mark.parity
+def test_shards_of_the_tensorflow_classes(server):
+    shutil.rmtree(server.root)
+    shutil.copytree(DATA / "tf_model/shards", server.root)
+    assert open_checkpoint(f"hf://{NAME}").config.vocab_size == 13
+    assert "tf_model-00002-of-00002.h5" in fetched(server)
+
+
+@pytest.mark.parity
+def test_what_the_hub_has_instead_is_named(server):
+    (server.root / "model.safetensors").rename(server.root / "model.onnx")
+    with pytest.raises(ValueError, match=r"beside it: its model\.onnx is ONNX's, a graph of oper"):
+        open_checkpoint(f"hf://{NAME}")
+
+
+@pytest.mark.parity
+def test_a_preset_of_keras_hub_is_named(server):
+    (server.root / "model.safetensors").rename(server.root / "model.weights.h5")
+    sentence = (
+        rf"has config\.json and model\.weights\.h5 \(KerasHub\), .*: hf download {NAME} --loc"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        open_checkpoint(f"hf://{NAME}")
 
 
 @pytest.mark.parity
@@ -285,7 +348,7 @@ def test_the_hub_is_asked_once_for_what_another_program_left_in_it(server, cache
     snapshot = lay_out(cache, model)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
     # The hub has been asked, and has no modules: nothing is asked again.
-    assert fetched(server) <= {"modules.json", *(path.name for path in model.iterdir())}
+    assert fetched(server) <= {*TELLING, *(path.name for path in model.iterdir())}
     server.asked.clear()
     assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
     assert server.asked == []

@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 import shutil
 
 import h5py
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
 from bert_tf.checkpoints.hugging_face_config import config_values, model_spec, read_labels
@@ -30,6 +33,7 @@ from tests.checkpoints.hugging_face_files import (
     read_weights,
     with_prefix,
     write_directory,
+    write_weights,
 )
 from tests.checkpoints.samples import DATA
 from tests.checkpoints.small_checkpoints import (
@@ -87,6 +91,76 @@ def test_copies_of_the_tied_matrix_and_bias(directory):
     del tensors["cls.predictions.bias"]
     checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
     assert_bit_equal(read_all(checkpoint), expected)
+
+
+def test_the_config_names_the_file_of_the_weights(directory):
+    """As ``transformers_weights`` does in transformers 5."""
+    path = directory(random_tensors(ENCODER), transformers_weights="other.safetensors")
+    other = pathlib.Path(path, "other.safetensors")
+    with pytest.raises(
+        ValueError, match=r"has no other\.safetensors, which its config\.json names"
+    ):
+        hugging_face.open_checkpoint(path)
+    write_weights(other, random_tensors(ENCODER, seed=1))
+    expected = random_tensors(ENCODER, seed=1)["embeddings.word_embeddings.weight"]
+    for _ in range(2):  # with model.safetensors beside it, and without
+        checkpoint = open_checkpoint(path)
+        np.testing.assert_array_equal(
+            checkpoint.tensors["embeddings/word_embeddings"].read(), expected
+        )
+        pathlib.Path(path, "model.safetensors").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model.", "module._orig_mod.model."])
+def test_names_of_a_wrapped_module(directory, before):
+    expected = read_all(hugging_face.open_checkpoint(directory(random_tensors(PRETRAINING))))
+    tensors = with_prefix(random_tensors(PRETRAINING))
+    path = directory({before + name: array for name, array in tensors.items()})
+    checkpoint = hugging_face.open_checkpoint(path)
+    assert_bit_equal(read_all(checkpoint), expected)
+    assert f"with names such as '{before}" in checkpoint.notes[0]
+
+
+def test_a_compiled_part_of_a_model(directory):
+    tensors = random_tensors(PRETRAINING)
+    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    path = directory(
+        {name.replace("encoder.", "encoder._orig_mod."): a for name, a in tensors.items()}
+    )
+    assert_bit_equal(read_all(hugging_face.open_checkpoint(path)), expected)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
+    """What the sentence says makes a directory whose states are transformers' of both."""
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 20}
+    config = transformers.BertConfig(**sizes, intermediate_size=8, initializer_range=0.5)
+    base, adapter = tmp_path / "base", tmp_path / "adapter" if is_alone else tmp_path / "base"
+    transformers.BertModel(config).save_pretrained(base)
+    adapted = peft.get_peft_model(
+        transformers.BertModel.from_pretrained(base),
+        peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False),
+    ).eval()
+    adapted.save_pretrained(adapter)
+    with pytest.raises(ValueError, match=r"an adapter's, .*: merge it first") as caught:
+        open_checkpoint(adapter)
+    for file in [] if is_alone else [*adapter.glob("adapter_*")]:
+        (tmp_path / "adapter").mkdir(exist_ok=True)
+        file.rename(tmp_path / "adapter" / file.name)
+    call = re.search(r"peft\.PeftModel\..*?save_pretrained\(NEW\)", str(caught.value))[0]
+    new, names = str(tmp_path / "new"), {"peft": peft, "transformers": transformers}
+    exec(call, {**names, "BASE": base, "ADAPTER": tmp_path / "adapter", "NEW": new})
+    ids = np.array([[2, 5, 6, 3]])
+    with torch.no_grad():
+        expected = adapted(torch.tensor(ids)).last_hidden_state.numpy()
+        plain = transformers.BertModel.from_pretrained(new).eval()(torch.tensor(ids))
+    np.testing.assert_allclose(plain.last_hidden_state.numpy(), expected, atol=1e-5)
+    mine = bert_tf.load(new)
+    inputs = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": 0 * ids}
+    np.testing.assert_allclose(np.array(mine(inputs)["sequence_output"]), expected, atol=1e-5)
 
 
 # === Writing ===

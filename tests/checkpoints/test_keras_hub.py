@@ -1,12 +1,14 @@
 """Presets that KerasHub saved, by ``make_keras_hub_data``, give what KerasHub computed."""
 
 import json
+import re
 import shutil
 
 import h5py
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints import keras_hub
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tensor_files import open_hdf5
@@ -24,10 +26,10 @@ def preset(tmp_path):
 
 
 def edit(file, **changes):
-    """Changes values of a JSON file's ``config``, and of the file where they are not in there."""
+    """Changes values of a JSON file, those that it has itself there, the others in ``config``."""
     values = json.loads(file.read_text())
     for key, value in changes.items():
-        (values["config"] if key in values.get("config", {}) else values)[key] = value
+        (values if key in values else values["config"])[key] = value
     file.write_text(json.dumps(values))
 
 
@@ -82,24 +84,55 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
     ("file", "changes", "note"),
     [
         ("task.json", {"activation": "softmax"},
-         "applies 'softmax' to the logits; BertClassifier does not."),
-        ("tokenizer.json", {"split": False}, "tokenizer.json has split=False."),
-        ("tokenizer.json", {"suffix_indicator": "@@", "oov_token": "?"},
-         "tokenizer.json has suffix_indicator='@@', oov_token='?'."),
+         r"task\.json: activation is 'softmax': the logits are given without it\.$"),
+        ("task.json", {"margin": 3}, r"task\.json: 'margin' is not known here, and what it says"),
+        ("config.json", {"window": 3}, r"config\.json: 'window' is not known here, and what it sa"),
+        ("tokenizer.json", {"split": False}, "split is False, expected True: words are parted"),
+        ("tokenizer.json", {"split_on_cjk": False}, "split_on_cjk is False, expected True: "),
+        ("tokenizer.json", {"suffix_indicator": "@@"}, "suffix_indicator is '@@', expected '##': "),
+        ("tokenizer.json", {"oov_token": "?"}, r"oov_token is '\?', expected '\[UNK\]': BERT's"),
+        ("tokenizer.json", {"sequence_length": 4}, "sequence_length is 4, each text would be"),
         ("tokenizer.json", {"strip_accents": True},
-         "tokenizer.json has strip_accents=True without lowercase."),
+         r"tokenizer\.json has strip_accents=True without lowercase\.$"),
+        ("tokenizer.json", {"lowercase": True}, r"and .*task\.json have two values of lowercase"),
         ("tokenizer.json", {"special_tokens_in_strings": True},
-         "tokenizer.json has special_tokens_in_strings=True."),
+         r"special_tokens_in_strings is True, expected False: a text's \[SEP\] would be a token"),
     ],
 )  # fmt: skip
-def test_what_is_not_imitated_is_noted(preset, file, changes, note):
+def test_what_is_not_imitated_is_told(preset, file, changes, note):
     edit(preset / file, **changes)
     checkpoint = keras_hub.open_checkpoint(str(preset))
     (found,) = checkpoint.notes
-    assert found.endswith(note)
+    assert re.search(note, found)
     is_tokenizers = file == "tokenizer.json"
     assert found.startswith("No preprocessor is made: ") == is_tokenizers
     assert (checkpoint.tokenization is None) == is_tokenizers
+
+
+def edit_preprocessor(preset, **changes):
+    """Changes what the task says of its preprocessor."""
+    task = json.loads((preset / "task.json").read_text())
+    task["config"]["preprocessor"]["config"].update(changes)
+    (preset / "task.json").write_text(json.dumps(task))
+
+
+def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
+    assert keras_hub.open_checkpoint(str(preset)).max_seq_length == 512
+    edit(preset / "preprocessor.json", sequence_length=9)  # the task has another
+    edit_preprocessor(preset, sequence_length=7, truncate="waterfall")
+    checkpoint = keras_hub.open_checkpoint(str(preset))
+    assert checkpoint.max_seq_length == 7
+    assert (
+        len(checkpoint.notes) == 1 and "truncate is 'waterfall': a pair that" in checkpoint.notes[0]
+    )
+    assert bert_tf.load(preset).preprocessor(["the cat"])["input_word_ids"].shape == (1, 7)
+    (preset / "task.json").unlink()
+    assert keras_hub.open_checkpoint(str(preset)).max_seq_length == 9
+    edit(preset / "preprocessor.json", sequence_length="9")
+    with pytest.raises(
+        ValueError, match="sequence_length is '9', expected a positive whole number"
+    ):
+        keras_hub.open_checkpoint(str(preset))
 
 
 def test_of_an_unknown_task_the_encoder_is_taken(preset):

@@ -18,8 +18,10 @@ from bert_tf.modeling import (
     BertRegressor,
     BertSpanPredictor,
 )
+from bert_tf.predicting.predictor import Predictor
 from bert_tf.told import DifferenceWarning
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
+from tests.checkpoints.samples import EMBEDDING, SAMPLES
 from tests.checkpoints.small_checkpoints import (
     CASED,
     MODELS,
@@ -70,6 +72,7 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
 THERE_IS_NONE = "There is no checkpoint at {}: expected a directory, the prefix"
 MEANT = r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
 UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
+IS_NONE = "{} is no checkpoint that is read: its "
 
 
 @pytest.mark.parametrize(
@@ -83,16 +86,58 @@ UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
         ("abcdefghij", ".",
          UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more in it\.$"),
         (["config.json"], ".", UNKNOWN + r"a directory with config\.json in it\.$"),
-        (["config.json", "model.safetensors"], "model.safetensors",
+        (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file: name the directory that it lies in\.$"),
+        (["adapter_config.json", "adapter_model.safetensors"], ".",
+         IS_NONE + "adapter_model.safetensors is an adapter's, which .*: merge it first, .*Peft"),
+        (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
+         IS_NONE + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-1"),
+        (["config.json", "model.fp16.safetensors"], ".",
+         r"\. has no weights .*: its model\.fp16\.safetensors is a variant .*: name it model\.saf"),
+        (["config.json", "pytorch_model.fp16.bin"], ".", IS_NONE + "pyt.* is a variant of the wei"),
+        (["config.json", "onnx/model.onnx"], ".", IS_NONE + "onnx is ONNX's, .* name the director"),
+        (["config.json", "model.onnx"], ".", IS_NONE + "model.onnx is ONNX's, a graph of operatio"),
+        (["config.json", "openvino_model.xml"], ".", IS_NONE + "openvino_model.xml is OpenVINO's"),
+        (["config.json", "model.bin"], ".", IS_NONE + "model.bin is CTranslate2's: name the direc"),
+        (["config.json", "flax_model.msgpack"], ".", IS_NONE + "flax_model.msgpack is Flax's: in "),
+        (["a.gguf"], "a.gguf", "a.gguf is no checkpoint that is read: it is llama.cpp's: name the"),
+        (["a.tflite"], "a.tflite", "a.tflite is no .*: it is LiteRT's, a graph of operations: na"),
+        (["a.pt"], "a.pt", r"a\.pt is no checkpoint that is read: it is a pickle: where the model"),
+        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is weights of Keras alone, with"),
+        (["model.safetensors"], ".", IS_NONE + "model.safetensors is Hugging Face's weights, whos"),
+        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a module of sentenc"),
     ],
 )  # fmt: skip
 def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
     monkeypatch.chdir(tmp_path)
     for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match="^" + sentence.format(path)):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize("file", ["model_head.pkl", "config_setfit.json"])
+def test_setfits_head_is_told_and_never_read(tmp_path, file):
+    path = tmp_path / "m"
+    SAMPLES["st"].make(path)
+    (path / file).write_bytes(b"{}")
+    with pytest.warns(DifferenceWarning, match=r"has setfit's classifier in model_head\.pkl, a pi"):
+        model = load(path)
+    assert model.sentence_embedding == EMBEDDING
+    with pytest.raises(
+        ValueError, match=r"which is never read: this is the body alone, which make"
+    ):
+        Predictor(path)
+
+
+def test_a_vocabulary_of_another_kind_makes_no_preprocessor_unless_it_was_trained_with(tmp_path):
+    pieces = (*PIECES[:5], *(f"▁{piece}" for piece in PIECES[5:]))
+    for form, is_made in (("huggingface", False), ("bert_tf", True)):
+        checkpoint = make_checkpoint(MODELS["encoder"], tokenization=Tokenization(pieces, False))
+        read = open_checkpoint(write(checkpoint, form, tmp_path, form))
+        assert (read.tokenization is not None) == is_made
+        assert any("are SentencePiece's, such as" in note for note in read.notes) != is_made
 
 
 # === Loading ===

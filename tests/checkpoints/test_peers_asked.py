@@ -106,13 +106,13 @@ def told_of(function, path, key):
     return value, told, refusal
 
 
-def close(theirs, ours):
+def close(theirs, ours, tolerance=1e-4):
     if theirs.keys() != ours.keys():
         return False
     for key, value in theirs.items():
         if isinstance(value, np.ndarray):
             other = np.asarray(ours[key])
-            if value.shape != other.shape or not np.allclose(value, other, atol=1e-4):
+            if value.shape != other.shape or not np.allclose(value, other, atol=tolerance):
                 return False
         elif value != ours[key]:
             return False
@@ -282,7 +282,9 @@ def test_each_key_is_done_as_the_peer_does_it_or_told_or_refused(peers, kind, tm
             if theirs is not None:
                 asked += 1
                 ours, told, refusal = told_of(ask_us, str(path), key)
-                if not (refusal or told or close(theirs, ours)):
+                # The peer rounds the weights to a dtype that its file names.
+                tolerance = 0.05 if key == "dtype" else 1e-4
+                if not (refusal or told or close(theirs, ours, tolerance)):
                     silent.append((key, other))
             shutil.rmtree(path)
     print(f"{name}: {asked} changes asked, {refused_by_peer} more refused by the peer")

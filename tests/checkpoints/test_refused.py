@@ -72,6 +72,15 @@ def added(name, shape):
     return change
 
 
+def renamed(old, new):
+    """Writes the weights under other names."""
+
+    def change(path):
+        hf.write_weights(path, {n.replace(old, new): t for n, t in hf.read_weights(path).items()})
+
+    return change
+
+
 def modules(*kinds, folder=""):
     """A list of modules, the first in a folder of its own."""
     folders = [folder, *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
@@ -91,6 +100,7 @@ TF = "bert/tf_bert_model/bert/encoder/layer_._1/"
 WORDS = "bert/tf_bert_for_masked_lm/bert/embeddings/word_embeddings/weight:0"
 KERNEL = "layers/dense/vars/0"
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 REFUSED = [
     ("bert_tf", MODEL, {"class_name": "Lambda"}, r"model\.json: class_name is 'Lambda', expec"),
     ("bert_tf", MODEL, b"\xff{", r"model\.json is not JSON"),
@@ -107,6 +117,33 @@ REFUSED = [
     ("hf", "model.safetensors", pickled, r"pytorch_model\.bin is a pickle, which can run code"),
     ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
      r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
+    ("hf", CONFIG, {"transformers_weights": "../model.safetensors"},
+     r"transformers_weights is '\.\./model\.safetensors', expected the plain name of a \.safe"),
+    ("hf", CONFIG, {"transformers_weights": "model.bin"}, "expected the plain name of a .safetens"),
+    ("hf", "adapter_config.json", {},
+     r"has more than weights: its adapter_config\.json is an adapter's, which transformers puts on "
+     r"a model's weights: merge it first, .*merge_and_unload\(\)\.save_pretrained.*; or move the"),
+    ("sharded", "model.safetensors.index.json", None,
+     r"its model-00003-of-00003\.safetensors is one of several parts: put their index"),
+    ("hf", "model.safetensors", renamed("self.query", "self.Wqkv"),
+     r"self\.Wqkv\.bias': it is a model with code of its own"),
+    ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
+     r"query\.qweight': it belongs to quantised weights, which are not read: save the model deq"),
+    ("hf", "model.safetensors", renamed("query.", "query.base_layer."),
+     r"base_layer\.bias': it is of an adapter, which is to be merged into the weights"),
+    ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
+     r"lacks embeddings/word_embeddings \(it has embedding\.word_embeddings\.weight\), which the"),
+    *(
+        (form, file, POINTER, r"is Git LFS's pointer to the file, not the file: git lfs pull it\.$")
+        for form, file in (
+            *(("hf", "model.safetensors"), ("hf", CONFIG)),
+            ("sharded", "model.safetensors.index.json"),
+            ("model", "tf_model.h5"), ("tf shards", "tf_model-00002-of-00002.h5"),
+            ("google", "bert_model.ckpt.index"), ("hub", "model.weights.h5"),
+            ("google", "bert_model.ckpt.data-00000-of-00001"),
+            ("st", "modules.json"), ("dense", "2_Dense/model.safetensors"),
+        )
+    ),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
      r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub"),
     ("sharded", "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}},
@@ -114,6 +151,10 @@ REFUSED = [
     ("st", "modules.json", [], r"modules\.json: expected a list of modules, got \[\]\.$"),
     ("st", "modules.json", modules("Transformer", folder="../x"),
      r"has a module in '\.\./x': expected a plain folder's name, within the directory\.$"),
+    ("st", "modules.json", modules("Router", folder="x"),
+     "as the place of a 'Router', and no .*: its Router is of several models: name the folder of "),
+    ("st", "modules.json", modules("StaticEmbedding", folder="x"),
+     "its StaticEmbedding is a table of words' vectors, without a transformer"),
     ("st", "modules.json", modules("Transformer", "Pooling", "Dropout", "Normalize"),
      "has the modules Transformer, Pooling, Dropout, Normalize, and no Dropout is computed: "
      "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT "

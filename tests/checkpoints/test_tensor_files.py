@@ -76,7 +76,10 @@ def folder(tmp_path):
 def _open_shards(folder, weight_map):
     def open_shard(path):
         names = pathlib.Path(path).read_text().split()
-        return {name: StoredTensor(name, (), "float32", lambda: np.zeros(())) for name in names}
+        value = float(path.endswith("3.bin"))
+        return {
+            name: StoredTensor(name, (), "float32", lambda: np.full((), value)) for name in names
+        }
 
     index = folder / "index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
@@ -91,6 +94,14 @@ def test_tensors_of_all_shards(folder, tmp_path):
     snapshot.mkdir(parents=True)
     os.symlink("../../outside.bin", snapshot / "1.bin")
     assert set(_open_shards(snapshot, {"a": "1.bin"})) == {"a"}
+
+
+def test_of_a_tensor_in_two_files_the_index_decides(folder):
+    tensors = _open_shards(folder, {"a": "3.bin", "b": "1.bin", "c": "3.bin"})
+    assert [tensors[name].read() for name in "abc"] == [1, 0, 1]
+    (folder / "4.bin").write_text("d a")  # a copy, with the same value
+    tensors = _open_shards(folder, {"a": "1.bin", "b": "1.bin", "d": "4.bin"})
+    assert [tensors[name].read() for name in "abd"] == [0, 0, 0]
 
 
 OUTSIDE = ["", "..", "../outside.bin", "/etc/passwd", "x/../1.bin", "..\\1.bin", "gs://a/1.bin"]
@@ -112,10 +123,11 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
         ({**GOOD, "d": "1.bin", "c": "2.bin"},
          r"index\.json gives 'd' to 1\.bin, and .*1\.bin lacks it: they do not belong"),
         ({"a": "1.bin", "b": "2.bin", "c": "2.bin"},
-         r"index\.json gives 'b' to 2\.bin, and .*1\.bin holds it: they do not belong"),
+         r"index\.json gives 'b' to 2\.bin, and .*2\.bin lacks it: they do not belong"),
         ({"a": "1.bin", "c": "2.bin"}, r"index\.json gives 'b' to none, and .*1\.bin holds it"),
-        # A tensor in two files.
-        ({**GOOD, "c": "3.bin"}, r"index\.json gives 'a' to 1\.bin, and .*3\.bin holds it"),
+        # Another tensor of the name in a later file.
+        ({**GOOD, "c": "3.bin"},
+         r"index\.json gives 'a' to 1\.bin, and .*3\.bin holds another of that name: remove"),
     ],
     ids=repr,
 )  # fmt: skip

@@ -135,6 +135,11 @@ OF_TOKENIZER_JSON = [
 OF_CONFIG = [
     ({"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer'"),
     ({"do_basic_tokenize": False}, "do_basic_tokenize is false, which is not computed"),
+    (
+        {"word_tokenizer_type": "mecab"},
+        "word_tokenizer_type is 'mecab', and only basic is computed",
+    ),
+    ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', and only "),
     ({"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id 15: expected no others"),
 ]
 OF_FILES = [

@@ -32,6 +32,21 @@ def test_embeddings_start_as_a_truncated_normal_and_drop_in_training_only():
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
 
+@pytest.mark.parametrize("name", ["word", "type", "position"])
+@pytest.mark.parametrize("wrong", [-100, -1, 50_000])
+def test_an_id_without_a_row_is_an_error_or_nan(name, wrong):
+    layer = BertEmbeddings(TINY)
+    ids = {"word": IDS, "type": TYPES, "position": 0 * IDS}
+    ids[name] = np.where(np.arange(6).reshape(2, 3) == 4, wrong, ids[name])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"\[1,1\] = {wrong} is not in \[0,"):
+        layer(*ids.values())
+    # A GPU and XLA look up some row, and cannot raise.
+    run = tf.function(lambda *inputs: layer(*inputs), jit_compile=True, autograph=False)
+    is_nan = np.isnan(run(*map(tf.constant, ids.values())).numpy())
+    np.testing.assert_array_equal(is_nan.all(-1), [[False] * 3, [False, True, False]])
+    assert is_nan.sum() == TINY.hidden_size
+
+
 def test_with_one_segment_type_both_texts_are_of_it():
     encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=1)))
     batch = encoder_batch()
@@ -306,3 +321,21 @@ def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
         states = np.array(outputs["sequence_output"])[real]
         np.testing.assert_allclose(states, expected["sequence_output"][real], atol=1e-5)
         np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-5)
+
+
+@pytest.mark.parity
+def test_onnx_has_the_outputs_by_their_names(tmp_path):
+    pytest.importorskip("tf2onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    encoder = randomise(BertEncoder(TINY))
+    encoder.export(str(tmp_path / "encoder.onnx"), format="onnx", verbose=False)
+    session = runtime.InferenceSession(str(tmp_path / "encoder.onnx"))
+    batch = encoder_batch()
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(names, batch), strict=True))
+    expected = encoder(batch)
+    states = expected.pop("encoder_outputs")
+    expected |= {f"encoder_outputs_{at}": state for at, state in enumerate(states)}
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values.numpy(), atol=1e-5)

@@ -29,6 +29,13 @@ def test_logits_are_float32_at_least(dtype, expected):
     assert (symbolic.shape, symbolic.dtype) == ((None, None, 15), expected)
 
 
+def test_a_position_of_another_row_is_nan():
+    head = MaskedLMHead(TINY, keras.Variable(np.ones((15, 8))))
+    logits = head(np.ones((2, 2, 8), "float32"), np.array([[0, 2], [-1, 1]])).numpy()
+    expected = [[False, True], [True, False]]
+    np.testing.assert_array_equal(np.isnan(logits), np.repeat(np.array(expected)[..., None], 15, 2))
+
+
 def test_output_bias_is_not_rounded():
     table = keras.Variable(np.zeros((15, 8)))
     head = MaskedLMHead(TINY, table, dtype="mixed_bfloat16")

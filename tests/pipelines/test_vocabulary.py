@@ -84,6 +84,23 @@ def test_faulty_vocabularies(tmp_path, content, message):
 # === Learning ===
 
 
+OTHER_KINDS = [
+    ("SentencePiece's", "▁{}"),  # KoBERT's
+    ("byte-level BPE's", "Ġ{}"),
+    ("BPE's", "{}</w>"),
+]
+
+
+@pytest.mark.parametrize(("kind", "spelled"), OTHER_KINDS)
+def test_pieces_of_another_kind_of_tokenizer(kind, spelled):
+    pieces = [*vocabulary.SPECIAL_TOKENS, *map(spelled.format, "abc"), *"abc"]
+    message = f"Vocabulary m: 3 of its 11 pieces are {kind}, such as .*, and 0 begin with ##: expe"
+    with pytest.raises(ValueError, match=message):
+        vocabulary.check_is_wordpiece(pieces, "m")
+    # Maltese begins words so; the multilingual vocabularies hold the others' marks alone.
+    vocabulary.check_is_wordpiece([*pieces, "##a", "##b", "##c"], "m")
+
+
 def test_learned_by_hand():
     # Letters: w 7, l 5, o 5, e 2, s 2, r 1 (dropped); "!" 2, "," 1 (dropped). Pairs: "l ##o" and
     # "##o ##w" 5 each, so the lower id decides: "##w" is before "l". Then "low" (5), and of the

@@ -370,3 +370,79 @@ def test_a_call_that_says_whether_it_trains_keeps_to_it_inside_a_functional_mode
     assert np.any(moving.numpy() != still.numpy())
     _, moving = keras.Model(ids, states)(IDS, training=False)
     assert np.any(moving.numpy() != still.numpy())
+
+
+def _three_classes(**settings):
+    return TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3, **settings))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ("a text", r"was given text: expected ids \(B, S\), rows .* tokenizer\("),
+        (IDS[0], r"was given input_ids of shape \(4,\): expected ids \(B, S\)"),
+        (IDS[:, :0], r"was given input_ids of shape \(2, 0\): expected ids \(B, S\)"),
+        ({"input_ids": IDS, "attention_masks": MASK}, "has no input 'attention_masks': expected"),
+        ({"input_ids": IDS, "token_types_ids": TYPES.tolist()}, "has no input 'token_types_ids'"),
+        (
+            {"input_ids": IDS, "labels": np.eye(3)[:2]},
+            r"shape \(2, 3\), .* CategoricalCrossentropy",
+        ),
+    ],
+)
+def test_inputs_that_cannot_be(classifier, inputs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        classifier(inputs)
+
+
+@pytest.mark.parametrize("inputs", [["a text"], np.array(["a text"]), {"input_ids": [[1], [2, 3]]}])
+def test_predict_takes_lists_of_rows_and_neither_texts_nor_several_lengths(classifier, inputs):
+    found = classifier.predict({"input_ids": IDS.tolist()}, verbose=0).logits
+    np.testing.assert_allclose(found, classifier(IDS).logits.numpy(), atol=1e-6)
+    with pytest.raises(ValueError, match=r"padding=True"):
+        classifier.predict(inputs, verbose=0)
+
+
+def test_losses_of_several_classes_and_of_several_numbers():
+    labels = np.array([[1, 0, 1], [0, 0, 1]])
+    for problem, loss in (
+        ("multi_label_classification", keras.losses.BinaryCrossentropy(from_logits=True)),
+        ("regression", keras.losses.MeanSquaredError()),
+    ):
+        model = _three_classes(problem_type=problem)
+        for given in (labels, labels.astype("float32")):
+            outputs = model(IDS, labels=given)
+            expected = float(loss(labels.astype("float32"), outputs.logits))
+            np.testing.assert_allclose(np.mean(outputs.loss), expected, rtol=1e-6)
+        with pytest.raises(ValueError, match=r"shape \(2,\), .* takes \(B, 3\) numbers where"):
+            model(IDS, labels=[0.5, 1.0])
+
+
+def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):
+    tokens = successor.TFBertForTokenClassification(BertConfig(**SIZES, num_labels=3))
+    words = successor.TFBertForMaskedLM(BertConfig(**SIZES))
+    whole = classifier(IDS, labels=[1.0, 2.0]).loss
+    np.testing.assert_array_equal(whole, classifier(IDS, labels=[1, 2]).loss)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the valid range"):
+        classifier(IDS, labels=[0.5, 0.0])
+    for model, label in ((tokens, 3), (tokens, 0.5), (words, 20), (words, -1)):
+        run = tf.function(lambda ids, labels, model=model: model(ids, labels=labels).loss)
+        try:
+            assert np.isnan(run(tf.constant(IDS), tf.constant(np.where(IDS == 7, label, 0)))).all()
+        except tf.errors.InvalidArgumentError as error:
+            assert "indices" in str(error)
+
+
+def test_what_a_config_and_from_pretrained_say_otherwise_is_refused_or_told(tmp_path):
+    causal = BertConfig(**SIZES, is_decoder=True)
+    with pytest.raises(ValueError, match="is_decoder is true, and the pooler of .* reads the last"):
+        TFBertForSequenceClassification(causal)
+    TFBertModel(causal, add_pooling_layer=False)
+    words = successor.TFBertForMaskedLM
+    with pytest.warns(bert_tf.DifferenceWarning, match="tie_word_embeddings is false: here"):
+        words(BertConfig(**SIZES, tie_word_embeddings=False))
+    words(BertConfig(**SIZES)).save_pretrained(tmp_path)
+    with pytest.warns(bert_tf.DifferenceWarning, match=r"dtype is float16: .* policy, float32 \("):
+        words.from_pretrained(tmp_path, dtype="float16")
+    with pytest.raises(ValueError, match="variant is 'fp16', and files are read by their usual"):
+        words.from_pretrained(tmp_path, variant="fp16")

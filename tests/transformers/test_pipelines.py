@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.transformers import (
     BertConfig,
     BertTokenizerFast,
@@ -109,6 +110,21 @@ def test_a_text_that_is_named_may_be_alone(ours):
     assert [answer({"text": TEXTS[0]})] == answer([TEXTS[0]])
 
 
+def test_a_second_text_that_is_empty_is_none(ours):
+    answer, text = ours(CASES["classes"]), {"text": TEXTS[0]}
+    assert answer([{**text, "text_pair": ""}]) == answer([text])
+
+
+def test_targets_that_are_no_tokens_are_told(ours):
+    answer = ours(CASES["masks"])
+    with pytest.warns(bert_tf.DifferenceWarning, match="no token 'coldx': 'cold' is taken") as told:
+        found = answer(_MASKED[0], targets=["coldx", "game", ""])
+    assert "no token '': left out" in str(told[1].message)
+    assert {each["token_str"] for each in found} == {"cold", "game"}
+    with pytest.raises(ValueError, match="targets has no token: expected one word or more"):
+        answer(_MASKED[0], targets=[])
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.in_peer])
 def test_answers_are_those_of_transformers(folders, ours, name):
@@ -188,6 +204,10 @@ REFUSED = {
     "function": (
         *("text-classification", "so", {"function_to_apply": "foo"}),
         r"^function_to_apply is 'foo': expected one of none, sigmoid, softmax\.$",
+    ),
+    "lists of words": (
+        *("token-classification", "so", {"is_split_into_words": True}),
+        "has no is_split_into_words: give whole texts",
     ),
     "another key": ("text-classification", {"txt": "so"}, {}, rf"given {{'txt': 'so'}}: {_DICT}"),
     "nothing": ("text-classification", None, {}, "given NoneType in place of a text"),

@@ -59,6 +59,32 @@ def test_ids_are_those_of_the_tokenizer_in_the_graph(file):
     assert fast.encode(texts[3], add_special_tokens=False)[0] == 4
 
 
+def test_an_empty_second_text_is_none_and_in_a_list_has_its_sep(file):
+    tokenizer = BertTokenizerFast(file)
+    assert tokenizer("a", "")["input_ids"] == tokenizer.encode("a", "") == [2, 13, 3]
+    assert tokenizer(["a"], [""])["input_ids"] == [[2, 13, 3, 3]]
+
+
+def test_a_pair_is_cut_as_transformers_does_it(file):
+    tokenizer = BertTokenizerFast(file)
+    row = tokenizer("the cat " * 5, "mat on " * 5, truncation=True, max_length=16)
+    assert row["token_type_ids"] == [0] * 8 + [1] * 8  # 6 and 7 of the texts
+
+
+def test_special_tokens_are_those_of_the_options(file, tmp_path):
+    how = {"cls_token": "a", "sep_token": "[END]", "unk_token": "mat", "eos_token": "on"}
+    tokenizer = BertTokenizerFast(file, **how, model_input_names=["input_ids"])
+    assert dict(tokenizer("the xy on", padding=True)) == {
+        "input_ids": [13, 5, 9, 8, 14],
+        "attention_mask": [1] * 5,
+    }
+    tokenizer.save_pretrained(tmp_path)
+    again = BertTokenizerFast.from_pretrained(tmp_path)
+    assert dict(again("the xy on")) == dict(tokenizer("the xy on"))
+    split = BertTokenizerFast(file)("[SEP]", split_special_tokens=True)["input_ids"]
+    assert split == [2, 1, 1, 1, 3]
+
+
 def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
     tokenizer = BertTokenizerFast(file)
     assert tokenizer.add_tokens(["covid"]) == 1
@@ -101,6 +127,10 @@ def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
         ({"return_tensors": "np"}, "Rows of several lengths cannot be one tensor"),
         ({"padding": "longst"}, "padding is 'longst': expected True, False"),
         ({"truncation": "first", "max_length": 3}, "truncation is 'first': expected True"),
+        (
+            {"truncation": True, "padding": True, "max_length": 9, "pad_to_multiple_of": 4},
+            "Rows are cut to 9 tokens and padded to a multiple of 4: expected a max_length",
+        ),
         ({"text_pair": ["a"]}, "2 first texts and 1 second ones"),
         ({"text_pair": "on"}, "2 first texts and 1 second ones"),  # not the letters
         ({"text_pair": ["a", None]}, "was given NoneType in place of a text"),
@@ -109,3 +139,18 @@ def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
 def test_refusals(file, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         BertTokenizerFast(file)(["the cat", "a"], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"padding_side": "up"}, "padding_side is 'up': expected 'right' or 'left'"),
+        ({"unk_token": "[NEW]"}, r"unk_token is '\[NEW\]': expected a piece of the vocabulary"),
+        ({"mask_token": None}, "mask_token is None: expected a token"),
+    ],
+)
+def test_settings_that_cannot_be(file, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BertTokenizerFast(file, **options)
+    with pytest.raises(ValueError, match="save_pretrained has no push_to_hub: upload"):
+        BertTokenizerFast(file).save_pretrained("unwritten", push_to_hub=True)

@@ -1,0 +1,99 @@
+"""What an earlier version wrote opens for ever, and says the same.
+
+Answers are compared to 1e-6, results and weights bit for bit: float32 sums of a graph that is
+arranged otherwise may differ in their last bit, and a run that goes on is promised to end as one
+that was not stopped. Adam makes steps of the rate out of such a bit, so no tolerance would do.
+"""
+
+import json
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import api
+from bert_tf.saved_models import replay, verification
+from tests import relics
+from tests.finetuning.small_runs import assert_bit_equal
+
+pytestmark = pytest.mark.slow
+NAMES = (*relics.RUNS, *relics.PRETRAININGS)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folder of all that the earlier version wrote, and what it said of it."""
+    if not relics.is_in_history():
+        pytest.skip(f"commit {relics.COMMIT[:8]} is not in the history of this checkout")
+    folder = tmp_path_factory.mktemp("relics")
+    relics.make(folder)
+    return folder, json.loads((folder / "answers.json").read_text())
+
+
+def about(said, expected):
+    """Whether JSON is as expected, its numbers to 1e-6."""
+    if isinstance(expected, dict):
+        return said.keys() == expected.keys() and all(about(said[k], expected[k]) for k in said)
+    if isinstance(expected, list):
+        return len(said) == len(expected) and all(map(about, said, expected))
+    if isinstance(expected, float):
+        return said == pytest.approx(expected, abs=1e-6, rel=1e-6)
+    return said == expected
+
+
+def weights(run):
+    """The tensors of every checkpoint of a run, by the checkpoint and the name."""
+    found = {}
+    for index in sorted(run.rglob("variables.index")):
+        reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+        for name in reader.get_variable_to_shape_map():
+            found[f"{index.parent.relative_to(run)} {name}"] = reader.get_tensor(name)
+    assert found, run
+    return found
+
+
+def results(values):
+    """Results without what depends on the time and the place."""
+    left_out = ("seconds", "examples_per_second", "files", "export")
+    return {k: v for k, v in json.loads(json.dumps(values)).items() if k not in left_out}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finished_run_is_found_and_answers(written, name):
+    folder, kept = written
+    run = folder / "runs" / name
+    files = [run / "results.json", *run.rglob("checkpoints/*/*")]
+    before = [path.stat().st_mtime_ns for path in files]
+    assert results(relics.train(folder, name, run)) == results(kept["results"][name])
+    assert [path.stat().st_mtime_ns for path in files] == before
+    assert about(relics.answers(run, name), kept["answers"][name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stopped_run_goes_on_to_the_same_end(written, name):
+    folder, kept = written
+    run = folder / "stopped" / name
+    assert results(relics.train(folder, name, run)) == results(kept["results"][name])
+    assert_bit_equal(weights(run), weights(folder / "runs" / name))
+
+
+@pytest.mark.parametrize("name", relics.EXPORTED)
+def test_an_export_answers_and_so_does_the_run_exported_anew(written, name, tmp_path):
+    """The new export is asked what the earlier version recorded."""
+    folder, kept = written
+    export = folder / "exports" / name / "1"
+    assert verification.check_hashes(str(export))
+    anew = api.export(folder / "runs" / name, tmp_path / "1", verbose=False).path
+    samples = "assets.extra/samples"
+    shutil.rmtree(tmp_path / "1" / samples)
+    shutil.copytree(export / samples, tmp_path / "1" / samples)
+    for asked in (export, anew):
+        for row in replay.replay(str(asked), 1e-6):
+            assert row["samples"] and not row["problems"], (asked, row)
+    assert about(relics.answers(export, name), kept["answers"][name])
+
+
+@pytest.mark.parametrize("form", relics.FORMS)
+def test_a_file_of_every_form_opens(written, form):
+    folder, kept = written
+    assert about(relics.logits(folder / "models" / form), kept["logits"][form])
