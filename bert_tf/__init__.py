@@ -55,18 +55,9 @@ _PUBLIC = {
     ),
 }
 _ROOMS = (
-    *(
-        "api",
-        "checkpoints",
-        "config",
-        "evaluation",
-        "extraction",
-        "features",
-        "finetuning",
-        "modeling",
-        "pipelines",
-    ),
-    *("pretraining", "readers", "saved_models", "training"),
+    *("api", "checkpoints", "cli", "config", "evaluation", "extraction", "features", "finetuning"),
+    *("modeling", "pipelines", "predicting", "pretraining", "readers", "saved_models", "serving"),
+    *("tasks", "training", "transformers"),
 )
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -29,7 +29,7 @@ ALLOWED = {
     "files": "paths untrusted",
     "decoding": "features",
     "modeling": "choices config features load_hook",
-    "training": "choices config features files modeling paths untrusted",
+    "training": "choices config features files modeling paths told untrusted",
     "pipelines": "choices config features files paths startup untrusted",
     "saved_models": "checkpoints choices cli config decoding features files modeling paths "
     "pipelines untrusted",
@@ -175,3 +175,11 @@ def test_the_benchmarks_import_what_there_is(path):
             for name in (alias.name for alias in node.names):
                 there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
                 assert there, f"{node.module}.{name}"
+
+
+def test_every_folder_is_there_when_the_library_is_imported():
+    folders = [path.parent for path in pathlib.Path(bert_tf.__file__).parent.glob("*/__init__.py")]
+    rooms = {*(path.name for path in folders), "pipelines", "saved_models"}
+    assert rooms <= {*dir(bert_tf)}
+    for name in rooms:
+        assert getattr(bert_tf, name).__name__ == f"bert_tf.{name}"

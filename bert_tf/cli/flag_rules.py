@@ -44,6 +44,14 @@ def within(holds: Callable[[Any], bool], expected: str) -> Rule:
     )
 
 
+# Of an optimizer whose updates are about as large as the rate, whatever the gradients are. Weights
+# are about 0.02, and in float32 take no update below a 1e-8th of that.
+IS_RATE = within(
+    lambda rate: 1e-12 <= rate < 1,
+    "from 1e-12 to below 1, about what a step changes a weight by; 5e-5 and 1e-3 are usual",
+)
+
+
 def at_least(least: float) -> Rule:
     """A number is not below the least; absl checks flags itself: this is for callers in Python."""
     return refuses(

@@ -89,6 +89,10 @@ def write_records(
 
     ``columns`` has the keys that name a table's columns, by default those of the first record.
     ``rows`` gives the rows of the records, of which tables keep what ``with_columns`` says.
+
+    Raises:
+        ValueError: a record has a key that no column of the table has; or words that the form does
+            not give back.
     """
     records = _with_checked_words(records, suffix)
     if suffix == ".conll":
@@ -175,6 +179,11 @@ def _table(
         if not names:
             names = [*cells]
             yield _table_line(names, suffix)
+        if others := [name for name in cells if name not in names]:
+            raise ValueError(
+                f"A record has {quote(others[0])}, and the table's columns are {', '.join(names)}: "
+                "the kind's record_columns is to name every key of its records."
+            )
         yield _table_line([cells.get(name, "") for name in names], suffix)
 
 

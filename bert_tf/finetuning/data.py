@@ -90,7 +90,10 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
             test[set_name] = read(split, name)
         else:
             notes.append(f"{folder} has no file of {what}: not predicted.")
-    return DataSplits(read(train_split), dev, test, notes)
+    train = read(train_split)
+    for split, examples in dev.items():
+        notes += _of_shared_texts(settings.kind, train, examples, f"the split {split}")
+    return DataSplits(train, dev, test, notes)
 
 
 # === Files ===
@@ -104,13 +107,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels)
-        key, what = settings.kind.grouping([*train.items, *dev["dev"].items], 0)
-        known, new = ({*map(key, examples.items)} for examples in (train, dev["dev"]))
-        if "whole" not in what and 5 * len(shared := known & new) > len(new):
-            notes.append(
-                f"{len(shared):,} of the {len(new):,} texts of {settings.dev_file} are in the "
-                "training set, too: scores on them say little of new texts."
-            )
+        notes += _of_shared_texts(settings.kind, train, dev["dev"], settings.dev_file)
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
@@ -122,6 +119,11 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
             f"No --dev_file: {len(held_out):,} of the {len(whole.items):,} examples of "
             f"{settings.train_file} ({what}) are held out to evaluate on."
         )
+        if half := _share_one_text(rest, held_out):
+            notes.append(
+                f"{half:,} of the {len(held_out):,} pairs held out have one text that a pair of "
+                "the training set has, too: equal pairs alone stay together."
+            )
     else:
         notes.append("Nothing decides which epoch is best: the last one is kept.")
     test: dict[str, ExampleSet[Any]] = {}
@@ -129,6 +131,30 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
         labelled = _has_labels(settings, settings.test_file)
         (dev if labelled else test)[TEST] = read(settings.test_file, labels, labelled)
     return DataSplits(train, dev, test, notes)
+
+
+def _of_shared_texts(
+    kind: type[Task], train: ExampleSet[Any], dev: ExampleSet[Any], name: str
+) -> list[str]:
+    """The sentence that many texts of a set to evaluate on are in the training set, or none."""
+    key, what = kind.grouping([*train.items, *dev.items], 0)
+    known, new = ({*map(key, examples.items)} for examples in (train, dev))
+    if "whole" in what or 5 * len(shared := known & new) <= len(new):
+        return []
+    return [
+        f"{len(shared):,} of the {len(new):,} texts of {name} are in the training set, too: scores "
+        "on them say little of new texts."
+    ]
+
+
+def _share_one_text(train: Sequence[Any], held_out: Sequence[Any]) -> int:
+    """How many pairs that are held out have one of their texts in the training set."""
+    known, *others = (
+        [{item.text_a, item.text_b} - {None, ""} for item in items if isinstance(item, TextExample)]
+        for items in (train, held_out)
+    )
+    seen = set().union(*known)
+    return sum(len(pair) > 1 and not seen.isdisjoint(pair) for pair in others[0])
 
 
 def _has_labels(settings: FineTuningSettings, path: str) -> bool:

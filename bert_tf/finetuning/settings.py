@@ -13,6 +13,7 @@ from absl import flags
 from bert_tf.choices import HEAD_POOLINGS, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import (
+    IS_RATE,
     Given,
     Values,
     check,
@@ -20,7 +21,6 @@ from bert_tf.cli.flag_rules import (
     one_of,
     refuses,
     required,
-    within,
     without,
 )
 from bert_tf.evaluation.scores import CLASS_METRICS
@@ -216,7 +216,7 @@ class FineTuningSettings:
         "Let the rate rise to this (the paper's: 5e-5 to 2e-5), by default by hidden_size: "
         + "".join(f"{rate:g} up to {units} units, " for units, rate, _ in BY_SIZE)
         + f"{USUAL[0]:g} above.",
-        rules=[within(lambda rate: rate > 0, "above 0")],
+        rules=[IS_RATE],
     )
     num_train_epochs: int = flag_fields.number(
         None,

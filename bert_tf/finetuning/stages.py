@@ -171,6 +171,9 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
+    # Without a set that decides, the others say whether a run has collapsed.
+    judged = [task.deciding_set] if deciding else evaluations
+    constant = next((name for name in judged if name and evaluations[name].constant), None)
     describe(directory, inputs, thresholds)
     results = {
         "task": task.name,
@@ -188,8 +191,8 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,
-            constant=deciding.constant_means if deciding and deciding.constant else None,
-            set_name=task.deciding_set,
+            constant=evaluations[constant].constant_means if constant else None,
+            set_name=constant,
         ),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,

@@ -13,6 +13,7 @@ from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
+from .keras_hooks import own_call
 from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
 from .transformer import TransformerBlock
 
@@ -237,6 +238,8 @@ class BertEncoder(BertModel):
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
             rest again for the backward pass (Chen et al. 2016), on TensorFlow alone: the same
             gradients in much less memory and about a third more time. False at first.
+        only_infers: whether calls in training, too, are as in inference, without dropout, as those
+            of an encoder whose states are features (``BertFeatures``). False at first.
 
     Raises:
         ValueError: called without a feature, or with a sequence longer than the positions.
@@ -257,6 +260,7 @@ class BertEncoder(BertModel):
     )
     hugging_face = "BertModel"
     hub_task = "feature-extraction"
+    only_infers = False
 
     def __init__(
         self,
@@ -327,6 +331,13 @@ class BertEncoder(BertModel):
         ((2, 128), (2, 2, 5, 5))
         """
         return _outputs(self.blocks, self.pooler, embedded, mask, attentions, training=training)
+
+    def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on a batch, which may hold further features."""
+        if not self.only_infers:
+            return super().__call__(inputs, *args, **kwargs)
+        with own_call(self):
+            return super().__call__(inputs, training=False)
 
     @property
     def encoder(self) -> Self:

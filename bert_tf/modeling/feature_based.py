@@ -57,7 +57,7 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
 
 def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
     """States of a frozen encoder that a variant reads, the lowest block first."""
-    return [ops.stop_gradient(s) for s in read_states(variant, encoder(inputs, training=False))]
+    return [ops.stop_gradient(state) for state in read_states(variant, encoder(inputs))]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -185,7 +185,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True  # Keras asks compute_mask of no other layer
         self.encoder = encoder
-        encoder.trainable = False
+        encoder.trainable, encoder.only_infers = False, True
         self.mixture = LayerMixture(variant, name="mixture", dtype=self.dtype_policy)
 
     @classmethod
@@ -314,6 +314,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
             raise ValueError(f"lstm_units is {lstm_units}: expected 1 or more.")
         # === Layers ===
         encoder = BertEncoder(config, pooler=False, dtype=dtype)
+        encoder.only_infers = True
         policy = encoder.dtype_policy
         rate = config.hidden_dropout_prob if dropout is None else dropout
 

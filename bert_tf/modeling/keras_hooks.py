@@ -6,7 +6,7 @@ wrong numbers in silence.
 
 import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -56,10 +56,12 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
 
 def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
     """True if a variable is not among those that ``exclude_from_weight_decay`` was given."""
-    if not callable(getattr(optimizer, "_use_weight_decay", None)):
-        raise unexpected("has no optimizer._use_weight_decay")
-    decayed: bool = optimizer._use_weight_decay(variable)
-    return decayed
+    # From Keras 3.16 on, where ``_use_weight_decay`` is for optimizers that are built.
+    if callable(excludes := getattr(optimizer, "_is_excluded_from_weight_decay", None)):
+        return not excludes(variable)
+    if callable(decays := getattr(optimizer, "_use_weight_decay", None)):
+        return bool(decays(variable))
+    raise unexpected("has no optimizer._use_weight_decay")
 
 
 def check_decays_by_hook() -> None:
@@ -120,6 +122,25 @@ def hand_on_training(layer: keras.Layer) -> None:
     if not isinstance(getattr(layer, "_call_has_context_arg", None), dict):
         raise unexpected("has no layer._call_has_context_arg")
     layer._call_has_training_arg = layer._call_has_context_arg["training"] = True
+
+
+@contextlib.contextmanager
+def own_call(layer: keras.Layer) -> Iterator[None]:
+    """A context in which a layer is called as if by itself, and not by the layer that calls it.
+
+    Keras has one context for a call and all calls within: ``training=False``, which one of a
+    model's layers is given, would be that of all layers that follow.
+    """
+    from keras.src.backend.common import global_state
+
+    outer = global_state.get_global_attribute("current_call_ctx")
+    global_state.set_global_attribute("current_call_ctx", None)
+    try:
+        if getattr(layer._get_call_context(), "entry_layer", None) is not layer:
+            raise unexpected("keeps the context of calls elsewhere than in current_call_ctx")
+        yield
+    finally:
+        global_state.set_global_attribute("current_call_ctx", outer)
 
 
 def take_for_dict(kind: Any) -> None:

@@ -23,10 +23,10 @@ from .settings import PretrainingSettings, phases_of
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
 # Arrays that a layer keeps for the backward pass: as wide as the hidden size (inputs of products,
-# of normalisations, masks), as wide as the feed-forward layer, and S x S of a head. With XLA the
-# activation is computed again, and on a TPU attention's weights.
-_KEPT = (12, 3, 3)
-_KEPT_BY_XLA = {"GPU": (8, 1, 2.5), "TPU": (8, 1, 0)}
+# of normalisations, masks), as wide as the feed-forward layer, and S x S of a head; and last as
+# large as the logits. With XLA the activation is computed again, and on a TPU attention's weights.
+_KEPT = (12, 3, 3, 3)
+_KEPT_BY_XLA = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
 _QUICK = 5.0  # seconds
@@ -58,13 +58,13 @@ def memory_bytes(
     logits for the backward pass.
     """
     compilation = Compilation(device, asks_for_xla(settings.jit_compile, device))
-    wide, inner, square = _KEPT_BY_XLA[device] if compilation.joins_kernels else _KEPT
+    wide, inner, square, logits = _KEPT_BY_XLA[device] if compilation.joins_kernels else _KEPT
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)
     # With remat one layer's at a time, and the inputs of all.
     stored = layer + layers * length * hidden if settings.remat else layers * layer
-    stored += 3 * predictions_per_row(settings, phase) * config.vocab_size
+    stored += logits * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On a CPU only the products are bfloat16, and what is kept between them is not.
     each = 4 if distribution.dtype_policy(settings.precision, device) == "float32" else 2

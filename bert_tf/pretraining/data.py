@@ -30,6 +30,9 @@ _VOCABULARY_BYTES = 200_000_000
 
 Source = sources.Corpus | Records
 
+# Records that are looked at before the first step, of those that are read for it.
+_CHECKED_RECORDS = 4096
+
 # The key of inputs.json that says what the held-out documents are.
 _HELD_OUT = "held_out"
 
@@ -315,22 +318,35 @@ def first_sentences(source: Source | None, count: int = 30) -> list[str]:
 
 
 def check_records(
-    settings: PretrainingSettings, data: PretrainingData, vocab_size: int, phase: Phase
+    settings: PretrainingSettings, data: PretrainingData, vocab_size: int, types: int, phase: Phase
 ) -> None:
-    """Checks that the ids of the first records are within the vocabulary."""
+    """Checks that what the first records hold is within the model's sizes."""
+    # Below these, and not negative; a model of one type of tokens, or of none, reads no types.
+    sizes = {
+        features.INPUT_WORD_IDS: vocab_size,
+        features.MASKED_LM_IDS: vocab_size,
+        features.MASKED_LM_POSITIONS: phase.max_seq_length,
+        features.INPUT_MASK: 2,
+        features.INPUT_TYPE_IDS: max(2, types),
+        features.NEXT_SENTENCE_LABELS: 2,
+    }
     sources_read = (data.train, data.evaluated)
     for records in dict.fromkeys(s for s in sources_read if isinstance(s, Records)):
         batches = tfrecords.tfrecord_dataset(
             records,
-            batch_size=settings.eval_batch_size,
+            batch_size=_CHECKED_RECORDS,
             max_seq_length=phase.max_seq_length,
             max_predictions_per_seq=predictions_per_row(settings, phase),
             num_epochs=1,
             drop_remainder=False,
         )
-        largest = int(tf.reduce_max(next(iter(batches))[features.INPUT_WORD_IDS]))
-        if largest >= vocab_size:
-            raise ValueError(
-                f"{records.files[0].path} holds token id {largest}, and the vocabulary has "
-                f"{vocab_size} pieces: name the vocabulary that made the records with --vocab_file."
-            )
+        rows, path = next(iter(batches)), records.files[0].path
+        for name, size in sizes.items():
+            wrong = tf.boolean_mask(rows[name], (rows[name] < 0) | (rows[name] >= size))
+            if tf.size(wrong):
+                of_words = name in (features.INPUT_WORD_IDS, features.MASKED_LM_IDS)
+                hint = ": name the vocabulary that made the records with --vocab_file"
+                raise ValueError(
+                    f"{path}: feature {tfrecords.GOOGLE_NAMES[name]!r} holds {wrong[0]}; expected "
+                    f"numbers from 0 to {size - 1}{hint if of_words else ''}."
+                )

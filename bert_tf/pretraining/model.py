@@ -19,7 +19,7 @@ from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import PretrainingLoop
-from .recipes import EQUAL_TOKENS, RECIPES
+from .recipes import RECIPES
 from .settings import PretrainingSettings, phases_of
 
 _LEARNED_VOCABULARY = 8000
@@ -153,7 +153,7 @@ def build_loop(
             schedule,
             model.trainable_variables,
             weight_decay=settings.weight_decay,
-            beta_2=0.98 if settings.recipe in EQUAL_TOKENS else 0.999,
+            beta_2=settings.adam_beta_2,
         )
     return PretrainingLoop(
         model,

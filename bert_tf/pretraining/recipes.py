@@ -28,8 +28,10 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
             "attention_probs_dropout_prob=0",
         ],
         "phases": "12:0.1,32:0.13,128:0.77",
+        "equal_tokens": True,
         "num_train_steps": 3000,
         "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
     },
     # docs/hour.md has the trials. tiny, which bert_tf ships, is a run of it.
     "hour": {
@@ -42,17 +44,15 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
             "max_position_embeddings=128",
         ],
         "phases": "12:0.01,32:0.03,128:0.96",
+        "equal_tokens": True,
         "nsp": False,
         "masked_lm_prob": 0.3,
         "num_train_steps": 36_000,
         "num_warmup_steps": 500,
         "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
     },
 }
-
-# Recipes whose shorter phases have more rows, so that all steps have about as many tokens, and
-# whose second beta of Adam is 0.98.
-EQUAL_TOKENS = ("five_minutes", "hour")
 
 # Flags of a recipe that a given flag replaces, besides itself.
 _SET_TOO: Mapping[str, Collection[str]] = {
@@ -74,7 +74,7 @@ def as_flags(name: str, values: Mapping[str, Any]) -> str:
 
     >>> as_flags("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
     ...                           "config_overrides": [], "num_train_steps": 10})
-    '--learning_rate=0.002'
+    '--equal_tokens=true --learning_rate=0.002 --adam_beta_2=0.98'
     """
     flags = []
     for flag, value in RECIPES[name].items():
@@ -84,3 +84,12 @@ def as_flags(name: str, values: Mapping[str, Any]) -> str:
                 text = str(value).lower()
             flags.append(f"--{flag}={text}")
     return " ".join(flags)
+
+
+def settings_of_recipe(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What the recipe's name alone decided of a run that was begun before there were flags."""
+    if not recorded or "adam_beta_2" in recorded:
+        return {}
+    recipe = RECIPES.get(recorded.get("recipe", ""), {})
+    defaults = {"adam_beta_2": 0.999, "equal_tokens": False}
+    return {name: recipe.get(name, value) for name, value in defaults.items()}

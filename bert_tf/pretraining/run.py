@@ -30,7 +30,7 @@ from .data import (
     open_data,
 )
 from .model import fit_vocabulary, open_start, read_config
-from .recipes import as_flags
+from .recipes import as_flags, settings_of_recipe
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
 from .summary import export_model, fill_masks, show
 from .training import RunInputs, Training
@@ -102,7 +102,9 @@ def _begin(
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
     schedule = {"gradient_accumulation_steps"} if is_whole else SCHEDULE
-    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER | schedule, paths)
+    moved = directory.check_settings(
+        settings.to_dict(), MAY_DIFFER | schedule, paths, settings_of_recipe(recorded)
+    )
     if is_whole:
         if moved:
             stack.enter_context(directory.locked())  # the corpus' index may be written
@@ -122,7 +124,8 @@ def _begin(
     phase = phases_of(settings)[0]
     if devices.workers.is_chief:
         inputs.describe_model(directory.path, settings.nsp)
-    check_records(settings, inputs.data, len(inputs.tokenizer.vocab), phase)
+    sizes = len(inputs.tokenizer.vocab), inputs.config.type_vocab_size
+    check_records(settings, inputs.data, *sizes, phase)
     if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
         lines = corpus_lines(
             inputs.data.train,

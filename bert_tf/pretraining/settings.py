@@ -12,6 +12,7 @@ from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, STRATEGIES, XLA_CHOICES, 
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
+    IS_RATE,
     Given,
     Rule,
     Values,
@@ -25,7 +26,7 @@ from bert_tf.cli.flag_rules import (
 from bert_tf.config import PRESETS, BertConfig
 
 from .phases import Phase, parse_phases
-from .recipes import EQUAL_TOKENS, RECIPES, from_recipe
+from .recipes import RECIPES, from_recipe
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
 # here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.
@@ -132,9 +133,9 @@ class PretrainingSettings:
     recipe: str = choice(
         "default",
         list(RECIPES),
-        "Set what no flag does by a recipe, and print it: default (the defaults listed here), the "
-        "paper's bert_base or bert_large, five_minutes (where there is neither a corpus nor "
-        "weights) or hour.",
+        "Set the flags that are not given by a recipe, and print them: default (the defaults "
+        "listed here), the paper's bert_base or bert_large, five_minutes (where there is neither a "
+        "corpus nor weights) or hour.",
     )
     bert_config: str = string(
         "bert-tiny",
@@ -281,7 +282,7 @@ class PretrainingSettings:
     learning_rate: float = number(
         1e-3,
         "Let the rate rise to this, and then fall; the paper's for bert-base is 1e-4.",
-        rules=[within(lambda rate: 0 < rate < math.inf, "above 0")],
+        rules=[IS_RATE],
     )
     optimizer: str = choice(
         "adam",
@@ -296,11 +297,23 @@ class PretrainingSettings:
         rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
         is_rare=True,
     )
+    adam_beta_2: float = number(
+        0.999,
+        "Let the optimizer's mean of squared gradients forget all but this share in each step.",
+        rules=[within(lambda beta: 0 <= beta < 1, "0 or more and below 1")],
+        is_rare=True,
+    )
     phases: str = string(
         None,
         "Train on these lengths of rows for these shares of the steps, as in the paper's "
         "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
         rules=[one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
+    )
+    equal_tokens: bool = switch(
+        False,
+        "Take more rows in the steps of shorter --phases, so that all steps have about as many "
+        "tokens.",
+        is_rare=True,
     )
     seed: int = integer(12345, "Draw everything random from this seed.", least=0, most=2**32 - 1)
 
@@ -459,9 +472,9 @@ def settings_from_flags(
 
 
 def phases_of(settings: PretrainingSettings) -> list[Phase]:
-    """The phases of a run; by a recipe of equal tokens the shorter ones have more rows."""
+    """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
     phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
-    if settings.recipe not in EQUAL_TOKENS:
+    if not settings.equal_tokens:
         return phases
     longest = max(phase.max_seq_length for phase in phases)
     return [

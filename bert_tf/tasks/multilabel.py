@@ -119,9 +119,12 @@ class MultiLabelTask(TextTask):
         at_half = compare_several(true, by_half, self.labels, suffix=AT_HALF)
         scores = {**comparison.scores, **at_half.scores}
         comparison = dataclasses.replace(comparison, scores=scores)
+        never = bool(true.any() and not by_half.any())
+        means = f"no text has a class whose probability is {HALF} or more" if never else ""
         return Evaluation(
             scores=self.scores_of(comparison),
-            constant=is_constant(true, predicted),
+            constant=never or is_constant(true, predicted),
+            constant_means=means or Evaluation.constant_means,
             comparison=comparison,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},

@@ -22,11 +22,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import choices
+from bert_tf.told import tell
 from bert_tf.untrusted import parse_json_object, quote, reason
 
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
+_NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
 
 # A missing TPU is told within 20 seconds: its name is looked up, and its address connected to.
 _CONNECT_SECONDS = 5.0
@@ -415,6 +417,19 @@ def dtype_policy(precision: str, device_type: str, jit_compile: bool = False) ->
     return choices.DTYPE_POLICIES["float32" if is_rewritten else precision]
 
 
+def _without_bfloat16() -> Iterator[str]:
+    """A sentence for each GPU that is older than the units which compute in bfloat16."""
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        major, minor = details.get("compute_capability") or (8, 0)
+        if major < 8:
+            yield (
+                f"--precision=bfloat16: {details.get('device_name', 'the GPU')} has compute "
+                f"capability {major}.{minor}, and bfloat16 takes 8.0: it is slower than float32 "
+                "there, or fails; give --precision=float32."
+            )
+
+
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:
     """Sets the process' arithmetic, before the model is built; returns the Keras dtype policy.
 
@@ -435,11 +450,17 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = dtype_policy(precision, device_type, jit_compile)
     rewrite = policy != choices.DTYPE_POLICIES[precision]
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
+    # In bfloat16 BiasAddGrad adds rows one by one, and of 4,096 ones makes 256; likewise AddN the
+    # steps of a recurrent layer.
+    kept = {*os.environ.get(_NOT_REWRITTEN, "AddN").split(","), "AddN", "BiasAddGrad"}
+    os.environ[_NOT_REWRITTEN] = ",".join(sorted(kept))
     # TensorFlow takes any name, and heeds those that it knows.
     if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
         raise ImportError(
             f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
             "that this library requires."
         )
+    if precision == "bfloat16" and device_type == "GPU":
+        tell(_without_bfloat16())
     keras.config.set_dtype_policy(policy)
     return policy

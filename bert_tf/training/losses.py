@@ -124,11 +124,13 @@ def predicted_sums(
             narrow, at = tf.cast(scale, states.dtype)[:, None], labels[:, None]
             factor, scaled = tf.cast(probabilities, states.dtype), states * narrow
             of_states = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
-            of_table = tf.matmul(factor, scaled, transpose_a=True)
+            # In float32: a frequent label's row would otherwise stop to change after 256 of them.
+            of_table = tf.cast(tf.matmul(factor, scaled, transpose_a=True), tf.float32)
+            of_table = tf.tensor_scatter_nd_sub(of_table, at, tf.cast(scaled, tf.float32))
             of_bias = tf.linalg.matvec(probabilities, scale, transpose_a=True)
             return (
                 of_states,
-                tf.tensor_scatter_nd_sub(of_table, at, scaled),
+                tf.cast(of_table, table.dtype),
                 tf.tensor_scatter_nd_sub(of_bias, at, scale),
             )
 

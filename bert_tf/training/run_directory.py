@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -237,15 +238,17 @@ class RunDirectory:
         settings: Mapping[str, Any],
         may_differ: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
+        older: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
 
         A start that ended before its first checkpoint is forgotten, but for the corpus' copies and
         its index. A restart may change the settings in ``may_differ``. Those in ``paths`` name
         files that may have moved, and are returned where ``check_inputs`` is to compare them.
+        ``older`` are settings that a run has which was begun before they were recorded.
         """
         # A tuple is read back as a list.
-        recorded, current = self.kept_flags(), json.loads(json.dumps(dict(settings)))
+        recorded, current = {**older, **self.kept_flags()}, json.loads(json.dumps(dict(settings)))
         names = sorted({*recorded, *current} - may_differ - {*_FORMAT, _CHANGES, _MASKS})
         changed = [name for name in names if recorded.get(name) != current.get(name)]
         if self._is_chief and not (recorded and self.has_progress()):

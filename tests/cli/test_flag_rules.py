@@ -66,7 +66,7 @@ def test_each_rule_refuses_with_its_sentence():
 # Of each number with a rule of its own, values that are just outside, and one at the edge within.
 BOUNDS = {
     FineTuningSettings: {
-        "learning_rate": ((0.0,), 1e-9),
+        "learning_rate": ((0.0, 1e-30, 1.0, math.inf), 1e-9),
         "hidden_dropout_prob": ((-0.1, 1.0), 0.0),
     },
     Smoothing: {"label_smoothing": ((-0.1, 1.0), 0.0)},
@@ -74,8 +74,9 @@ BOUNDS = {
         "held_out_fraction": ((-0.1, 1.0), 0.0),
         "masked_lm_prob": ((0.0, 1.1), 1.0),
         "short_seq_prob": ((-0.1, 1.1), 1.0),
-        "learning_rate": ((0.0, math.inf), 1e-9),
+        "learning_rate": ((0.0, 1e-30, 1.0, 1e4, math.inf), 1e-9),
         "weight_decay": ((-0.1, math.inf), 0.0),
+        "adam_beta_2": ((-0.1, 1.0), 0.0),
     },
     PredictionSettings: {},
     ExtractionSettings: {},

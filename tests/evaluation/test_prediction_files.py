@@ -56,6 +56,21 @@ def test_a_cell_of_csv_may_have_any_text(tmp_path):
         assert [row["text"] for row in csv.DictReader(file)] == texts
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+@pytest.mark.parametrize("columns", [{"id": "", "prediction": None}, None])
+def test_a_key_that_no_column_has_is_refused(suffix, columns):
+    records = [{"id": "0", "prediction": "a"}, {"id": "1", "prediction": "b", "margin": 0.5}]
+    sentence = (
+        "A record has 'margin', and the table's columns are id, prediction: the kind's "
+        "record_columns is to name every key of its records."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        write_records(io.StringIO(), records, suffix, columns)
+    lines = io.StringIO()
+    write_records(lines, records, ".jsonl", columns)
+    assert json.loads(lines.getvalue().splitlines()[1])["margin"] == 0.5
+
+
 def test_names_that_a_comma_would_split(tmp_path):
     path = tmp_path / "a.tsv"
     names = [["food, drinks", "so"], ["food", "so"], ["[1]"], []]

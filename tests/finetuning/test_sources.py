@@ -55,6 +55,34 @@ def test_texts_to_evaluate_on_that_are_trained_on_are_told(inputs, tmp_path):
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes == []
 
 
+def test_texts_of_published_files_that_are_trained_on_are_told_too(inputs, tmp_path):
+    rows = [f"x|{n % 2}||Ann ran {n} miles." for n in range(10)]
+    (tmp_path / "train.tsv").write_text("\n".join(rows).replace("|", "\t"))
+    (tmp_path / "dev.tsv").write_text("\n".join(rows[:3]).replace("|", "\t"))
+    flags = {"train_file": None, "dev_file": None, "text_columns": None, "label_column": None}
+    _, sets = read_task(settings(inputs, tmp_path, task="cola", data_dir=tmp_path, **flags))
+    assert sets.notes[-1] == (
+        "3 of the 3 texts of the split dev are in the training set, too: scores on them say little "
+        "of new texts."
+    )
+
+
+def test_a_text_of_pairs_on_both_sides_is_told(inputs, tmp_path):
+    train = tmp_path / "train.tsv"
+    lines = [f"premise {n // 3}\tclaim {n}\t{'yn'[n % 2]}" for n in range(60)]
+    train.write_text("\n".join(["a\tb\tlabel", *lines]))
+    flags = {"train_file": train, "dev_file": None, "text_columns": "a,b"}
+    task, sets = read_task(settings(inputs, tmp_path, **flags))
+    trained = {item.text_a for item in task.training_items()}
+    assert all(item.text_a in trained for item in sets.dev["dev"].items)
+    assert sets.notes[-1] == (
+        "6 of the 6 pairs held out have one text that a pair of the training set has, too: equal "
+        "pairs alone stay together."
+    )
+    train.write_text("\n".join(["a\tb\tlabel", *(f"{n}\t{n}\t{'yn'[n % 2]}" for n in range(60))]))
+    assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1
+
+
 @pytest.mark.parametrize("flag", ["train_file", "dev_file"])
 def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tmp_path):
     lacking = tmp_path / "a.tsv"
@@ -255,7 +283,7 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     assert task.name == "MNLI"
     assert task.dev_sets == ("dev_matched", "dev_mismatched")
     assert task.test_sets == ("test_matched", "ax")
-    assert sets.notes == [f"{tmp_path} has no file of the split test_mismatched: not predicted."]
+    assert sets.notes[0] == (f"{tmp_path} has no file of the split test_mismatched: not predicted.")
     assert table_columns(flags)["text_columns"] == ["sentence1", "sentence2"]
 
 

@@ -1,5 +1,7 @@
 """Frozen encoders: mixtures of layers, the layer, the tagger."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -155,6 +157,20 @@ def test_dropout_acts_in_training_alone_and_the_directions_begin_differently():
     assert not np.array_equal(kernels[0], kernels[1])
     # The cells' own seeds are never used, and are no state of the model.
     assert [v.path for v in seed_variables(model)] == ["dropout_seed/seed_generator_state"]
+
+
+def test_the_frozen_encoder_drops_nothing_and_what_follows_it_does():
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    tagger = BertFeatureTagger(config, 3, "last", lstm_units=4, dropout=0.0)
+    once, again = (tagger(batch(), training=True).numpy() for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+    # Keras 3.16 hands on ``training=False``, which a layer was given, to all that follow.
+    inputs = model_inputs(features.ENCODER_FEATURES)
+    states = BertFeatures(BertEncoder(config, pooler=False), "last")(inputs)
+    model = keras.Model(inputs, [states, keras.layers.Dropout(0.5)(states)])
+    once, again = (model(encoder_batch(), training=True) for _ in range(2))
+    np.testing.assert_array_equal(once[0], again[0])
+    assert np.abs(once[1] - again[1]).max() > 1e-4
 
 
 def test_in_mixed_precision():

@@ -44,10 +44,13 @@ USES = {
 @pytest.mark.parametrize("name", USES)
 def test_a_renamed_name_is_told(name, model, optimizer, monkeypatch):
     USES[name](model, optimizer)
+    names = {name}
+    if name == "_use_weight_decay":
+        names.add("_is_excluded_from_weight_decay")  # from Keras 3.16 on
     for owner in (keras.optimizers.SGD, keras.layers.Dense, keras.Model):
         for base in owner.__mro__:
-            if name in vars(base):
-                monkeypatch.delattr(base, name)
+            for each in names & vars(base).keys():
+                monkeypatch.delattr(base, each)
     model.__dict__.pop(name, None)
     with pytest.raises(ImportError, match=rf"has no \w+\.{name}: install"):
         USES[name](model, keras.optimizers.SGD(0.1))
@@ -74,6 +77,28 @@ class Renamed(keras.layers.LSTMCell):
     @property
     def variables(self):
         return [*super().variables, self.seed_generator.state]
+
+
+def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monkeypatch):
+    seen = []
+
+    class Inner(keras.layers.Layer):
+        def call(self, x, training=None):
+            seen.append(training)
+            return x
+
+    class Outer(keras.layers.Layer):
+        def call(self, x, training=None):
+            with keras_hooks.own_call(inner):
+                inner(x, training=False)
+            return inner(x)
+
+    inner = Inner()
+    Outer()(tf.zeros([1]), training=True)
+    assert seen == [False, True]
+    monkeypatch.setattr(Inner, "_get_call_context", lambda self: None)
+    with pytest.raises(ImportError, match="current_call_ctx: install"), keras_hooks.own_call(inner):
+        pass
 
 
 def test_a_cell_has_no_seeds_left():

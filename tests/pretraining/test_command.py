@@ -77,7 +77,7 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     assert re.search(
-        "holds token id .*, and the vocabulary has 6 pieces",
+        "feature .*input_ids. holds .*; expected numbers from 0 to 5: name the vocabulary",
         refusal_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 

@@ -1,13 +1,15 @@
 """What a run's processes read of its input when they start."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
 
 from bert_tf.pipelines import tfrecords
 from bert_tf.pipelines.tfrecords import write_tfrecords
-from bert_tf.pretraining.data import open_data
+from bert_tf.pretraining.data import PretrainingData, check_records, open_data
+from bert_tf.pretraining.phases import Phase
 from bert_tf.pretraining.run import _open_inputs
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
@@ -72,6 +74,39 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     run.check_inputs(data.fingerprints)
     others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
     assert open_data(others, run).is_held_out
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("input_type_ids", 3, "feature 'segment_ids' holds 3; expected numbers from 0 to 1."),
+        ("input_mask", -1, "feature 'input_mask' holds -1; expected numbers from 0 to 1."),
+        (
+            "next_sentence_labels",
+            2,
+            "_sentence_labels' holds 2; expected numbers from 0 to 1.",
+        ),
+        ("masked_lm_positions", 6, "'masked_lm_positions' holds 6; expected numbers from 0 to 5."),
+        ("input_word_ids", -7, "feature 'input_ids' holds -7; expected numbers from 0 to 99: name"),
+        (
+            "masked_lm_ids",
+            100,
+            "holds 100; expected numbers from 0 to 99: name the vocabulary that",
+        ),
+    ],
+)
+def test_records_that_hold_what_cannot_be_are_refused(key, value, sentence, tmp_path):
+    batch = _batch(0, 20)
+    batch[key][-1] = value
+    write_tfrecords([batch], [str(tmp_path / "a")])
+    records = tfrecords.open_records(str(tmp_path / "a"))
+    settings = PretrainingSettings(model_dir="", input=(), max_predictions_per_seq=2)
+    given = PretrainingData(records, None, {}), 100
+    phase = Phase(6, 0, 1, 16)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        check_records(settings, *given, 2, phase)
+    if key == "input_type_ids":
+        check_records(settings, *given, 4, phase)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from absl import flags
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
 from bert_tf.pretraining.phases import Phase
+from bert_tf.pretraining.recipes import RECIPES, as_flags, settings_of_recipe
 from bert_tf.pretraining.settings import phases_of
 
 from .commands import parse
@@ -22,9 +23,11 @@ def test_five_minutes():
         "recipe": "five_minutes",
         "config_overrides": [*overrides.split(","), "attention_probs_dropout_prob=0"],
         "phases": "12:0.1,32:0.13,128:0.77",
+        "equal_tokens": True,
         "num_train_steps": 3000,
         "num_warmup_steps": 300,
         "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
     }
     assert phases_of(settings) == [
         Phase(12, 0, 300, 160), Phase(32, 300, 690, 64), Phase(128, 690, 3000, 16)
@@ -44,6 +47,22 @@ def test_an_hour():
         read_config(parse("--recipe=hour", "--input=a", "--max_seq_length=256")[0])
     # Other steps have a warm-up of their own.
     assert parse("--recipe=hour", "--input=a", "--num_train_steps=100")[0].num_warmup_steps == 10
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_flags_that_are_printed_repeat_the_run(recipe):
+    settings = parse(f"--recipe={recipe}", "--input=a")[0]
+    printed = [f"--{flag}" for flag in as_flags(recipe, settings.to_dict()).split("--")[1:]]
+    again = parse("--recipe=default", "--input=a", *map(str.strip, printed))[0]
+    assert dataclasses.replace(again, recipe=recipe) == settings
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_a_recipes_name_decided_is_what_runs_of_it_still_have(recipe):
+    now = parse(f"--recipe={recipe}", "--input=a")[0].to_dict()
+    before = {name: now[name] for name in now.keys() - {"adam_beta_2", "equal_tokens"}}
+    assert {**before, **settings_of_recipe(before)} == now
+    assert settings_of_recipe({}) == settings_of_recipe(now) == {}
 
 
 def test_the_defaults_are_those_of_a_corpus_of_ones_own():

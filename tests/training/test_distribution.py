@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.cli import command
+from bert_tf.told import DifferenceWarning
 from bert_tf.training import distribution
 
 NO_TPU = (
@@ -135,6 +137,21 @@ def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch
     monkeypatch.setattr(distribution, "_REWRITE", "auto_mixed_precision_of_another_name")
     with pytest.raises(ImportError, match="no graph rewrite auto_mixed_precision_of_another_name"):
         distribution.set_precision("bfloat16", "CPU")
+
+
+@pytest.mark.parametrize(("capability", "told"), [((7, 5), 1), ((8, 0), 0), (None, 0)])
+def test_a_gpu_that_has_no_bfloat16_is_told(capability, told, restore_precision, monkeypatch):
+    details = {"device_name": "Tesla T4", "compute_capability": capability}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [None])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        distribution.set_precision("float32", "GPU")
+        distribution.set_precision("bfloat16", "GPU")
+    sentences = [str(each.message) for each in found if each.category is DifferenceWarning]
+    assert len(sentences) == told
+    start = "--precision=bfloat16: Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0"
+    assert all(sentence.startswith(start) for sentence in sentences)
 
 
 def test_an_unknown_precision_is_refused():
