@@ -253,7 +253,7 @@ def packed_examples(
     further features, (N, ...) each; ``attributes`` are of ``Examples``.
     """
     with tf.device("CPU:0"):
-        fitted = fit_segments(segments, max_seq_length)
+        fitted = fit_segments(segments, max_seq_length, tokenizer)
         table = token_table(ids, tokenizer)
         columns = tf.nest.map_structure(tf.convert_to_tensor, tuple(targets))
     count, *choices = fitted.lengths.shape

@@ -24,18 +24,25 @@ class SpecialTokens(Protocol):
     sep_id: int
     mask_id: int
     second_type: int
+    odd_to_longer: bool
     continuation: np.ndarray
 
 
 def longest_first(
-    a_lengths: tf.Tensor, b_lengths: tf.Tensor, max_tokens: int | tf.Tensor
+    a_lengths: tf.Tensor,
+    b_lengths: tf.Tensor,
+    max_tokens: int | tf.Tensor,
+    odd_to_longer: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Says how much of A and B, (R,), stays when tokens are dropped from the longer, one by one.
 
     Where both are equally long, B loses the token: Google's ``truncate_seq_pair`` in closed form.
+    With ``odd_to_longer`` the odd one of the room stays with the segment that was the longer, or
+    with B: the ``longest_first`` of ``tokenizers``.
     """
     most = tf.cast(max_tokens, a_lengths.dtype)
-    kept_a = tf.minimum(a_lengths, tf.maximum((most + 1) // 2, most - b_lengths))
+    odd = tf.cast(a_lengths > b_lengths, most.dtype) if odd_to_longer else 1
+    kept_a = tf.minimum(a_lengths, tf.maximum((most + odd) // 2, most - b_lengths))
     return kept_a, tf.minimum(b_lengths, most - kept_a)
 
 
@@ -76,10 +83,13 @@ def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[
     return tf.concat([segment.flat_values for segment in segments], 0), ranges
 
 
-def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegments:
+def fit_segments(
+    segments: Sequence[Range], max_seq_length: int, tokenizer: SpecialTokens
+) -> FittedSegments:
     """Cuts rows of one or two segments, at their ends, so that they fit next to [CLS] and [SEP].
 
-    A pair loses tokens as ``longest_first`` says. The ranges may have any shape, of A as of B.
+    A pair loses tokens as the tokenizer's ``longest_first`` says. The ranges may have any shape, of
+    A as of B.
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)
@@ -88,7 +98,7 @@ def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegmen
         fitting = [tf.minimum(lengths[0], room)]
     else:
         lengths_a, lengths_b = lengths
-        fitting = list(longest_first(lengths_a, lengths_b, room))
+        fitting = list(longest_first(lengths_a, lengths_b, room, tokenizer.odd_to_longer))
     ranges = [(starts, stay) for (starts, _), stay in zip(segments, fitting, strict=True)]
     tokens = tf.add_n(fitting)
     return FittedSegments(ranges, tf.cast(tokens, tf.int32) + special, tokens < tf.add_n(lengths))

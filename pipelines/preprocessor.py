@@ -90,7 +90,7 @@ class BertPreprocessor(keras.layers.Layer):
         """
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)
-        ranges = fit_segments(ranges, self.max_seq_length).ranges
+        ranges = fit_segments(ranges, self.max_seq_length, self.tokenizer).ranges
         if self.long_text == "head_tail" and len(segments) == 1:
             ids, ranges = join_segments([head_and_tail(segments[0], self.max_seq_length - 2)])
         return pack(ids, ranges, self.max_seq_length, self.tokenizer)

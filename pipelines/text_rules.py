@@ -51,7 +51,8 @@ class TextRules:
 
     Attributes:
         characters: whose properties of characters hold: ``"google"``, Unicode 14 and a small sigma
-            by its place in the word; or ``"tokenizers"``, those of Hugging Face's package 0.23.
+            by its place in the word; or ``"tokenizers"``, those of Hugging Face's package 0.23,
+            whose cut of pairs holds then, too.
         max_word_length: characters of a word; a longer one is [UNK].
         strip_accents: whether accents are removed; ``None`` where the case is lowered.
         split_ideographs: whether each Chinese character is a word.

@@ -37,7 +37,7 @@ from .normalization import (
     row_bases,
     upper_bound,
 )
-from .text_rules import AS_GOOGLE, AddedToken, TextRules
+from .text_rules import AS_GOOGLE, GOOGLE, AddedToken, TextRules
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, load_vocabulary, validate_vocabulary
 
 _MAX_BYTES_PER_PIECE = 256  # the op's
@@ -126,6 +126,7 @@ class BertTokenizer:
         vocab: list of the pieces; ``vocab_size``, V, is their number.
         pad_id, unk_id, cls_id, sep_id, mask_id: the ids of [PAD], [UNK], [CLS], [SEP], [MASK].
         second_type: the type of a pair's second text, 1 unless the rules have no types of pairs.
+        odd_to_longer: how a pair is cut, see ``packing.longest_first``.
         continuation: (V,) bool array; whether the piece continues a word (it begins with ``##``).
 
     Raises:
@@ -160,6 +161,7 @@ class BertTokenizer:
 
         self.rules = rules
         self.second_type = int(rules.pair_types)
+        self.odd_to_longer = rules.characters != GOOGLE
         normalization = Normalization.of(self.do_lower_case, rules)
         most = rules.max_word_length
         known = _matchable_pieces(self.vocab, normalization, rules.added_tokens)

@@ -222,7 +222,8 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     # The rows of a context share its tokens.
     starts, lengths = contexts
     repeated = (tf.repeat(starts, shape[1]), tf.repeat(lengths, shape[1]))
-    fitted = fit_segments([repeated, choice_ranges], served.max_seq_length)
+    segments = [repeated, choice_ranges]
+    fitted = fit_segments(segments, served.max_seq_length, served.tokenizer)
 
     def head(inputs: Outputs) -> tf.Tensor:
         # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.

@@ -75,7 +75,7 @@ def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
 def fitted_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tensor]:
     """Rows of one or two segments of ids, [B, (tokens)] int32 each, and ``truncated`` (B,) bool."""
     ids, ranges = join_segments(segments)
-    fitted = fit_segments(ranges, served.max_seq_length)
+    fitted = fit_segments(ranges, served.max_seq_length, served.tokenizer)
     return Rows(ids, fitted.ranges), fitted.truncated
 
 

@@ -255,8 +255,13 @@ _EMBEDDING_CHECKS: dict[str, Check] = {
     "rescale": _IS_SWITCH,
 }
 # What a description leaves out.
-_USUAL = {"thresholds": {}, "activation": "", "problem_type": "", "max_seq_length": None}
-_DEFAULTS = {"labels": [], "multi_label": False, "do_lower_case": None, **_USUAL}
+_USUAL: dict[str, Any] = {
+    "thresholds": {},
+    "activation": "",
+    "problem_type": "",
+    "max_seq_length": None,
+}
+_DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case": None, **_USUAL}
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "text_rules"}
 
 

@@ -138,7 +138,7 @@ class _NotComputedError(Exception):
 
 def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """The object under a key, or under an older name of it; an empty one where there is none."""
-    found = next((values[name] for name in names if values.get(name) is not None), {})
+    found: Any = next((values[name] for name in names if values.get(name) is not None), {})
     if not isinstance(found, Mapping):
         raise ValueError(f"{names[0]} is {quote(found)}, expected an object.")
     return found

@@ -189,7 +189,7 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
         columns = zip(*(lines[number][:count] for number in numbers.tolist()), strict=True)
         segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
         ids, ranges = join_segments(segments)
-        fitted = fit_segments(ranges, max_seq_length)
+        fitted = fit_segments(ranges, max_seq_length, tokenizer)
         rows = pack(ids, fitted.ranges, max_seq_length, tokenizer)
         for key, values in rows.items():
             packed[key][numbers] = values

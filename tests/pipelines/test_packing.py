@@ -6,13 +6,16 @@ import types
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.checkpoint import Tokenization
+from bert_tf.checkpoints.tokenizer_files import new_tokenizer
 from bert_tf.pipelines import packing
 from bert_tf.pipelines.pairing import Segments
 from bert_tf.pipelines.randomness import fold
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from tests.pipelines import pretraining_twins as twins
 
 IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)
-SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0, second_type=1)
+SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0, second_type=1, odd_to_longer=False)
 
 
 def _pack(a, b):
@@ -67,6 +70,24 @@ def test_longest_first_equals_googles_loop():
         for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
             twin = twins.truncate(range(a), range(b), most, generator)
             assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
+
+
+def test_longest_first_of_tokenizers():
+    pieces = [*SPECIAL_TOKENS, "a"]
+    tokenizer = new_tokenizer(Tokenization(tuple(pieces), True))
+    lengths = list(itertools.product(range(1, 9), repeat=2))
+    for most in (2, 3, 7, 8):
+        tokenizer.enable_truncation(most + 3)
+        kept = packing.longest_first(
+            *map(tf.constant, zip(*lengths, strict=True)), most, odd_to_longer=True
+        )
+        for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
+            row = tokenizer.encode("a " * a, "a " * b)
+            theirs = [
+                sum(t == side and i == 5 for t, i in zip(row.type_ids, row.ids, strict=True))
+                for side in (0, 1)
+            ]
+            assert [kept_a, kept_b] == theirs, (a, b, most)
 
 
 def test_cuts_are_distributed_as_googles_loop_cuts():

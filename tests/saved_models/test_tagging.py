@@ -39,7 +39,12 @@ def tagger():
 def labelled(labels):
     """A stand-in for a model, with labels and no outputs."""
     return types.SimpleNamespace(
-        thresholds={}, labels=labels, encoder=None, config=CONFIG, sentence_embedding=None
+        thresholds={},
+        labels=labels,
+        encoder=None,
+        config=CONFIG,
+        sentence_embedding=None,
+        max_seq_length=None,
     )
 
 
