@@ -43,8 +43,6 @@ _NO_TEXT = {
     "the file itself",
     rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b": "XML, whose tags would be read as text: extract "
     "its text first, as WikiExtractor does of a dump of Wikipedia",
-    rb"version https://git-lfs\.github\.com/spec/": "a pointer of Git LFS: fetch the file itself, "
-    "by git lfs pull",
     rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "UTF-16 or UTF-32: save it as "
     'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f UTF-16 -t UTF-8',
     rb".{,5}\0\0\0": "binary data and no text: give files of text; pretrain reads records of "

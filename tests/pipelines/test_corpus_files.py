@@ -139,7 +139,6 @@ NO_TEXT = [
     (b"<!-- saved from x -->\n<HTML lang='en'>", "a page of HTML, whose tags would"),
     (b"<?xml version='1.0'?>", "XML, whose tags would be read .* WikiExtractor does"),
     (b"<mediawiki xmlns=", "XML, whose tags"),
-    (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS: fetch the file"),
     ("text\tlabel\n".encode("utf-16"), "UTF-16 or UTF-32: save it as UTF-8, .*: iconv -f"),
     ("\ufefftext\tlabel\n".encode("utf-16-be"), "UTF-16 or UTF-32: save it"),
     ("text\tlabel\n".encode("utf-16-le"), "UTF-16 or UTF-32: save it"),

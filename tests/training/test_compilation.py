@@ -308,7 +308,9 @@ def test_a_gpus_step_waits_for_its_host_four_times():
     counts = host_copies.count(
         tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
     )
-    assert 500 < counts.kernels < 730  # 723, and 18 more with TensorFlow's gradients of sums
+    # 743, of which 20 look whether every id has a row, and 18 more with TensorFlow's gradients of
+    # sums.
+    assert 500 < counts.kernels < 750
     allowed = {"Placeholder > StridedSlice", "ReadVariableOp > Cast", "Where > Unpack",
                "Cast > StridedSlice"}  # fmt: skip
     assert counts.to_host.keys() <= allowed and counts.to_host.total() <= 4

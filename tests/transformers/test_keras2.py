@@ -176,7 +176,7 @@ REFUSALS = {
             folder / "a.h5", lambda a: {k: v for k, v in a.items() if k != QUERY}
         ),
         {},
-        "{path} lacks layer_1/attention/query/kernel, which the model needs",
+        "{path} lacks layer_1/attention/query/kernel (it has ",
     ),
     "nothing there": (
         lambda folder: folder / "ckpt-1",
