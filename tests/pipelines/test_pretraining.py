@@ -33,6 +33,7 @@ class _Tokenizer:
     vocab = (*SPECIAL, *WORDS)
     vocab_size = len(vocab)
     pad_id, _, cls_id, sep_id, mask_id = range(5)
+    second_type, odd_to_longer = 1, False
     continuation = np.zeros(vocab_size, bool)
 
     def tokenize(self, strings):
