@@ -681,10 +681,11 @@ class AutoTokenizer:
             kind = AutoConfig.from_pretrained(path, **place).model_type
         classes: dict[str, type[PreTrainedTokenizerFast]] = {
             **{"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast},
+            **{each.__name__: each for each in (DistilBertTokenizer, DistilBertTokenizerFast)},
             **dict.fromkeys(_WHOLE_FILES, PreTrainedTokenizerFast),
         }
         folder, _ = directory_of(path, place)
         file = os.path.join(folder, TOKENIZER_CONFIG)
         named = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
-        named = named if named in _WHOLE_FILES else kind
-        return classes[named].from_pretrained(path, *inputs, **options)
+        made = classes.get(str(named), classes[kind])
+        return made.from_pretrained(path, *inputs, **options)

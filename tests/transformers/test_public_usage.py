@@ -492,6 +492,21 @@ def test_tokens_that_the_slow_tokenizer_added_and_another_familys_tokenizer(file
         successor.AutoTokenizer.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "named, has_types",
+    [("BertTokenizer", True), ("DistilBertTokenizer", False), ("DistilBertTokenizerFast", False),
+     ("PreTrainedTokenizerFast", False), (None, True), (["odd"], True)],
+)  # fmt: skip
+def test_the_class_that_a_tokenizers_file_names_decides_on_types(file, tmp_path, named, has_types):
+    successor.BertTokenizer(file).save_pretrained(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    values = {**json.loads(config.read_text()), "tokenizer_class": named}
+    values.pop("model_input_names", None)
+    config.write_text(json.dumps(values))
+    found = successor.AutoTokenizer.from_pretrained(tmp_path)("so", "no")
+    assert ("token_type_ids" in found) is has_types
+
+
 def test_pipelines_shapes_are_theirs(file):
     tokenizer = successor.BertTokenizerFast(file)
     classifier = successor.TFBertForSequenceClassification(CONFIG)
