@@ -10,7 +10,7 @@ from .vocabulary import SPECIAL_TOKENS
 
 GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MOST_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
-_MOST_ADDED, _LONGEST_ADDED = 10_000, 256
+_MOST_ADDED, _LONGEST_ADDED, _MOST_ADDED_BYTES = 10_000, 256, 120_000
 _MARKS = "\x01\x02\x03\x04"  # of added_tokens.py, in a text that is searched
 
 
@@ -85,6 +85,11 @@ class TextRules:
             raise ValueError(
                 f"The longest word has {quote(self.max_word_length)} characters "
                 f"(max_input_chars_per_word): expected 1 to {_MOST_CHARACTERS:,}."
+            )
+        if sum(len(token.content.encode()) for token in self.added_tokens) > _MOST_ADDED_BYTES:
+            raise ValueError(
+                f"The added tokens have more than {_MOST_ADDED_BYTES:,} bytes together: put the "
+                "words into the vocabulary."
             )
         if len(self.added_tokens) > _MOST_ADDED:
             raise ValueError(

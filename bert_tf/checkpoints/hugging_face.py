@@ -267,6 +267,10 @@ def _of_tensors(
         _check_is_as_published(path, unused)
     tokenization, tokenizer_notes = read_tokenization(folder)
     labels, label_notes = read_labels(values, spec, source)
+    activation, activation_notes = read_activation(values, spec, source)
+    problem = values.get("problem_type")
+    if not isinstance(problem, str | None):
+        raise ValueError(f"{source}: problem_type is {quote(problem)}, expected a text or null.")
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
     told = peer_keys.sentences(form, values, source)
     return Checkpoint(
@@ -278,11 +282,11 @@ def _of_tensors(
         unused=unused,
         tokenization=tokenization,
         labels=labels,
-        multi_label=values.get("problem_type") == SEVERAL_CLASSES,
-        activation=read_activation(values, spec),
-        problem_type=values.get("problem_type"),
+        multi_label=problem == SEVERAL_CLASSES,
+        activation=activation,
+        problem_type=problem,
         max_seq_length=read_length(folder, config.max_position_embeddings),
-        notes=(*told, *unwrapped, *notes, *label_notes, *tokenizer_notes),
+        notes=(*told, *unwrapped, *notes, *label_notes, *activation_notes, *tokenizer_notes),
     )
 
 

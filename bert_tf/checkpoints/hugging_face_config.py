@@ -138,8 +138,9 @@ def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> flo
     """The rate in front of a head that a ``config.json`` says; ``None``: the encoder's."""
     rate: float | None = values.get(_DROPOUT)
     if _is_distilbert(values):
-        own = {**_DISTILBERT_DEFAULTS, **values}[_DISTILBERT_DROPOUT]
-        rate = None if model_class is BertTokenClassifier else float(own)
+        own = values.get(_DISTILBERT_DROPOUT)
+        own = _DISTILBERT_DEFAULTS[_DISTILBERT_DROPOUT] if own is None else own
+        rate = None if model_class is BertTokenClassifier else own  # which check_model judges
     return rate
 
 
@@ -161,6 +162,11 @@ def read_labels(
     else:
         note = ""
     stated = by_id or inverse
+    if not by_id:
+        note = (
+            f"{source}: there is no id2label, and label2id names the classes; transformers calls "
+            "them LABEL_0 and so on."
+        )
     if stated.keys() != made_up.keys():
         note = (
             f"{source}: {_LABELS[not by_id]} names the classes {listed(stated)}, and the model has "
@@ -175,20 +181,31 @@ def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(classes))
 
 
-def read_activation(values: Mapping[str, Any], spec: ModelSpec) -> str:
-    """The function of a regressor's number.
+def activation_notes(name: Any, spec: ModelSpec, source: str) -> list[str]:
+    """What is to be told of a cross-encoder's function: it is known of a number alone."""
+    known = ACTIVATIONS if spec.model_class is BertRegressor else ("",)
+    if name is None or name in [ACTIVATIONS[each] for each in known]:
+        return []
+    return [f"{source}: activation_fn is {quote(name)}, which is not applied."]
+
+
+def read_activation(
+    values: Mapping[str, Any], spec: ModelSpec, source: str
+) -> tuple[str, list[str]]:
+    """The function of a regressor's number, and notes.
 
     It is the one that an older cross-encoder's file names; else a sigmoid, as cross-encoders and
     transformers' pipeline take it, unless ``problem_type`` says that the number is meant.
     """
-    if spec.model_class is not BertRegressor:
-        return ""
     own = values.get("sentence_transformers")
     own = own.get("activation_fn") if isinstance(own, Mapping) else None
     name = own or values.get("sbert_ce_default_activation_function")
+    notes = activation_notes(name, spec, source)
+    if spec.model_class is not BertRegressor:
+        return "", notes
     if name is None:
-        return "" if values.get("problem_type") == REGRESSION else SIGMOID
-    return SIGMOID if str(name) == ACTIVATIONS[SIGMOID] else ""
+        return "" if values.get("problem_type") == REGRESSION else SIGMOID, notes
+    return SIGMOID if name == ACTIVATIONS[SIGMOID] else "", notes
 
 
 # === Writing ===

@@ -181,8 +181,8 @@ def load(
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or
-            a directory of sentence-transformers says, elsewhere 128, or what the tokenizer's file
-            says, or the positions, where these are fewer.
+            a model of sentence embeddings says, elsewhere 128, or what the tokenizer's file says,
+            or the positions, where these are fewer.
         dtype: a Keras dtype policy; the global one by default.
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.config import ONLY_AS_PUBLISHED
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import listed, quote
 
 HONOURED, NO_EFFECT, TOLD, REFUSED = "honoured", "without effect", "told", "refused"
 
@@ -156,7 +156,6 @@ _MODULES = {
 _TRANSFORMER = {
     **_honoured(
         "max_seq_length tokenizer_args.model_max_length processor_kwargs.model_max_length "
-        "tokenizer_args.max_length processor_kwargs.max_length "
         "processing_kwargs.text.max_length processing_kwargs.common.max_length",
         _LENGTH,
     ),
@@ -165,6 +164,10 @@ _TRANSFORMER = {
     **_honoured("transformer_task", "states, or of a cross-encoder the logits"),
     **_no_effect("modality_config module_output_name", "texts have one form"),
     **_no_effect("unpad_inputs", "it says how the same is computed"),
+    **_no_effect(
+        "tokenizer_args.max_length processor_kwargs.max_length",
+        "the most tokens are those of model_max_length there",
+    ),
     **_no_effect(
         "processing_kwargs.text.truncation processing_kwargs.common.truncation "
         "processing_kwargs.text.padding processing_kwargs.common.padding "
@@ -372,11 +375,12 @@ def sentences(file: str, values: Mapping[str, Any], source: str) -> Iterator[str
     """
     answers = FILES[file]
     parents = {key[:at] for key in answers for at, letter in enumerate(key) if letter == "."}
-    for key, value in _flat(values, parents):
+    flat = [(key, value) for key, value in _flat(values, parents) if value is not None]
+    if unknown := [quote(key) for key, _ in flat if key not in answers]:
+        yield f"{source}: {listed(unknown)} is not known here, and what it says is not done."
+    for key, value in flat:
         answer = answers.get(key)
-        if answer is None and value is not None:
-            yield f"{source}: {quote(key)} is not known here, and what it says is not done."
-        elif answer is None or value is None or value in answer.usual:
+        if answer is None or value in answer.usual:
             continue
         elif answer.kind == TOLD:
             yield f"{source}: {key} is {quote(value)}: {answer.reason}."

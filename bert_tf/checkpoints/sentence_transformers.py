@@ -156,8 +156,8 @@ def _check_task(
 
     ``is_more``: whether further modules follow.
     """
-    kind = sentences.get("model_type", _MAKES_VECTORS)
-    if kind not in _OUTPUTS or (kind != _MAKES_VECTORS and is_more):
+    kind = sentences.get("model_type") or _MAKES_VECTORS
+    if not isinstance(kind, str) or kind not in _OUTPUTS or (kind != _MAKES_VECTORS and is_more):
         raise _NotComputedError(f"holds a {quote(kind)} of such modules, which is not computed")
     form = _object(_object(values, "modality_config"), "text")
     found = values.get("transformer_task"), form.get("method_output_name")
@@ -186,8 +186,7 @@ def _with_activation(
     name, notes = sentences.get("activation_fn"), list(checkpoint.notes)
     if sentences.get("default_prompt_name") or any(_object(sentences, "prompts").values()):
         notes.append(f"{source}: put its prompts before your texts yourself.")
-    if name not in (None, *hugging_face_config.ACTIVATIONS.values()):
-        notes.append(f"{source}: activation_fn is {quote(name)}, which is not applied.")
+    notes += hugging_face_config.activation_notes(name, checkpoint.model, source)
     if name is None or checkpoint.model.model_class is not BertRegressor:
         return dataclasses.replace(checkpoint, notes=tuple(notes))
     activation = SIGMOID if name == hugging_face_config.ACTIVATIONS[SIGMOID] else ""
@@ -261,7 +260,7 @@ def _check_places(source: str) -> None:
     values, name = _read_module(source) if tf.io.gfile.exists(source) else {}, "sentence_embedding"
     places = values.get("module_input_name") or name, values.get("module_output_name") or name
     if places != (name, name):
-        raise _NotComputedError(f"has a module that reads or writes {listed(sorted({*places}))}")
+        raise _NotComputedError(f"has a module that reads or writes {listed(places)}")
 
 
 def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:

@@ -188,7 +188,10 @@ def _tokenization(
         added_tokens=added,
     )
     is_lower = bool(lower) if do_lower_case is None else do_lower_case
-    return Tokenization(vocab, is_lower, rules), tuple(told)
+    made = Tokenization(vocab, is_lower, rules)
+    if any(token.normalized for token in added):
+        made.tokenizer()  # an error where nothing is left of one
+    return made, tuple(told)
 
 
 def why_none(notes: Iterable[str]) -> str:
@@ -200,7 +203,8 @@ def why_none(notes: Iterable[str]) -> str:
 def read_length(path: str, positions: int) -> int | None:
     """The most tokens of a row, where the tokenizer of a directory says fewer than positions."""
     source = os.path.join(path, TOKENIZER_CONFIG)
-    length: Any = _read(source).get(LENGTH)
+    values = _read(source)
+    length: Any = values.get(LENGTH, values.get("max_len"))  # its older name
     if not is_number(length) or length >= positions:  # where nobody set it, it is 10^30
         return None
     if length != int(length) or length < 1:
@@ -310,6 +314,11 @@ def _with_added_tokens(
         flags = {name: said[name] for name in _FLAGS if said.get(name) is not None}
         if not isinstance(content, str) or not all(isinstance(v, bool) for v in flags.values()):
             raise ValueError(f"{source} adds {quote(token)}: expected a token.")
+        if content != content.strip() or "\n" in content:
+            raise ValueError(
+                f"{source} adds the token {quote(content)}: white space at its ends, or a line "
+                "break, is kept by no file of a piece a line."
+            )
         if stated is None:  # of a role
             if content in added:
                 added[content] = dataclasses.replace(added[content], special=True)
@@ -341,6 +350,10 @@ def _tokens_of(
         roles |= _read(of_roles)
     extra: Any = next((roles[name] for name in _MORE if roles.get(name)), [])
     extra = [*extra.values()] if isinstance(extra, Mapping) else extra
+    if not isinstance(extra, list):
+        raise ValueError(
+            f"{path}: {_MORE[0]} is {quote(extra)}, expected a list or an object of tokens."
+        )
     named = [roles.get(role, _SPECIAL_ROLES.get(role)) for role in _ROLES]
     others = (key for key in roles if key.endswith("_token") and key not in _ROLES)
     named += [roles[key] for key in others]
@@ -356,7 +369,7 @@ def _tokens_of(
             raise ValueError(f"{of_config}: {_DECODER} is {quote(decoded)}, expected an object.")
         stated = [(of_config, int(at) if at.isdecimal() else at, t) for at, t in decoded.items()]
     elif ids := _read(of_ids):
-        known = {*map(_content, special)}
+        known = {text for text in map(_content, special) if isinstance(text, str)}
         stated = [
             (of_ids, at, {"content": text, "special": text in known}) for text, at in ids.items()
         ]
@@ -382,6 +395,14 @@ def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, Mapping) else token
 
 
+def _row(parts: Sequence[str], of_type: int) -> list[Any]:
+    """Parts of a template of tokenizer.json, all of a type."""
+    return [
+        {"Sequence" if part in "AB" else "SpecialToken": {"id": part, "type_id": of_type}}
+        for part in parts
+    ]
+
+
 def _template_has_types(file: Mapping[str, Any], ids: Mapping[str, int], source: str) -> bool:
     """Whether tokenizer.json gives a pair's second text a type, if it makes rows as BERT's are."""
     stated = file.get("post_processor")
@@ -391,19 +412,12 @@ def _template_has_types(file: Mapping[str, Any], ids: Mapping[str, int], source:
         is_berts = [made.get("cls"), made.get("sep")] == [[cls, ids[cls]], [sep, ids[sep]]]
         second = 1
     else:
-        single, pair = (
-            [
-                (part["id"], part["type_id"])
-                for each in made.get(name) or ()
-                for part in each.values()
-            ]
-            for name in ("single", "pair")
-        )
-        known = made.get("special_tokens") or {}
-        are_known = all(_field(known.get(token), "ids") == [ids[token]] for token in (cls, sep))
-        second = pair[-1][1] if pair else 0
-        rows = [(cls, 0), ("A", 0), (sep, 0)], [("B", second), (sep, second)]
-        is_berts = are_known and [single, pair] == [rows[0], rows[0] + rows[1]] and second in (0, 1)
+        known = made.get("special_tokens")
+        are_known = all(_field(_field(known, each), "ids") == [ids[each]] for each in (cls, sep))
+        single = _row((cls, "A", sep), 0)
+        pairs = [single + _row(("B", sep), second) for second in (0, 1)]
+        is_berts = are_known and made.get("single") == single and made.get("pair") in pairs
+        second = pairs.index(made["pair"]) if is_berts else 0
     if not is_berts:
         raise ValueError(
             f"{source}: post_processor is {quote(stated)}, and only rows {cls} A {sep} and "

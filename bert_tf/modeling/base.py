@@ -243,7 +243,7 @@ class BertModel(keras.Model):
         """D, the numbers of a text's vector."""
         dense, embedding = self.sentence_dense, self.sentence_embedding
         size: int = self.config.hidden_size if dense is None else dense.units
-        return (embedding and embedding.dims) or size
+        return min(size, (embedding and embedding.dims) or size)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps

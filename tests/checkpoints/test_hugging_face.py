@@ -13,7 +13,12 @@ import pytest
 import bert_tf
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
-from bert_tf.checkpoints.hugging_face_config import config_values, model_spec, read_labels
+from bert_tf.checkpoints.hugging_face_config import (
+    config_values,
+    model_spec,
+    read_activation,
+    read_labels,
+)
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.checkpoints.tensor_files import open_hdf5
 from bert_tf.modeling import (
@@ -220,7 +225,7 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
         ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
         ({"id2label": {"0": 5, "1": "yes"}}, ("5", "yes"), ""),
         ({"id2label": ["no", "yes"]}, ("no", "yes"), ""),
-        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), ""),
+        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "there is no id2label, and label2id"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, (), ""),
         ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, (), ""),
         ({"id2label": None}, (), ""),
@@ -241,6 +246,30 @@ def test_labels(config, labels, told):
     assert found == labels and len(notes) == bool(told)
     assert all(note.startswith("c.json: ") and told in note for note in notes)
     assert read_labels(config, MODELS["encoder"], "c.json") == ((), ())
+
+
+ONE, THREE = ModelSpec(BertRegressor, {}), ModelSpec(BertClassifier, {"num_classes": 3})
+TORCH = "torch.nn.modules"
+
+
+@pytest.mark.parametrize(
+    "spec, config, activation, told",
+    [
+        (ONE, {}, "sigmoid", []),
+        (ONE, {"problem_type": "regression"}, "", []),
+        (ONE, {"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
+        (ONE, {"sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid"}, "sigmoid",
+         []),
+        (ONE, {"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Tanh"}}, "",
+         ["c.json: activation_fn is 'torch.nn.modules.activation.Tanh', which is not applied."]),
+        (THREE, {}, "", []),
+        (THREE, {"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
+        (THREE, {"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Sigmoid"}}, "",
+         ["c.json: activation_fn is 'torch.nn.modules.activation.Sigmoid', which is not applied."]),
+    ],
+)  # fmt: skip
+def test_the_function_of_a_number(spec, config, activation, told):
+    assert read_activation(config, spec, "c.json") == (activation, told)
 
 
 def test_values():

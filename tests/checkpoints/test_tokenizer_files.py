@@ -212,7 +212,11 @@ OF_MODEL = [
     ({"added_tokens": [{"id": 15, "content": "a", "lstrip": 1}]}, "'lstrip': 1}: expected a token"),
     ({"added_tokens": [{"id": 19, "content": "[X]"}]},
      "tokenizer.json adds the token '[X]' under the id 19: expected 15, its id in the vocabulary"),
-    ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]}, "space at an end"),
+    ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]}, "space at its ends"),
+    ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its"),
+    ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]}, "nothing is left"),
+    ({"added_tokens": [{"id": 15 + at, "content": f"{at:0250}"} for at in range(500)]},
+     "The added tokens have more than 120,000 bytes together"),
 ]  # fmt: skip
 OF_FILE = [
     (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can"),
@@ -229,6 +233,8 @@ OF_FILE = [
     (_template(single="[CLS] A"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can"),
     (_template(pair="[CLS] A [SEP] B"), "and only rows [CLS] A [SEP]"),
     (_template(second=2), "and only rows [CLS] A [SEP]"),
+    ({"post_processor": {"single": [{"SpecialToken": {}}]}}, "and only rows [CLS] A [SEP]"),
+    ({"post_processor": {"single": 5, "special_tokens": [1]}}, "and only rows [CLS] A [SEP]"),
     ({"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 9]}},
      "and only rows [CLS] A [SEP]"),
 ]  # fmt: skip
@@ -239,6 +245,7 @@ OF_CONFIG = [
     ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', expected"),
     ({"cls_token": "<s>"}, "cls_token is '<s>', and only [CLS] can be computed."),
     ({"do_lower_case": "no"}, "do_lower_case is 'no', not true or false."),
+    ({"extra_special_tokens": "xyz"}, "extra_special_tokens is 'xyz', expected a list or an"),
     ({"added_tokens_decoder": []}, "added_tokens_decoder is [], expected an object."),
     ({"added_tokens_decoder": {"16": {"content": "[X]"}}}, "under the id 16: expected 15, its id"),
 ]
