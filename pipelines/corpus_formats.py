@@ -319,6 +319,23 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
 
     The text of an article is cleaned as WikiExtractor's other form is.
     """
+    pairs = _json_texts(stream, path, text_key)
+    for group in grouped(pairs, lambda pair: len(pair[0]), _CHUNK, _CHUNK):
+        texts = [text for text, _ in group]
+        # RE2's time is linear, which that of Python's is not, and many at once take a tenth of it.
+        articles = [place for place, (_, is_article) in enumerate(group) if is_article]
+        cleaned = tf.constant(
+            [texts[place].encode("utf-8", "replace") for place in articles], tf.string
+        )
+        for pattern, replacement in _WIKI:
+            cleaned = tf.strings.regex_replace(cleaned, pattern, replacement)
+        for place, text in zip(articles, cleaned.numpy(), strict=True):
+            texts[place] = text.decode()
+        yield from texts
+
+
+def _json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[tuple[str, bool]]:
+    """The text of each line, and whether it is an article's."""
     for number, (offset, _, line) in enumerate(split_lines(stream, path), 1):
         check_utf8(line, path, offset)
         if not line.strip():
@@ -343,10 +360,7 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
             raise ValueError(
                 f"{path}:{number} has no string under {text_key!r} but {contents}: {remedy}."
             )
-        if "curid=" in str(value.get("url")):
-            for pattern, replacement in _WIKI:
-                text = re.sub(pattern, replacement, text)
-        yield text
+        yield text, "curid=" in str(value.get("url"))
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:

@@ -28,8 +28,8 @@ _NO_TEXT = {
     "unpack it",
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old workbook or document of Office (.xls, .doc): "
     "save a workbook as .csv, and a document as plain text",
-    rb"PAR1[\0-\x1f]|ARROW1\0|FEA1|\xff{4}": "a file of Parquet or Arrow: write its texts as JSON "
-    "lines; as tables finetune and predict read .parquet and .arrow",
+    rb"PAR1[\0-\x08\x0b\x0c\x0e-\x1f]|ARROW1\0|FEA1|\xff{4}": "a file of Parquet or Arrow: write "
+    "its texts as JSON lines; as tables finetune and predict read .parquet and .arrow",
     rb"%PDF-": "a PDF: extract its text first, as pdftotext does",
     rb"\{\\rtf1": "Rich Text: save it as plain text",
     rb"\x93NUMPY|\x80[\x02-\x05]|SQLite format 3\0|\x89HDF\r\n": "binary data of NumPy, pickle, "

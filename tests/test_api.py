@@ -208,8 +208,17 @@ def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
     for good in ([two, two], (("a", "b"), ("c", "d"))):
         assert len(rows_of(good, KINDS["classification"], None, None, "train")[0]) == 2
     expected = [{"words": two}, {"words": two}]
-    for good in ((two, two), [np.array(two), two]):
+    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([two, two]))
+    in_bytes = np.array([b"a", b"b"], object)
+    for good in ((two, two), [np.array(two), two], ragged, [in_bytes, in_bytes]):
         assert rows_of(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)[0] == expected
+    given = KINDS["classification"], None, None, "data"
+    pairs = [{"text_a": "a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
+    in_pairs = [["a", "b"], ["c", "d"]]
+    for good in (in_pairs, tuple(in_pairs), tf.data.Dataset.from_tensor_slices(in_pairs)):
+        assert rows_of(good, *given, is_label=str.isdigit)[0] == pairs
+    with pytest.raises(ValueError, match="^data is batched"):
+        rows_of(tf.data.Dataset.from_tensor_slices([[*"abc"]]), *given, is_label=str.isdigit)
 
 
 def test_datasets_of_any_format_are_the_same_rows():

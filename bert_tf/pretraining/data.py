@@ -328,8 +328,9 @@ def check_records(
         features.MASKED_LM_POSITIONS: phase.max_seq_length,
         features.INPUT_MASK: 2,
         features.INPUT_TYPE_IDS: max(2, types),
-        features.NEXT_SENTENCE_LABELS: 2,
     }
+    if settings.nsp:
+        sizes[features.NEXT_SENTENCE_LABELS] = 2
     sources_read = (data.train, data.evaluated)
     for records in dict.fromkeys(s for s in sources_read if isinstance(s, Records)):
         batches = tfrecords.tfrecord_dataset(

@@ -263,10 +263,10 @@ def filled_text(value: Any, what: str) -> str:
 
 # How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
 _TEXTS_SPELT = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
-_NUMBERS_SPELT = re.compile(r"\[[\s\d.,-]*\]\s*")
+_NUMBERS_SPELT = re.compile(r"\[\s*(?:-?\d+(?:\.\d*)?(?:\s*,\s*|\s+|(?=\]))|\.\.\.[\s,]*)*\]\s*")
 _ITEM = re.compile(
     r"""\s*(np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
-    r"""|-?\d+\.?\d*|None)(?(1)\))\s*,?"""
+    r"""|-?\d+(?:\.\d*)?|None)(?(1)\))(\s*,|\s+|(?=[\])}]))"""
 )
 
 
@@ -288,6 +288,8 @@ def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
         while item := _ITEM.match(value, end):
             items.append(ast.literal_eval(item[2]))
             end = item.end()
+        if value[0] == "(" and len(items) == 1 and value[end - 1] != ",":
+            return value  # a text in brackets: a tuple of one ends with a comma
         if value[0] + value[end:].strip() in ("[]", "()", "{}"):
             return items
     if value[0] != "[":

@@ -7,6 +7,8 @@ empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows``
 and lists them, instead of an error at the first.
 """
 
+import contextlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -274,7 +276,8 @@ def read_tagging(
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
     sentences = notes.tag_notes(str(path), places) if labels is None else []
-    sentences += _lone_words(str(path), path, items)
+    if not character_spans:
+        sentences += _lone_words(path, items, (words_column, label_column))
     sentences += notes.span_notes(str(path), spans)
     if labels is None:
         labels = sorted_names(places.counts)
@@ -283,22 +286,31 @@ def read_tagging(
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 
-def _lone_words(name: str, path: str | TableFile, items: Sequence[TaggedExample]) -> list[str]:
+_SENTENCE_COLUMN = re.compile(
+    r"sent(ence)?s?[\W_]*((id|no|num|number|idx|index)\W*)?", re.IGNORECASE
+)
+
+
+def _lone_words(
+    path: str | TableFile, items: Sequence[TaggedExample], columns_read: Sequence[str | None]
+) -> list[str]:
     """A note on rows of one word; a ``ValueError`` where a column says which are a sentence."""
     if len(items) < 2 or any(len(item.words) > 1 for item in items):
         return []
     columns = next(filter(None, read_rows(path)), {})
-    for column in (column for column in columns if column.lower().startswith("sent")):
+    for column in filter(_SENTENCE_COLUMN.fullmatch, columns):
+        if column in columns_read:
+            continue
         names = {str(row.get(column)) for row in read_rows(path)} - {"None", ""}
         if len(names) < len(items):
             raise ValueError(
-                f"{name} has a word in each row, and the column {column!r} says which of them are "
+                f"{path} has a word in each row, and the column {column!r} says which of them are "
                 "a sentence: expected a row for each sentence, with lists of its words and tags, "
                 f"as pandas makes them by frame[{column!r}] = frame[{column!r}].ffill() and "
                 f"frame.groupby({column!r}, sort=False).agg(list).reset_index()."
             )
     return [
-        f"{name}: each row has one word, and is read as a sentence of that word alone: if several "
+        f"{path}: each row has one word, and is read as a sentence of that word alone: if several "
         "rows are a sentence, give one row for it, with lists of its words and tags."
     ]
 
@@ -309,7 +321,9 @@ def is_word(text: str) -> bool:
     >>> is_word("York"), is_word("New York"), is_word("1\u00a0000")
     (True, False, False)
     """
-    return _list(text, "") == [text] and bool(text.strip("\0"))
+    with contextlib.suppress(BadRowError):
+        return _list(text, "") == [text] and bool(text.strip("\0"))
+    return False
 
 
 def _list(value: Any, what: str) -> list[Any]:

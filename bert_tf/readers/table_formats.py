@@ -231,7 +231,7 @@ def _arrow_rows(
                 for row in map(put_names, batch.to_pylist()):
                     yield f"row {number}", row
                     number += 1
-        except (ArrowException, OSError, UnicodeDecodeError) as error:
+        except (ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
             raise ValueError(
                 f"{path}, behind row {number}: it is no whole {form} file, or its text is not "
                 f"UTF-8 ({reason(error, 120)})."

@@ -119,12 +119,20 @@ class MultiLabelTask(TextTask):
         at_half = compare_several(true, by_half, self.labels, suffix=AT_HALF)
         scores = {**comparison.scores, **at_half.scores}
         comparison = dataclasses.replace(comparison, scores=scores)
-        never = bool(true.any() and not by_half.any())
-        means = f"no text has a class whose probability is {HALF} or more" if never else ""
+        # A rare class's probability may be small and right: one answer for all texts is no worse.
+        counts = np.sort(true.sum(0))[::-1]
+        answered = np.arange(1, counts.size + 1) * len(true)
+        alike = 2 * counts.cumsum() / (answered + max(counts.sum(), 1))
+        found = 2 * (true & predicted).sum() / max(true.sum() + predicted.sum(), 1)
+        never = bool(true.any() and not by_half.any() and found <= alike.max())
+        means = (
+            f"no text has a class whose probability is {HALF} or more, and at the run's threshold "
+            "the predictions are no better than one answer for all texts"
+        )
         return Evaluation(
             scores=self.scores_of(comparison),
             constant=never or is_constant(true, predicted),
-            constant_means=means or Evaluation.constant_means,
+            constant_means=means if never else Evaluation.constant_means,
             comparison=comparison,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},

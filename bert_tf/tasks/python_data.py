@@ -9,7 +9,8 @@
 | a frame of pandas or polars, a table of | its columns by their names; a missing value is None   |
 | Arrow, a ``datasets.Dataset``           |                                                       |
 | a ``tf.data.Dataset``, not batched      | an element: a tuple, or a dict, or a dict and a label |
-| an array of NumPy (N, 2)                | as a tuple                                            |
+| an array of NumPy (N, 2), or tf.data of | as a tuple                                            |
+| such rows                               |                                                       |
 """
 
 import math
@@ -52,7 +53,11 @@ def rows_of(
     for item in _items(data, what):
         item = item.tolist() if getattr(item, "ndim", 0) == 1 else item  # a row of an array
         if kind.reads_words:
-            if is_label and isinstance(item, list) and all(isinstance(w, str) for w in item):
+            if (
+                is_label
+                and isinstance(item, list)
+                and all(isinstance(w, str | bytes) for w in item)
+            ):
                 item = (item,)
         elif _is_pair_and_label(item):
             texts_of_row, label_of_row = item
@@ -99,9 +104,9 @@ def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> 
     """Refuses columns apart, (X, y), tables by name, and batches, which look like rows."""
     parts = [part for part in data if _is_column(part)] if isinstance(data, list | tuple) else []
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
-    # A tuple's may be two rows as well; a list's are if they are short.
+    # A tuple's may be two rows as well, and are where there is no y; a list's if they are short.
     is_long = apart and len(parts[0]) > kind.num_texts[1] + 1 and not kind.reads_words
-    if apart and (is_long or (isinstance(data, tuple) and not (kind.reads_words and to_predict))):
+    if apart and (is_long or (isinstance(data, tuple) and not to_predict)):
         raise ValueError(
             f"{what} is {len(parts)} lists, as (X, y) is: pass rows, list(zip(X, y)), or columns, "
             '{"text": X, "label": y}; if each is a row, pass a list of tuples.'
@@ -117,7 +122,10 @@ def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> 
 
         specs = tf.nest.flatten(data.element_spec)
         ranks = [spec.shape.rank or 0 for spec in specs if spec.dtype == tf.string]
-        if ranks and min(ranks) > kind.reads_words:
+        # Elements that are no dict and no tuple have the texts of a row where these are few.
+        is_row = specs == [data.element_spec] and ranks == [1]
+        is_row = is_row and (specs[0].shape[0] or math.inf) <= kind.num_texts[1]
+        if ranks and min(ranks) > kind.reads_words and not is_row:
             raise ValueError(f"{what} is batched: pass its elements, {what}.unbatch().")
 
 

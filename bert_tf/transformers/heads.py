@@ -69,6 +69,8 @@ def of_classes(labels: Any, logits: Any, problem_type: str | None = None) -> Any
     labels, count = ops.convert_to_tensor(labels), logits.shape[-1]
     is_several = problem_type == SEVERAL_CLASSES
     takes_numbers = is_several or count == 1 or problem_type == REGRESSION
+    if getattr(labels.shape, "rank", 0) is None:  # as a generator's without a shape
+        labels = ops.reshape(labels, (-1, count) if takes_numbers else (-1,))
     if takes_numbers and (count == 1 or labels.shape[1:] == logits.shape[1:]):
         numbers = ops.cast(ops.reshape(labels, (-1, count)), logits.dtype)
         if is_several:
@@ -98,7 +100,7 @@ def of_following(labels: Any, logits: Any) -> Any:
 
 def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
     """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
-    labels = _as_ids(labels)
+    labels, counts = ops.reshape(_as_ids(labels), (-1,)), ops.reshape(counts, (-1,))
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
     nan = nan_beyond((ops.where(counts, labels, 0), logits.shape[-1]))
     return ops.sum(nan) + ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))

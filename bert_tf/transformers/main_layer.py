@@ -3,6 +3,7 @@
 Letters: B batch, S sequence, H hidden.
 """
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -57,7 +58,7 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords:
     if isinstance(first, Mapping):
         tensors = {key: value for key, value in first.items() if key in known}
         for key in first.keys() - known - {*_BESIDE}:
-            if len(np.shape(first[key]) if isinstance(first[key], list) else first[key].shape) > 1:
+            if _has_tokens(first[key]):
                 raise ValueError(
                     f"{name} has no input {key!r}: expected {', '.join(order)}; leave it out."
                 )
@@ -85,6 +86,19 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, KerasTensor) or ops.is_tensor(value) or isinstance(value, np.ndarray)
+
+
+def _has_tokens(value: Any) -> bool:
+    """True if a value has a number, or more, for each token of its rows."""
+    if isinstance(value, list | tuple):
+        return any(
+            isinstance(row, list | tuple)
+            and len(row) != 1
+            and all(isinstance(number, numbers.Number) for number in row)
+            for row in value
+        )
+    shape: Any = getattr(value, "shape", None) or ()  # that of an unknown rank is false
+    return len(shape) > 1 and shape[-1] != 1
 
 
 def _is_text(tensor: Any) -> bool:

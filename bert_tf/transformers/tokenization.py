@@ -164,6 +164,8 @@ class PreTrainedTokenizerFast:
         """The tokenizer of a directory, a ``vocab.txt``, or a model of the hub; options win."""
         path, options = directory_of(pretrained_model_name_or_path, options)
         options.pop("config", None)
+        if options.get("do_lower_case") is None:
+            options.pop("do_lower_case", None)
         if os.path.isfile(path):
             return cls(path, **options)
         config_file, map_file, file = (

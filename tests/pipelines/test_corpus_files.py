@@ -163,6 +163,7 @@ def corpus_of(path):
     "text",
     [
         "PARIS",
+        "PAR1\tF2R",
         "BZh9 is gzip's rival.",
         "<htmlx>",
         "<p>So.</p>",

@@ -321,6 +321,9 @@ def test_both_forms_of_wikiextractor_are_the_same_texts():
     expected = [['AT&T sold "5 < 6" mice.', "So it did."]]
     assert decoded(corpus_formats.parse(tf.constant(written), "paragraphs")) == expected
     assert decoded(corpus_formats.parse(tf.constant(document), "wikiextractor")) == expected
+    hostile = {"url": url, "text": "[ [" * 200_000}  # minutes where each opening is looked for
+    texts = corpus_formats.json_texts(io.BytesIO(json.dumps(hostile).encode()), "a", "text")
+    assert list(texts) == [hostile["text"]]
     other = line.replace(b"wiki?curid=1", b"wiki/Firm")  # of others, whose text is as it is
     assert list(corpus_formats.json_texts(io.BytesIO(other), "a", "text")) == [ARTICLE]
 

@@ -107,6 +107,8 @@ def test_records_that_hold_what_cannot_be_are_refused(key, value, sentence, tmp_
         check_records(settings, *given, 2, phase)
     if key == "input_type_ids":
         check_records(settings, *given, 4, phase)
+    if key == "next_sentence_labels":
+        check_records(replace(settings, nsp=False), *given, 2, phase)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from bert_tf.readers.examples import ChoiceExample, TaggedExample, TextExample
 from bert_tf.readers.own_data import (
+    is_word,
     read_choices,
     read_classification,
     read_multilabel,
@@ -203,11 +204,23 @@ def test_lists_as_programs_spell_them(write, spell):
         ("[ 'a' ]x", ["[", "'a'", "]x"]),
         ("[1]", ["[1]"]),
         ("['", ["['"]),
+        ('("Hello there, friend")', ['("Hello', "there,", 'friend")']),
     ],
 )
 def test_texts_in_brackets_are_texts(write, text, words):
     path = write("a.jsonl", [{"words": text}])
     assert read_tagging(path, label_column=None).items[0].words == tuple(words)
+
+
+@pytest.mark.parametrize("name", ["[1-2]", "[555-1234]", "[-]", "[.]", "[2024-01-01]"])
+def test_names_in_brackets_are_names(write, name):
+    path = write("a.jsonl", [{"text": "so", "label": name}, {"text": "it", "label": "[1, -2]"}])
+    columns = {"text_columns": ["text"], "label_column": "label"}
+    assert [item.label for item in read_multilabel(path, **columns).items] == [
+        (name,),
+        ("1", "-2"),
+    ]
+    assert is_word(name) and not is_word('["a"b]')
 
 
 @pytest.mark.parametrize(
@@ -218,6 +231,8 @@ def test_texts_in_brackets_are_texts(write, text, words):
             "got \"['a' 'b' ... 'c']\", from whose spelling it cannot be read: write",
         ),
         ("[['a'], ['b']]", "from whose spelling it cannot be read"),
+        ('["Hi" he said]', "from whose spelling it cannot be read"),
+        ("['a''b']", "from whose spelling it cannot be read"),
         (r"['\x']", "from whose spelling it cannot be read"),
         ("[b'a' b'b']", "expected text in column 'words', got b'a'"),
         ("['a', None]", "expected text in column 'words', got None"),
@@ -235,6 +250,28 @@ ONE_WORD_A_ROW = [
     ("Sentence #,w,t", ["Sentence: 1,Mira,B-X", ",runs,O", "Sentence: 2,So,O"]),
     ("sentence_id,w,t", ["0,Mira,B-X", "0,runs,O", "1,So,O"]),
 ]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("sentence,t", {"text_columns": ["sentence"]}),
+        ("w,t,sentiment", {"text_columns": ["w"]}),
+        ("w,sent", {"text_columns": ["w"], "label_column": "sent"}),
+    ],
+)
+def test_columns_that_only_begin_as_a_sentences_do_are_no_reason(write, header, columns):
+    rows = [["so", "O", "good"], ["so", "O", "good"], ["it", "O", "bad"]]
+    count = header.count(",") + 1
+    path = write("a.csv", [header, *(",".join(row[:count]) for row in rows)])
+    assert len(read_tagging(path, **{"label_column": "t", **columns}).items) == 3
+
+
+def test_texts_of_one_word_with_spans_are_no_rows_of_one_word(write):
+    rows = [{"text": "Ann", "spans": [], "sentence_id": 0}] * 2
+    columns = {"text_columns": ["text"], "label_column": "spans", "character_spans": True}
+    found = read_tagging(write("a.jsonl", rows), **columns, labels=["O", "B-X", "I-X"])
+    assert not found.notes
 
 
 @pytest.mark.parametrize(("header", "rows"), ONE_WORD_A_ROW)

@@ -305,6 +305,14 @@ def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
             rows_of(path, "a")
 
 
+def test_more_memory_than_there_is_is_a_damaged_file_s(tmp_path, monkeypatch):
+    ipc = pytest.importorskip("pyarrow.ipc", exc_type=ImportError)
+    (tmp_path / "a.arrow").write_bytes(b"ARROW1\0\0")
+    monkeypatch.setattr(ipc, "open_file", lambda file: bytearray(1 << 62))
+    with pytest.raises(ValueError, match="behind row 0: it is no whole Arrow file"):
+        rows_of(tmp_path / "a.arrow", "a")
+
+
 def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     table, path = pyarrow.table({"a": ["short", "short"]}), tmp_path / "a.arrow"

@@ -57,8 +57,9 @@ NAN = float("nan")
         ("classification", ["x", "y"], [[NAN] * 3] * 2, True),
         ("multilabel", [("x",), ("x",), ("y",)], [[5, 0, -5]] * 3, True),
         ("multilabel", [("x",), ("x",), ("y",)], [[5, 0, -5], [5, 0, -5], [-5, 5, -5]], False),
-        # No class is ever predicted by 0.5, of whatever use another threshold is.
-        ("multilabel", [("x",), ("x",), ("y",)], [[-1, -2, -3], [-1, -2, -3], [-3, -1, -2]], True),
+        # No class is ever predicted by 0.5, which counts where no threshold is of use, either.
+        ("multilabel", [("x",), ("x",), ("y",)], [[-3, -1, -2], [-1, -2, -3], [-1, -2, -3]], True),
+        ("multilabel", [("x",), ("x",), ("y",)], [[-1, -2, -3], [-1, -2, -3], [-3, -1, -2]], False),
         ("multilabel", [("x",), ("y",)], [[NAN] * 3] * 2, True),
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 1.7], True),
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 3.0], False),

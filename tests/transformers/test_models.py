@@ -384,6 +384,7 @@ def _three_classes(**settings):
         (IDS[:, :0], r"was given input_ids of shape \(2, 0\): expected ids \(B, S\)"),
         ({"input_ids": IDS, "attention_masks": MASK}, "has no input 'attention_masks': expected"),
         ({"input_ids": IDS, "token_types_ids": TYPES.tolist()}, "has no input 'token_types_ids'"),
+        ({"input_ids": IDS, "masks": [[1, 1], [1]]}, "has no input 'masks'"),
         (
             {"input_ids": IDS, "labels": np.eye(3)[:2]},
             r"shape \(2, 3\), .* CategoricalCrossentropy",
@@ -393,6 +394,18 @@ def _three_classes(**settings):
 def test_inputs_that_cannot_be(classifier, inputs, sentence):
     with pytest.raises(ValueError, match=sentence):
         classifier(inputs)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(None, 3, "x", (1, 2), [1, 2], ["a", "b"], [["a", "b"], ["c"]], [[1], [2]]),
+        *(np.ones([2, 1]), np.array(["a", "b"]), tf.constant(1)),
+    ],
+)
+def test_columns_of_a_value_a_row_are_left_out(classifier, column):
+    found = classifier({"input_ids": IDS, "foo": column}).logits
+    np.testing.assert_array_equal(found, classifier(IDS).logits)
 
 
 @pytest.mark.parametrize("inputs", [["a text"], np.array(["a text"]), {"input_ids": [[1], [2, 3]]}])
@@ -416,6 +429,28 @@ def test_losses_of_several_classes_and_of_several_numbers():
             np.testing.assert_allclose(np.mean(outputs.loss), expected, rtol=1e-6)
         with pytest.raises(ValueError, match=r"shape \(2,\), .* takes \(B, 3\) numbers where"):
             model(IDS, labels=[0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "settings"),
+    [
+        ("SequenceClassification", [1, 2], {}),
+        (
+            "SequenceClassification",
+            [[1.0, 0, 1], [0, 0, 1]],
+            {"problem_type": "multi_label_classification"},
+        ),
+        ("TokenClassification", [[0, 1, 2, -100], [-100, 1, -100, -100]], {}),
+    ],
+)
+def test_labels_of_unknown_rank_have_the_loss_of_known_ones(kind, labels, settings):
+    config = BertConfig(**SIZES, num_labels=3, **settings)
+    model, labels = getattr(successor, f"TFBertFor{kind}")(config), tf.constant(labels)
+    unknown = tf.function(
+        lambda labels: model(IDS, labels=labels).loss,
+        input_signature=[tf.TensorSpec(None, labels.dtype)],
+    )
+    np.testing.assert_allclose(unknown(labels), model(IDS, labels=labels).loss, rtol=1e-6)
 
 
 def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):

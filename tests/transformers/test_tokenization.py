@@ -85,6 +85,16 @@ def test_special_tokens_are_those_of_the_options(file, tmp_path):
     assert split == [2, 1, 1, 1, 3]
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_casing_of_none_is_what_the_directory_says(file, tmp_path, lower):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    for _ in range(2):  # of a vocabulary, and of a tokenizer.json
+        tokenizer = BertTokenizerFast.from_pretrained(tmp_path, do_lower_case=None)
+        assert tokenizer.do_lower_case is lower
+        assert tokenizer.tokenize("The") == (["the"] if lower else ["[UNK]"])
+        tokenizer.save_pretrained(tmp_path)
+
+
 def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
     tokenizer = BertTokenizerFast(file)
     assert tokenizer.add_tokens(["covid"]) == 1
