@@ -19,7 +19,7 @@ from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
-from bert_tf.untrusted import is_number, quote
+from bert_tf.untrusted import is_number, listed, quote
 
 from . import peer_keys
 from .checkpoint import Tokenization
@@ -174,6 +174,9 @@ def _tokenization(
             f"{path} does not say do_lower_case: text is lower-cased, as in transformers, and the "
             "vocabulary has capital letters; write it into tokenizer_config.json."
         )
+    if file and not runs_file:
+        named = zip(("lowercase", "strip_accents", "handle_chinese_chars"), switches, strict=True)
+        told += _passed_over(file, dict(named), vocab, source)
     lower, strip, splits = switches
     most = values.get("max_input_chars_per_word", BERT_RULES.max_word_length)
     if type(most) is not int:
@@ -393,6 +396,25 @@ def _field(token: Any, name: str) -> Any:
 def _content(token: Any) -> Any:
     """A token that may be spelled out."""
     return token.get("content") if isinstance(token, Mapping) else token
+
+
+def _passed_over(
+    file: Mapping[str, Any], switches: Mapping[str, Any], vocab: Sequence[str], source: str
+) -> Iterator[str]:
+    """A sentence on what a tokenizer.json says otherwise than the class that does not read it."""
+    made = {**switches, "max_input_chars_per_word": BERT_RULES.max_word_length}
+    said = {**(file.get("normalizer") or {}), **(file.get("model") or {})}
+    other = [name for name, usual in made.items() if said.get(name) not in (None, usual)]
+    try:
+        if "post_processor" in file:
+            _template_has_types(file, {piece: at for at, piece in enumerate(vocab)}, source)
+    except ValueError:
+        other.append("post_processor")
+    if other:
+        yield (
+            f"{source}: as in transformers, its {_CLASS} does not read {listed(other)} of "
+            f"{TOKENIZER}, which says otherwise than this class does it."
+        )
 
 
 def _row(parts: Sequence[str], of_type: int) -> list[Any]:

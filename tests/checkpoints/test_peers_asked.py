@@ -5,7 +5,6 @@ one may do as it likes.
 """
 
 import json
-import os
 import shutil
 import warnings
 
@@ -16,7 +15,6 @@ import bert_tf
 from bert_tf.checkpoints.peer_keys import FILES
 from tests.checkpoints.make_peer_keys import LIST
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a value may be taken for a model's name there
 KEYS = json.loads(LIST.read_text())["keys"]
 PIECES = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "film", "the", "end", "of", "it"),
@@ -182,6 +180,7 @@ def ids_of(rows):
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory):
     """A directory of each kind, as its library saves it, and what asks library and bert_tf."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -322,7 +321,10 @@ def peers(tmp_path_factory):
             ]
             return {"scores": np.array(numbers)}
 
-    return Peers()
+    # A value may be taken for the name of a model on the hub.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        yield Peers()
 
 
 KINDS = {

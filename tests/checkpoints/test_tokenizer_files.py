@@ -118,8 +118,15 @@ def test_a_bert_is_made_anew_of_its_config(tmp_path):
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config=cased)
     assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
     _write(tmp_path, tokenizer_config={})
-    tokenization, (note,) = read_tokenization(str(tmp_path))
+    tokenization, (note, other) = read_tokenization(str(tmp_path))
     assert tokenization.do_lower_case and "the vocabulary has capital letters" in note
+    assert "its tokenizer_class does not read lowercase of tokenizer.json, which says" in other
+    changes = {**_model(max_input_chars_per_word=20), "post_processor": None}
+    _write(tmp_path, tokenizer=_tokenizer_json(**changes), tokenizer_config=cased)
+    tokenization, (note,) = read_tokenization(str(tmp_path))
+    assert tokenization == as_berts(CASED)
+    assert "does not read max_input_chars_per_word, post_processor of tokenizer.json" in note
+    _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={})
     assert read_tokenization(str(tmp_path), False)[0] == as_berts(CASED)
     _write(tmp_path, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
     tokenization, notes = read_tokenization(str(tmp_path))
@@ -132,7 +139,7 @@ def test_added_tokens_follow_the_pieces(tmp_path):
     """Those of tokenizer.json, or of the older files, or of roles."""
     added = [{"id": len(PIECES), "content": "NewTok"}, {"id": 3, "content": "[SEP]"}]
     _write(tmp_path, tokenizer=_tokenizer_json(added_tokens=added))
-    _write(tmp_path, tokenizer_config={"do_lower_case": True, "image_token": "<x>"})
+    _write(tmp_path, tokenizer_config={"do_lower_case": False, "image_token": "<x>"})
     tokenization, notes = read_tokenization(str(tmp_path))
     assert tokenization.vocabulary == (*PIECES, "NewTok", "<x>") and notes == ()
     new = AddedToken("NewTok", 15, normalized=True, is_piece=False)
@@ -281,11 +288,7 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, files, note):
 
 def test_files_of_transformers(tmp_path):
     """As transformers 5 writes them for BertTokenizer, and as version 4 did."""
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    cls, sep = ({"SpecialToken": {"id": f"[{name}]", "type_id": 0}} for name in ("CLS", "SEP"))
-    pair = {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
-    template = {"single": [cls, text, sep], "pair": [cls, text, sep, *pair]}
-    values = _tokenizer_json(post_processor={"type": "TemplateProcessing", **template})
+    values = _tokenizer_json(**_template())
     values["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     config = {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": True}
     config |= {f"{name[1:-1].lower()}_token": name for name in SPECIAL_TOKENS}

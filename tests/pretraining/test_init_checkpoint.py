@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 import bert_tf
@@ -16,18 +17,18 @@ FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
 def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     finished, inputs, tmp_path
 ):
-    """At a rate that changes nothing of the weights, but moves the optimizer's moments."""
+    """At a rate that hardly changes the weights, but moves the optimizer's moments."""
     source = shutil.copytree(finished[0], tmp_path / "source")
-    flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-30}
+    flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-12}
     flags["export"] = "false"
     run = tmp_path / "run"
     done = pretrain(inputs, run, **flags)
     assert done.returncode == 0, done.stderr
     assert "and new" not in done.stdout  # every head was there
     whole, before = weights(run, 12), weights(source, 12)
-    assert_bit_equal(
-        *({k: v for k, v in one.items() if k.startswith("model/")} for one in (before, whole))
-    )
+    for name in before:
+        if name.startswith("model/"):
+            np.testing.assert_allclose(whole[name], before[name], rtol=0, atol=1e-9)
     for name in ("bert_config.json", "vocab.txt", "model.json"):
         assert (run / name).read_bytes() == (source / name).read_bytes()
     (run / "results.json").unlink()

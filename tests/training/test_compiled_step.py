@@ -29,7 +29,7 @@ def test_what_xla_is_given_stays_small(tmp_path):
     """A whole step of bert-tiny; with Philox in place of the hash it is 6,600 operations."""
     _, lowered = _measured("tiny:32x128", tmp_path, sys.executable)
     operations = re.findall(r"\b(?:stablehlo|chlo|mhlo)\.", lowered)
-    assert 3500 < len(operations) < 4000
+    assert 3500 < len(operations) < 4100  # of which some 60 look whether ids have rows
     assert "rng_bit_generator" not in lowered
 
 
