@@ -230,7 +230,7 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
         (server.root / name).write_bytes(b"{}")
     checkpoint = open_checkpoint(f"hf://{NAME}", allow_pickle=True)
     assert checkpoint.path == f"{cache}/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
-    assert checkpoint.tokenization == UNCASED
+    assert checkpoint.tokenization.vocabulary == UNCASED.vocabulary
     texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
     # Of the others the cache learns that there are none.
     assert fetched(server) == {*texts, "model.safetensors", *TELLING}
