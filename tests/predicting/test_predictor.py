@@ -43,6 +43,16 @@ def test_a_model_without_a_task_reads_all_its_positions():
     assert bert_tf.Predictor(encoder).task.max_seq_length == 32
 
 
+def test_a_regressors_activation_is_applied():
+    config = bert_tf.BertConfig.from_preset("bert-tiny", vocab_size=len(VOCAB))
+    model = bert_tf.BertRegressor(config)
+    model.preprocessor = bert_tf.BertPreprocessor(VOCAB, max_seq_length=16)
+    number = float(model(model.preprocessor([TEXTS[0]]))[0])
+    model.activation = "sigmoid"  # before the first answer, which is traced
+    answer = bert_tf.Predictor(model)(TEXTS[0])["prediction"]
+    assert answer == pytest.approx(1 / (1 + np.exp(-number)), abs=1e-6) != number
+
+
 def test_it_is_traced_once(classifier):
     predictor = bert_tf.Predictor(bert_tf.load(classifier[0]), top_k=np.int64(2))
     for data in (TEXTS[0], TEXTS, TEXTS[:3], "so " * 9):

@@ -14,6 +14,7 @@ from bert_tf.saved_models.classification import (
     regress_examples,
 )
 from bert_tf.saved_models.fill_mask import next_sentence
+from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 
@@ -126,6 +127,24 @@ def test_numbers_equal_each_row_alone():
     values = np.array([model(features_of(*row)).numpy()[0] for row in PAIRS])
     assert_same(outputs, {"value": values, "truncated": np.array([False, False, True])})
     assert outputs["value"].std() > 0.1
+
+
+def test_a_regressors_activation_is_applied_to_its_number_by_text_and_by_ids():
+    model = make(BertRegressor)
+    plain = ask(regress, serve(model, 8), text=TEXTS)["value"]
+    by_ids = model_signatures(serve(model, 8))["tokens"]
+    ids = by_ids.samples[0]
+    numbers = by_ids.function(**{key: tf.constant(value) for key, value in ids.items()})["value"]
+    model.activation = "sigmoid"
+    np.testing.assert_allclose(
+        ask(regress, serve(model, 8), text=TEXTS)["value"], 1 / (1 + np.exp(-plain)), atol=1e-6
+    )
+    by_ids = model_signatures(serve(model, 8))["tokens"]
+    np.testing.assert_allclose(
+        by_ids.function(**{key: tf.constant(value) for key, value in ids.items()})["value"],
+        1 / (1 + np.exp(-numbers)),
+        atol=1e-6,
+    )
 
 
 def test_next_sentences_equal_each_row_alone(model):
