@@ -136,16 +136,16 @@ def _outputs(
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
-        return on_rows(served, rows, served.call), truncated
+        return on_rows(served, rows, Served.outputs), truncated
     room = served.max_seq_length - _SPECIAL_TOKENS
     ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
         rows, _ = fitted_rows(served, head_and_tail(ids, room))
-        return on_rows(served, rows, served.call), ids.row_lengths() > room
+        return on_rows(served, rows, Served.outputs), ids.row_lengths() > room
     begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
-    windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), served.call)
+    windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
     return mean_of_windows(windows, counts), ids.row_lengths() > most_tokens(room)
 
 
@@ -225,7 +225,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     segments = [repeated, choice_ranges]
     fitted = fit_segments(segments, served.max_seq_length, served.tokenizer)
 
-    def head(inputs: Outputs) -> tf.Tensor:
+    def head(served: Served, inputs: Outputs) -> tf.Tensor:
         # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 

@@ -84,7 +84,7 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
     model, whose [CLS] sees no other token, has ``last`` in place of ``cls``.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
-    vectors = on_rows(served, rows, lambda inputs: _vectors(served, inputs))
+    vectors = on_rows(served, rows, _vectors)
     return {**vectors, "truncated": truncated}
 
 
@@ -136,7 +136,7 @@ def sentence_vectors(
     """Directions of (B,) texts, (B, D) float32 of length 1, and ``truncated`` (B,) bool."""
     rows, truncated = text_rows(served, _with_prefix(served, texts, role))
 
-    def vectors(inputs: Outputs) -> tf.Tensor:
+    def vectors(served: Served, inputs: Outputs) -> tf.Tensor:
         states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
         return normalize(served.model.embed_states(states, inputs[features.INPUT_MASK]))
 

@@ -101,7 +101,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
     most = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
-    scores, token_ids = on_rows(served, rows, lambda inputs: _guesses(served, inputs, most))
+    scores, token_ids = on_rows(served, rows, lambda served, inputs: _guesses(served, inputs, most))
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
     answered = tf.sequence_mask(counts, most)[:, :, None]
 
@@ -159,7 +159,7 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
     """Judges whether the second text follows the first: ``probability``, ``truncated`` (B,)."""
     rows, truncated = text_rows(served, first, second)
 
-    def head(inputs: Outputs) -> tf.Tensor:
+    def head(served: Served, inputs: Outputs) -> tf.Tensor:
         # This head reads the pooled output alone; the masked-LM head gets nothing to do.
         positions = tf.zeros([tf.shape(inputs[features.INPUT_MASK])[0], 0], tf.int32)
         outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})

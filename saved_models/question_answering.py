@@ -87,7 +87,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
     windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
 
-    def head(inputs: Outputs) -> BestColumns:
+    def head(served: Served, inputs: Outputs) -> BestColumns:
         outputs = served.call(inputs)
         return best_columns(
             outputs[features.START_LOGITS],

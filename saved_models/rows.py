@@ -19,6 +19,7 @@ from bert_tf.pipelines.packing import (
     Range,
     fit_segments,
     join_segments,
+    pack,
     pack_from_table,
     token_table,
 )
@@ -32,6 +33,9 @@ _TOKENS_AT_ONCE = 4096
 _BYTES_PER_TOKEN = 64
 # This much padding costs less than another call of the model.
 _FREE_PADDING = 256
+
+# The served model that is to compute some rows, and the encoder's inputs of these, to tensors.
+Head = Callable[[Served, Outputs], Any]
 
 
 class Rows(NamedTuple):
@@ -82,7 +86,7 @@ def fitted_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Te
 def on_rows(
     served: Served,
     rows: Rows,
-    head: Callable[[Outputs], Any],
+    head: Head,
     beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
 ) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
@@ -90,8 +94,29 @@ def on_rows(
     The head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of
     ``beside``, (R, longest S); it returns tensors (N, ...) whose other sizes do not depend on S.
     """
-    table = token_table(rows.ids, served.tokenizer)
     lengths = rows.lengths
+    if served.whole is None:
+        return _in_blocks(served, rows, lengths, head, beside)
+    whole = served.whole
+    # One text, most often; the least of no lengths is the greatest integer.
+    size, width = tf.size(lengths), tf.reduce_min(lengths)
+    fits = (size * width <= _TOKENS_AT_ONCE) | (size == 1)
+
+    def at_once() -> Any:
+        packed = pack(rows.ids, rows.segments, width, whole.tokenizer)
+        return head(whole, {**packed, **{key: values[:, :width] for key, values in beside.items()}})
+
+    return tf.cond(
+        (size > 0) & (width == tf.reduce_max(lengths)) & fits,
+        at_once,
+        lambda: _in_blocks(served, rows, lengths, head, beside),
+    )
+
+
+def _in_blocks(
+    served: Served, rows: Rows, lengths: tf.Tensor, head: Head, beside: Mapping[str, tf.Tensor]
+) -> Any:
+    table = token_table(rows.ids, served.tokenizer)
     size = tf.size(lengths)
     order = tf.argsort(lengths, direction="DESCENDING")
     lengths = tf.gather(lengths, order)
@@ -111,7 +136,7 @@ def on_rows(
         segments = [tuple(tf.gather(part, block) for part in segment) for segment in rows.segments]
         others = {key: tf.gather(values, block)[:, :width] for key, values in beside.items()}
         packed = pack_from_table(table, segments, width, served.tokenizer.second_type)
-        return end, head({**packed, **others})
+        return end, head(served, {**packed, **others})
 
     outputs = in_blocks(size, step)
     back = tf.argsort(order)

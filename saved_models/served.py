@@ -49,6 +49,8 @@ class Served:
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
             computed and are 0, and in bfloat16 the matrices of a small encoder are constants.
             ``None`` in ``quick`` itself.
+        whole: of ``quick`` in float32, the same for rows of one length, whose mask need not be
+            read. In bfloat16 the constants would be there twice.
     """
 
     model: BertModel
@@ -61,6 +63,11 @@ class Served:
     weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
     resources: tuple[Any, ...] = ()
     quick: "Served | None" = None
+    whole: "Served | None" = None
+
+    def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
+        """The outputs for some rows: ``call``, for a caller that is told which model to ask."""
+        return self.call(inputs)
 
     @property
     def temperature(self) -> float:
@@ -108,6 +115,11 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     copied.encoder.infers_without_padding = True
     quick = Served(*shared, **_graphs(copied, weights, weights.read_quickly))
     copied.encoder.infers_without_padding = False
+    if not weights.copies:
+        copied.encoder.infers_without_mask = True
+        whole = Served(*shared, **_graphs(copied, weights, weights.read))
+        copied.encoder.infers_without_mask = False
+        quick = dataclasses.replace(quick, whole=whole)
     return dataclasses.replace(
         exact,
         quick=quick,

@@ -135,7 +135,7 @@ def _likeliest(
         number = tf.range(tf.shape(columns)[0])
         beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
 
-    def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
+    def head(served: Served, inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
         # (N, S) each
         labels, probabilities = likeliest(served.call(inputs), served.temperature)
         missing = [[0, 0], [0, width - tf.shape(labels)[1]]]

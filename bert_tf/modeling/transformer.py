@@ -145,7 +145,10 @@ def join_heads(contexts: Any) -> Any:
 
 
 def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
-    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1."""
+    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1.
+
+    The mask is ``None`` where all tokens are real, and attention is not causal.
+    """
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * _score_scale(query), ops.swapaxes(key, 2, 3))
     return _softmax(scores, real_tokens, causal)
@@ -156,6 +159,8 @@ def _score_scale(query: Any) -> float:
 
 
 def _softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
+    if real_tokens is None:  # all are real
+        return ops.softmax(scores, axis=-1)
     dtype = keras.backend.standardize_dtype(scores.dtype)
     return ops.softmax(scores + attention_bias(real_tokens, dtype, causal), axis=-1)
 
@@ -298,6 +303,7 @@ class TransformerBlock(BertLayer):
         rate = config.hidden_dropout_prob
         self.trains_without_padding = False
         self.infers_without_padding = False
+        self.infers_without_mask = False
         self.recomputes = False
         self.training_attention: Attend | None = None
         self.take_rows: Callable[[Any, Any], Any] = take_rows
@@ -365,8 +371,10 @@ class TransformerBlock(BertLayer):
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
         attend = self.training_attention
+        sees_all = self.infers_without_mask and not training and not self.config.is_decoder
+        mask = None if sees_all else real_tokens
         attended, matrix = self.attention(
-            matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
+            matrix, mask, rows=rows, attend=attend, plan=plan, training=training
         )
         attended = self.attention_dropout(attended, training=training)
         attended = add_residual(attended, matrix, training)

@@ -1,5 +1,7 @@
 """Rows against literals."""
 
+import dataclasses
+
 import pytest
 import tensorflow as tf
 
@@ -22,7 +24,7 @@ def packed(rows, width):
     """All rows as the heads get them, in their order, and the sizes of the blocks."""
     sizes = []
 
-    def head(inputs):
+    def head(served, inputs):
         sizes.append(tuple(inputs["input_mask"].shape))
         return {
             key: tf.pad(value, [[0, 0], [0, width - sizes[-1][1]]]) for key, value in inputs.items()
@@ -64,6 +66,35 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
             12 - len(expected)
         )
         assert rows["input_mask"][number].numpy().sum() == len(expected)
+
+
+@pytest.mark.parametrize(
+    "lengths, most, at_once",
+    [
+        ([3], 30, True),
+        ([3], 4, True),  # one row cannot be parted
+        ([4, 4, 4], 18, True),
+        ([4, 4, 4], 17, False),
+        ([4, 4, 3], 30, False),
+        ([], 30, False),
+    ],
+)
+def test_rows_of_one_length_are_for_the_model_without_a_mask(
+    encoder, monkeypatch, lengths, most, at_once
+):
+    monkeypatch.setattr(rows_module, "_TOKENS_AT_ONCE", most)
+    blocks, whole = serve(encoder, 12), serve(encoder, 12)
+    ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths), dtype=tf.int32), lengths)
+    rows, _ = fitted_rows(blocks, ids)
+    asked = []
+
+    def head(served, inputs):
+        asked.append(served)
+        return tf.reduce_sum(inputs["input_word_ids"] * inputs["input_mask"], 1)
+
+    sums = on_rows(dataclasses.replace(blocks, whole=whole), rows, head)
+    assert {one is whole for one in asked} == {at_once}
+    assert sums.numpy().tolist() == [sum(row) + CLS + SEP for row in ids.to_list()]
 
 
 LONG_TEXTS = [
