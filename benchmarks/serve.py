@@ -15,7 +15,8 @@ and nothing else that is needed; it runs serve_plain.py, which gives vectors, tw
 within an operation and a pool of one, and one thread and a pool of two. It reads the file of
 PyTorch's exporter, which this environment makes: torch, transformers, onnx.
 
---before is the interpreter of another build of bert_tf, which exports and serves the same models.
+--before is the interpreter of another, older, build of bert_tf, which writes the models that both
+export and serve.
 
 Everything listens at once, and one is asked at a time, over connections that stay open, by the same
 clients: a round is each of them in turn, for so many seconds by each number of clients, after a
@@ -42,8 +43,9 @@ import numpy as np
 from .finetune import minilm_directory
 from .machine import processor
 from .serve_load import Inputs, Load, Server
-from .serve_models import KINDS, VECTORS, mixed_requests, requests_of, write_checkpoint
+from .serve_models import KINDS, VECTORS, mixed_requests, requests_of
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _DIFFERENT_REQUESTS = 128
 _OURS, _BEFORE = "bert_tf", "before"
 # A row's float32 depends in its last digits on the rows beside it: the SavedModel called directly
@@ -52,6 +54,16 @@ _TOLERANCE = 1e-5
 # The plain server's model is computed by other software.
 _PLAIN_TOLERANCE = 1e-4
 _SOAK_CLIENTS = 8
+
+
+def write_checkpoint(kind: str, given: argparse.Namespace, folder: str) -> str:
+    """The directory of a kind's model; a newer build reads what an older one wrote."""
+    if kind == VECTORS:
+        return given.source
+    program, target = os.path.join(_HERE, "serve_models.py"), os.path.join(folder, "checkpoint")
+    line = [given.before or sys.executable, program, kind, given.source, target]
+    subprocess.run(line, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    return target
 
 
 def write_export(python: str, checkpoint: str, output: str, folder: str) -> str:
@@ -64,18 +76,14 @@ def write_export(python: str, checkpoint: str, output: str, folder: str) -> str:
 def our_server(name: str, python: str, export: str, kind: str, folder: str) -> Server:
     """A build of bert_tf, asked for what a client wants of a model."""
     wanted = KINDS[kind].wanted
-    filters = {"outputs": list(wanted)} if wanted else {}
-
-    def outputs(reply: Any) -> dict[str, Any]:
-        found = reply["outputs"]
-        return found if isinstance(found, dict) else {wanted[0]: found}
+    filters = {"output_filter": list(wanted)} if wanted else {}
 
     return Server(
         name,
         [python, "-m", "bert_tf.serve", f"--model={export}", "--name=m", "--port=0"],
         "/v1/models/m:predict",
         lambda inputs: {"inputs": inputs, **filters},
-        outputs,
+        lambda reply: reply["outputs"],
         folder,
     )
 
@@ -86,7 +94,7 @@ def plain_servers(python: str, model: str, folder: str) -> list[Server]:
     write = "import sys; from benchmarks.inference_peers import write_onnx as write"
     subprocess.run([sys.executable, "-c", f"{write}; write(*sys.argv[1:])", model, target],
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)  # fmt: skip
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "serve_plain.py")
+    program = os.path.join(_HERE, "serve_plain.py")
     tokenizer = os.path.join(model, "tokenizer.json")
     return [
         Server(
@@ -184,7 +192,7 @@ def shown_memory(server: Server) -> str:
 
 def serve_and_measure(kind: str, folder: str, given: argparse.Namespace) -> None:
     """Measures one of the models."""
-    checkpoint = write_checkpoint(kind, given.source, folder)
+    checkpoint = write_checkpoint(kind, given, folder)
     servers = []
     for name, python in ((_OURS, sys.executable), (_BEFORE, given.before)):
         if python:

@@ -1,4 +1,9 @@
-"""The models that ``benchmarks.serve`` has served, and what their clients ask."""
+"""The models that ``benchmarks.serve`` has served, and what their clients ask.
+
+    python benchmarks/serve_models.py KIND DIRECTORY TARGET
+
+writes a kind's model, by whatever build of bert_tf the interpreter has.
+"""
 
 import csv
 import dataclasses
@@ -6,6 +11,7 @@ import io
 import json
 import os
 import random
+import sys
 import zipfile
 from typing import Any
 
@@ -33,21 +39,17 @@ KINDS = {
 }
 
 
-def write_checkpoint(name: str, source: str, folder: str) -> str:
-    """The directory of a kind's model; a head that the source lacks is drawn, the same always."""
-    kind = KINDS[name]
-    if name == VECTORS:
-        return source
+def write_checkpoint(name: str, source: str, target: str) -> None:
+    """Writes a kind's model; a head that the source lacks is drawn, the same always."""
     import keras
 
     import bert_tf
 
+    kind = KINDS[name]
     keras.utils.set_random_seed(1)
     model = bert_tf.load(source, getattr(bert_tf, kind.model_class), **kind.arguments)
     model.labels = kind.labels
-    target = os.path.join(folder, name)
     bert_tf.save(model, target)
-    return target
 
 
 def sentences() -> list[str]:
@@ -104,3 +106,7 @@ def _data_folder() -> str:
     if not folder:
         raise ValueError("Set BERT_TF_DATA to the folder that holds glue/ and squad/.")
     return folder
+
+
+if __name__ == "__main__":
+    write_checkpoint(*sys.argv[1:])
