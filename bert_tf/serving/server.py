@@ -163,7 +163,9 @@ def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bound
     """Serves a model until Ctrl-C or SIGTERM, and answers the requests in hand before it ends."""
     workers = min(max(os.cpu_count() or 1, 2), 4)
     largest = min(_LARGEST_BATCH, bounds.rows)
-    batcher = Batcher(model.run, model.signatures, largest=largest, workers=workers)
+    batcher = Batcher(
+        model.run, model.signatures, largest=largest, workers=workers, most_seconds=_LAST_S
+    )
     door = Door(name, model, batcher, bounds)
     config = uvicorn.Config(
         door.app(),
@@ -186,4 +188,4 @@ def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bound
             _Server(config, door).run(sockets=[listening])
         print("Ended.")
     finally:
-        batcher.close()
+        batcher.close(_LAST_S)

@@ -26,9 +26,9 @@ STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "sta
 
 @pytest.fixture(scope="module")
 def app(half_model):
-    batcher = Batcher(half_model.run, half_model.signatures, largest=64, workers=1)
+    batcher = Batcher(half_model.run, half_model.signatures, largest=64, workers=1, most_seconds=60)
     yield Door("half", half_model, batcher, Bounds(8, 10_000, 4)).app()
-    batcher.close()
+    batcher.close(60)
 
 
 def two(**request):
@@ -222,7 +222,7 @@ def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
     """The bodies that an export gives to clients of TensorFlow Serving."""
     directory = exported("classifier", tmp_path_factory)
     loaded = served.load(directory)
-    batcher = Batcher(loaded.run, loaded.signatures, largest=64, workers=1)
+    batcher = Batcher(loaded.run, loaded.signatures, largest=64, workers=1, most_seconds=60)
     app = Door("bert", loaded, batcher, Bounds(100, 1 << 20, 4)).app()
     folder = os.path.join(directory, "assets.extra", "samples")
     names = sorted(name for name in os.listdir(folder) if name.endswith("json"))
@@ -234,7 +234,7 @@ def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
         outputs = reply.json["outputs"], sample["response"]["outputs"]
         compare(*(each if isinstance(each, dict) else {"": each} for each in outputs))
     assert len(names) > 5
-    batcher.close()
+    batcher.close(60)
 
 
 def compare(found, expected):

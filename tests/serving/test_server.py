@@ -24,12 +24,12 @@ def door(half_model):
     """An application of given bounds, and what lets its model answer."""
     gate, batchers = threading.Event(), []
 
-    def run(signature, inputs):
+    def run(signature, inputs, outputs):
         assert gate.wait(10)
-        return half_model.run(signature, inputs)
+        return half_model.run(signature, inputs, outputs)
 
     def make(**bounds):
-        batcher = Batcher(run, half_model.signatures, largest=4, workers=1)
+        batcher = Batcher(run, half_model.signatures, largest=4, workers=1, most_seconds=60)
         batchers.append(batcher)
         given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, **bounds})
         return Door("half", half_model, batcher, given).app(), gate
@@ -37,7 +37,7 @@ def door(half_model):
     yield make
     gate.set()
     for batcher in batchers:
-        batcher.close()
+        batcher.close(60)
 
 
 def test_no_more_requests_wait_than_may(door):
@@ -98,7 +98,7 @@ def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
 
 def test_at_the_end_a_body_that_does_not_come_is_given_up_soon(half_model, monkeypatch):
     monkeypatch.setattr(server, "_LAST_BODY_S", 0.05)
-    batcher = Batcher(half_model.run, half_model.signatures, largest=4, workers=1)
+    batcher = Batcher(half_model.run, half_model.signatures, largest=4, workers=1, most_seconds=60)
     door = Door("half", half_model, batcher, Bounds(rows=8, bytes=100, waiting=2))
 
     async def end():
@@ -107,7 +107,8 @@ def test_at_the_end_a_body_that_does_not_come_is_given_up_soon(half_model, monke
         door.hurry()
         return await asyncio.wait_for(coming, 10)
 
-    with contextlib.closing(batcher):
+    with contextlib.ExitStack() as stack:
+        stack.callback(batcher.close, 60)
         reply = asyncio.run(end())
     assert reply.status == 408 and "or before the server ended" in reply.json["error"]
 
