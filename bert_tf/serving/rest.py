@@ -44,11 +44,14 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class RestError(Exception):
-    """A reply that is an error, by HTTP's status code and a sentence."""
+    """A reply that is an error, by HTTP's status code and a sentence.
 
-    def __init__(self, status: int, sentence: str) -> None:
+    ``retry_after`` are the seconds after which the client may ask again.
+    """
+
+    def __init__(self, status: int, sentence: str, retry_after: int | None = None) -> None:
         super().__init__(sentence)
-        self.status = status
+        self.status, self.retry_after = status, retry_after
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,17 +82,20 @@ class Door:
         )
 
     async def _reply(self, request: Request) -> Response:
+        headers = {}
         try:
             status, body = 200, await self._answer(request)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except rest.RestError as error:
             status, body = error.status, _encode({"error": str(error)})
+            if error.retry_after is not None:
+                headers["Retry-After"] = str(error.retry_after)
         except Exception as error:
             print(f"Error: {one_line(repr(error), 500)}", file=sys.stderr, flush=True)
             sentence = "The server failed; its standard error says more."
             status, body = 500, _encode({"error": sentence})
-        return Response(body, status, media_type="application/json")
+        return Response(body, status, headers, media_type="application/json")
 
     async def _answer(self, request: Request) -> bytes:
         name, version, path = self._name, self._model.version, one_line(request.url.path, 1000)
