@@ -5,15 +5,15 @@ the file's name, its source or its tests: what it replied to such a request. Whe
 this server's own, the code and the body's shape are Serving's.
 """
 
+import contextlib
 import json
 import os
 
 import numpy as np
 import pytest
 
-from bert_tf.serving import model as served
-from bert_tf.serving.batching import Batcher
-from bert_tf.serving.server import Bounds, Door
+from bert_tf.serving import model as models
+from bert_tf.serving.server import Batcher, Bounds, Door
 from tests.saved_models.head_exports import exported
 
 from .asgi import ask
@@ -24,11 +24,21 @@ OK = {"error_code": "OK", "error_message": ""}
 STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "status": OK}]}
 
 
+@contextlib.contextmanager
+def served(model, name, bounds):
+    """An application that answers by a model."""
+    run, signatures = model.run, model.signatures
+    batcher = Batcher(run, signatures, largest=64, workers=1, most_seconds=60)
+    door = Door(name, bounds)
+    door.open(model, batcher)
+    yield door
+    batcher.close(60)
+
+
 @pytest.fixture(scope="module")
 def app(half_model):
-    batcher = Batcher(half_model.run, half_model.signatures, largest=64, workers=1)
-    yield Door("half", half_model, batcher, Bounds(8, 10_000, 4)).app()
-    batcher.close()
+    with served(half_model, "half", Bounds(8, 10_000, 4, 60)) as door:
+        yield door
 
 
 def two(**request):
@@ -102,7 +112,8 @@ ADDRESSES = [
             *(("POST", f"{MODEL}/versions/{version}:predict") for version in ("a", "9" * 20)),
         ]
     ),
-    ("GET", "/metrics", 404, "Malformed request: GET /metrics"),
+    ("GET", "/other", 404, "Malformed request: GET /other"),
+    ("POST", "/metrics", 404, "Malformed request: POST /metrics"),
     # api_rest, at its end; loader_harness's names of requests; get_model_status_impl.cc.
     ("POST", "/v1/models/a:predict", 404, "Servable not found for request: Latest(a)"),
     (
@@ -198,7 +209,7 @@ def test_refusals_are_servings(app, row):
 
 def test_numbers_that_json_has_not_are_words(app):
     reply = ask(app, "POST", PREDICT, {"signature_name": "odd", "inputs": [True, False]})
-    assert b'"number": [NaN, -Infinity]' in reply.body
+    assert b'"number":[NaN,-Infinity]' in reply.body
 
 
 def test_metadata_are_the_signatures_as_serving_prints_them(app):
@@ -221,20 +232,17 @@ def test_metadata_are_the_signatures_as_serving_prints_them(app):
 def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
     """The bodies that an export gives to clients of TensorFlow Serving."""
     directory = exported("classifier", tmp_path_factory)
-    loaded = served.load(directory)
-    batcher = Batcher(loaded.run, loaded.signatures, largest=64, workers=1)
-    app = Door("bert", loaded, batcher, Bounds(100, 1 << 20, 4)).app()
     folder = os.path.join(directory, "assets.extra", "samples")
     names = sorted(name for name in os.listdir(folder) if name.endswith("json"))
-    for name in names:
-        with open(os.path.join(folder, name)) as file:
-            sample = json.load(file)
-        reply = ask(app, "POST", "/v1/models/bert:predict", sample["request"])
-        assert reply.status == 200 and reply.json.keys() == sample["response"].keys(), name
-        outputs = reply.json["outputs"], sample["response"]["outputs"]
-        compare(*(each if isinstance(each, dict) else {"": each} for each in outputs))
+    with served(models.load(directory), "bert", Bounds(100, 1 << 20, 4, 60)) as app:
+        for name in names:
+            with open(os.path.join(folder, name)) as file:
+                sample = json.load(file)
+            reply = ask(app, "POST", "/v1/models/bert:predict", sample["request"])
+            assert reply.status == 200 and reply.json.keys() == sample["response"].keys(), name
+            outputs = reply.json["outputs"], sample["response"]["outputs"]
+            compare(*(each if isinstance(each, dict) else {"": each} for each in outputs))
     assert len(names) > 5
-    batcher.close()
 
 
 def compare(found, expected):
