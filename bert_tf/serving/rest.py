@@ -9,8 +9,10 @@ A signature is a ``SignatureDef`` as JSON, as the metadata have it.
 """
 
 import base64
+import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
 import json
 import math
@@ -171,12 +173,15 @@ def document_of(body: bytes) -> dict[str, Any]:
 
 def _parsed(body: bytes) -> Any:
     """What ``parse_json`` reads, in a fraction of the time where it is strict JSON."""
-    if not _LONG_NUMBER.search(body):
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            pass  # UTF-16, a byte order mark, NaN, half a character, or an error for parse_json
-    return parse_json(body, "the body")
+    gc.disable()  # it would look at a megabyte of empty lists again and again, as they are made
+    try:
+        if not _LONG_NUMBER.search(body):
+            with contextlib.suppress(orjson.JSONDecodeError):
+                return orjson.loads(body)
+        # UTF-16, a byte order mark, NaN, half a character, or an error that has a sentence.
+        return parse_json(body, "the body")
+    finally:
+        gc.enable()
 
 
 def signature_of(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
@@ -225,14 +230,16 @@ def _only_column(refusal: str, value: Any, inputs: Mapping[str, Any]) -> dict[st
 
 
 def _tensor(name: str, value: Any, info: Mapping[str, Any]) -> np.ndarray:
-    tensor, sizes = to_array(value, info["dtype"]), dimensions(info)
-    is_right = len(sizes) == tensor.ndim and all(
-        size in (-1, got) for size, got in zip(sizes, tensor.shape, strict=True)
-    )
-    if not is_right and not info["tensor_shape"]["unknown_rank"]:
-        raise _invalid(
-            f"Expected {name} of shape {sizes}, -1 for any size, and got {[*tensor.shape]}."
-        )
+    sizes, is_any = dimensions(info), info["tensor_shape"]["unknown_rank"]
+    shape, first = [], value
+    while isinstance(first, list):  # too many levels are refused before they become an array
+        shape.append(len(first))
+        first = first[0] if first else None
+    tensor = to_array(value, info["dtype"]) if is_any or len(shape) == len(sizes) else None
+    shape = shape if tensor is None else [*tensor.shape]
+    fits = len(shape) == len(sizes) and all(map(lambda size, got: size in (-1, got), sizes, shape))
+    if tensor is None or not (is_any or fits):
+        raise _invalid(f"Expected {name} of shape {sizes}, -1 for any size, and got {shape}.")
     return tensor
 
 
@@ -241,9 +248,13 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
     if dtype not in _DTYPES:
         raise RestError(501, f"Conversion of JSON Value: {shown(value)} to type: {dtype}")
     # Lists of several sizes or levels stay lists, in an array of objects.
-    leaves = np.array(value, object)
+    leaves, kind = np.array(value, object), np.dtype(_DTYPES[dtype])
+    if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # ids, of which there are many
+        limits = np.iinfo(kind)
+        if limits.min <= leaves.min() and leaves.max() <= limits.max:
+            return leaves.astype(kind)
     converted = [_to_scalar(leaf, dtype) for leaf in leaves.ravel()]
-    return np.array(converted, _DTYPES[dtype]).reshape(leaves.shape)
+    return np.array(converted, kind).reshape(leaves.shape)
 
 
 def _to_scalar(value: Any, dtype: str) -> Any:
