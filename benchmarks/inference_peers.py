@@ -53,31 +53,37 @@ class _States(torch.nn.Module):
         return outputs.last_hidden_state
 
 
-def onnx_encoder(path: str) -> Encode:
-    """ONNX Runtime, in float32, on the graph that PyTorch's exporter makes."""
-    import onnxruntime
+_ONNX_INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
+
+def write_onnx(path: str, target: str) -> None:
+    """Writes the graph that PyTorch's exporter makes, of batches of any shape to their states."""
     model = transformers.AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     example = torch.ones(2, 8, dtype=torch.int64)
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    dynamic = {name: {0: "batch", 1: "sequence"} for name in names}
+    torch.onnx.export(
+        _States(model),
+        (example, example, 0 * example),
+        target,
+        input_names=_ONNX_INPUTS,
+        output_names=["last_hidden_state"],
+        dynamic_axes={name: {0: "batch", 1: "sequence"} for name in _ONNX_INPUTS},
+        dynamo=False,
+    )
+
+
+def onnx_encoder(path: str) -> Encode:
+    """ONNX Runtime, in float32, on that graph."""
+    import onnxruntime
+
     with tempfile.TemporaryDirectory() as folder:
         target = os.path.join(folder, "model.onnx")
-        torch.onnx.export(
-            _States(model),
-            (example, example, 0 * example),
-            target,
-            input_names=names,
-            output_names=["last_hidden_state"],
-            dynamic_axes=dynamic,
-            dynamo=False,
-        )
+        write_onnx(path, target)
         session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        feeds = dict(zip(names, (ids.numpy(), mask.numpy(), 0 * ids.numpy()), strict=True))
+        feeds = dict(zip(_ONNX_INPUTS, (ids.numpy(), mask.numpy(), 0 * ids.numpy()), strict=True))
         return torch.from_numpy(session.run(["last_hidden_state"], feeds)[0])
 
     return functools.partial(_encode, _tokenizer(path), run)

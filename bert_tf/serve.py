@@ -133,8 +133,7 @@ def main(argv: Sequence[str]) -> None:
             print(says, flush=True)
             running.wait()
     print("Ended.", flush=True)
-    if running.is_busy:
-        os._exit(0)  # the interpreter's end would wait for the model's threads
+    os._exit(0)  # what the model may compute still is for nobody, and cannot be ended
 
 
 def find_export(path: str) -> str | None:

@@ -1,29 +1,46 @@
-"""Requests that wait are joined into batches.
+"""Requests that wait are joined into batches, and large ones are answered in parts.
 
 A request does not wait for others: a free thread takes the oldest, and with it those that it may be
-joined with. What is joined is answered as it would be alone, but for the rounding of floats.
-Requests of more rows than a batch has are answered one after another by a thread of their own, so
-that no small one waits for them.
+joined with. What is joined, or parted, is answered as it would be alone, but for the rounding of
+floats. Large requests take turns, a part each, in threads of their own, so that no small one waits
+for them: the two kinds share the processor.
 """
 
 import dataclasses
+import math
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from .rest import Tensors, dimensions, rows_of
+from .rest import RestError, Tensors, dimensions, rows_of
 
-Run = Callable[[str, Tensors], Tensors]
+Names = frozenset[str] | None  # of outputs; None is all
+Run = Callable[[str, Tensors, Names], Tensors]
+_ENDS = "The server ends."
 _COUNTS = "counts"  # the output that says how many values of a row are no padding
+# What outputs of exports are padded with, by the kind of their dtype.
+_PADDING: dict[str, Any] = {"O": b"", "i": -1}
+# The most bytes of a batch of several rows, some 2,000 tokens: more make no processor quicker, and
+# nothing stops what runs.
+_MOST_BYTES = 8192
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Waiting:
+@dataclasses.dataclass(eq=False)
+class _Request:
     signature: str
     inputs: Tensors
+    wanted: Names
+    joins: bool  # others
+    is_large: bool
+    size: int  # in bytes
+    parts: list[Any]  # that wait: the numbers of their rows, or an ellipsis for all
+    count: int  # of its parts
+    answers: list[tuple[Any, Tensors]] = dataclasses.field(default_factory=list)
+    waits_since: float = dataclasses.field(default_factory=time.monotonic)
     answer: "Future[Tensors]" = dataclasses.field(default_factory=Future)
 
     @property
@@ -32,11 +49,12 @@ class _Waiting:
         return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
 
 
-def padded_outputs(signature: Mapping[str, Any]) -> list[str]:
+def padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
     """The outputs that have as many columns as the longest row of a batch needs."""
     if any(len(dimensions(info)) > 1 for info in signature["inputs"].values()):
-        return []  # they have as many as the inputs
-    return [name for name, info in signature["outputs"].items() if -1 in dimensions(info)[1:]]
+        return frozenset()  # they have as many as the inputs
+    outputs = signature["outputs"].items()
+    return frozenset(name for name, info in outputs if -1 in dimensions(info)[1:])
 
 
 def joins(signature: Mapping[str, Any]) -> bool:
@@ -50,73 +68,213 @@ def joins(signature: Mapping[str, Any]) -> bool:
 
 
 class Batcher:
-    """Answers requests, in batches of at most ``largest`` rows, by ``workers`` threads."""
+    """Answers requests, in batches of at most ``largest`` rows, by ``workers`` threads a kind.
+
+    What waits for ``most_seconds``, also for its next part, ends with an error.
+    """
 
     def __init__(
-        self, run: Run, signatures: Mapping[str, Any], *, largest: int, workers: int
+        self,
+        run: Run,
+        signatures: Mapping[str, Any],
+        *,
+        largest: int,
+        workers: int,
+        most_seconds: float,
     ) -> None:
-        self._run, self._largest = run, largest
+        self._run, self._largest, self._most_seconds = run, largest, most_seconds
         self._joins = {name: joins(signature) for name, signature in signatures.items()}
         self._padded = {name: padded_outputs(signature) for name, signature in signatures.items()}
-        self._waiting: list[_Waiting] = []
-        self._lock = threading.Lock()
-        self._workers, self._large = ThreadPoolExecutor(workers), ThreadPoolExecutor(1)
+        self._lock, self._ends = threading.RLock(), threading.Event()
+        self._came = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
+        self._waiting: list[_Request] = []
+        self._running: list[_Request] = []  # as often as they have parts that run
+        # A process that ends does not wait for daemons: nothing stops what they run.
+        self._threads = [
+            threading.Thread(target=target, args=arguments, daemon=True)
+            for target, *arguments in (
+                *[(self._work, False), (self._work, True)] * workers,
+                (self._refuse_late,),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def ask(self, signature: str, inputs: Tensors) -> "Future[Tensors]":
-        """The answer to a request, when there is one; an error is raised from it."""
-        if rows_of(inputs) > self._largest:
-            return self._large.submit(self._run, signature, inputs)
+    def ask(self, signature: str, inputs: Tensors, outputs: Names = None) -> "Future[Tensors]":
+        """The answer to a request, when there is one; an error is raised from it.
+
+        Who does not wait any more cancels it; what of it has not begun is left undone.
+        """
+        sizes = [_sizes(value) for value in inputs.values()]
         # Inputs of different numbers of rows are the model's to refuse.
-        if not self._joins[signature] or len({len(value) for value in inputs.values()}) > 1:
-            return self._workers.submit(self._run, signature, inputs)
-        request = _Waiting(signature, inputs)
+        may_join = self._joins[signature] and len({len(each) for each in sizes}) == 1
+        parts = _parts(np.sum(sizes, 0), self._largest) if may_join else [...]
+        size = sum(int(each.sum()) for each in sizes)
+        is_large = len(parts) > 1 or size > _MOST_BYTES or rows_of(inputs) > self._largest
+        request = _Request(signature, inputs, outputs, may_join, is_large, size, parts, len(parts))
         with self._lock:
             self._waiting.append(request)
-        self._workers.submit(self._answer_next)
+            self._came[is_large].notify()
+        if self._ends.is_set():
+            self._end(request, RestError(503, _ENDS))
         return request.answer
 
-    def close(self) -> None:
-        """Answers what waits, and ends the threads."""
-        self._workers.shutdown()
-        self._large.shutdown()
-
-    def _answer_next(self) -> None:
-        """Answers the oldest request, and what joins it; nothing where another thread has."""
-        batch: list[_Waiting] = []
+    def close(self, seconds: float) -> None:
+        """Answers what is in hand, refuses what is left after so many seconds, ends the threads."""
+        end = time.monotonic() + seconds
         with self._lock:
-            rows = 0
-            for request in self._waiting.copy():
-                more = rows_of(request.inputs)
-                if not batch or (request.key == batch[0].key and rows + more <= self._largest):
-                    batch.append(request)
-                    self._waiting.remove(request)
-                    rows += more
-        if batch:
-            self._answer(batch)
+            self._ends.set()
+            for came in self._came.values():
+                came.notify_all()
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0))
+        with self._lock:
+            left = [*self._waiting, *self._running]
+        for request in left:
+            self._end(request, RestError(503, _ENDS))
 
-    def _answer(self, batch: list[_Waiting]) -> None:
-        try:
-            answers = self._answers(batch)
-        except Exception as error:
-            # Of whatever kind, it is for the one who asked; nobody else's request fails with it.
-            if len(batch) == 1:
-                batch[0].answer.set_exception(error)
-            else:
-                for request in batch:
-                    self._answer([request])
+    def _end(self, request: _Request, outcome: Tensors | Exception) -> None:
+        """Answers a request, once, unless it is cancelled."""
+        answer = request.answer
+        with self._lock:
+            if answer.running() or answer.done() or not answer.set_running_or_notify_cancel():
+                return
+        if isinstance(outcome, Exception):
+            answer.set_exception(outcome)
         else:
-            for request, answer in zip(batch, answers, strict=True):
-                request.answer.set_result(answer)
+            wanted = outcome if request.wanted is None else request.wanted
+            answer.set_result({name: value for name, value in outcome.items() if name in wanted})
 
-    def _answers(self, batch: list[_Waiting]) -> list[Tensors]:
+    def _refuse_late(self) -> None:
+        seconds = most = self._most_seconds
+        while not self._ends.wait(seconds):
+            with self._lock:
+                begin = time.monotonic() - most
+                waiting = [r for r in self._waiting if r.parts and r not in self._running]
+            late = [request for request in waiting if request.waits_since <= begin]
+            seconds = min([r.waits_since - begin for r in waiting if r not in late], default=most)
+            for request in late:
+                sentence = f"The request waited {most:g} seconds, --max_wait_seconds: ask later."
+                self._end(request, RestError(503, sentence, retry_after=math.ceil(most)))
+
+    # === What a thread does ===
+
+    def _work(self, is_large: bool) -> None:
+        while taken := self._next(is_large):
+            batch, rows = taken
+            failure = None
+            try:
+                self._answer(batch, rows)
+            except Exception as error:
+                # Of whatever kind, it is for the one who asked; of several each is asked alone.
+                failure = error
+                if len(batch) == 1:
+                    self._end(batch[0], error)
+            with self._lock:
+                for request in batch:
+                    self._running.remove(request)
+                    request.waits_since = time.monotonic()
+                    if failure:
+                        request.joins = False
+                        request.parts.append(rows)
+                if failure:
+                    self._waiting += batch
+                    self._came[is_large].notify_all()
+
+    def _next(self, is_large: bool) -> tuple[list[_Request], Any] | None:
+        """The requests that are answered next, and which rows of theirs; at the end nothing."""
+        with self._lock:
+            while True:
+                self._waiting = [r for r in self._waiting if r.parts and not r.answer.done()]
+                waiting = [request for request in self._waiting if request.is_large == is_large]
+                if waiting:
+                    break
+                if self._ends.is_set():
+                    return None
+                self._came[is_large].wait()
+            batch = self._joined(sorted(waiting, key=lambda request: request.waits_since))
+            rows = [request.parts.pop() for request in batch][-1]  # all, of several
+            self._running += batch
+            batch[0].waits_since = time.monotonic()  # its turn comes again after the others'
+            if batch[0].parts:
+                self._came[is_large].notify()
+            return batch, rows
+
+    def _joined(self, waiting: Sequence[_Request]) -> list[_Request]:
+        """The first, and what joins it."""
+        first, batch = waiting[0], [waiting[0]]
+        rows, size = rows_of(first.inputs), first.size
+        for request in waiting[1:] if first.joins else ():
+            more_rows, more = rows + rows_of(request.inputs), size + request.size
+            fits = more_rows <= self._largest and more <= _MOST_BYTES
+            if fits and request.joins and request.key == first.key:
+                batch.append(request)
+                rows, size = more_rows, more
+        return batch
+
+    def _answer(self, batch: Sequence[_Request], rows: Any) -> None:
         signature, names = batch[0].signature, batch[0].inputs
-        joined = {name: np.concatenate([each.inputs[name] for each in batch]) for name in names}
-        outputs = self._run(signature, joined)
+        columns = {name: [each.inputs[name][rows] for each in batch] for name in names}
+        wanted = [request.wanted for request in batch]
+        outputs = None if None in wanted else frozenset[str]().union(*filter(None, wanted))
+        if outputs and outputs & self._padded[signature]:
+            outputs |= {_COUNTS}
+        inputs = {name: np.concatenate(c) if c[1:] else c[0] for name, c in columns.items()}
+        found = self._run(signature, inputs, outputs)
+        for request, answer in zip(batch, self._parted(batch, found), strict=True):
+            request.answers.append((rows, answer))
+            if len(request.answers) == request.count:
+                self._end(request, self._whole(request))
+
+    def _parted(self, batch: Sequence[_Request], outputs: Tensors) -> list[Tensors]:
+        """Each request's rows, as wide as they are alone."""
+        if len(batch) == 1:
+            return [outputs]
         ends = np.cumsum([rows_of(each.inputs) for each in batch])[:-1]
         columns = {name: np.split(value, ends) for name, value in outputs.items()}
         answers = [{name: column[i] for name, column in columns.items()} for i in range(len(batch))]
-        if len(batch) > 1 and (padded := self._padded[signature]):
+        if padded := self._padded[batch[0].signature] & outputs.keys():
             for answer in answers:
                 width = max(int(np.max(answer[_COUNTS], initial=0)), 1)
                 answer |= {name: answer[name][:, :width] for name in padded}
         return answers
+
+    def _whole(self, request: _Request) -> Tensors:
+        """A request's rows in their order, as wide as they are together."""
+        if len(request.answers) == 1:
+            return request.answers[0][1]
+        parts, answers = zip(*request.answers, strict=True)
+        columns = {name: [answer[name] for answer in answers] for name in answers[0]}
+        for name in self._padded[request.signature] & columns.keys():
+            width = max(values.shape[1] for values in columns[name])
+            columns[name] = [_widened(values, width) for values in columns[name]]
+        places = np.argsort(np.concatenate(parts))
+        return {name: np.concatenate(values)[places] for name, values in columns.items()}
+
+
+def _sizes(values: np.ndarray) -> np.ndarray:
+    """The bytes of each row."""
+    rows = np.atleast_1d(values)
+    if rows.dtype != object:
+        return np.full(len(rows), rows[:1].nbytes)
+    lengths = np.array([len(value) for value in rows.flat], int).reshape(rows.shape)
+    return lengths.sum(axis=tuple(range(1, rows.ndim)))
+
+
+def _parts(sizes: np.ndarray, most_rows: int) -> list[Any]:
+    """The numbers of each part's rows, those of about one size together; the longest are last."""
+    parts: list[Any] = [[]]
+    size = 0
+    for row in np.argsort(sizes, kind="stable").tolist():
+        if parts[-1] and (len(parts[-1]) == most_rows or size + sizes[row] > _MOST_BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(row)
+        size += sizes[row]
+    return parts if len(parts) > 1 else [...]
+
+
+def _widened(values: np.ndarray, width: int) -> np.ndarray:
+    more = [(0, 0), (0, width - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
+    wide: np.ndarray = np.pad(values, more, constant_values=_PADDING.get(values.dtype.kind, 0))
+    return wide

@@ -22,9 +22,10 @@ _READ_S = 75
 IDLE_S = 75
 _MOST_CONNECTIONS = 4000
 _MOST_UNREAD = 256 << 20  # bytes of answers that wait to be read, of all connections
-# Connections are accepted so many at a time, and closed after; the model opens files, too.
-ACCEPTED = 64
-_SPARE = 2 * ACCEPTED
+# Connections are accepted so many at a time, and as many that are refused stay open for a second,
+# so that their clients read why; the process has other files, too.
+ACCEPTED = 32
+_SPARE = 4 * ACCEPTED
 
 
 class Lines(logging.Handler):
@@ -70,8 +71,10 @@ def most_connections() -> int:
 class Connection(H11Protocol):
     """A connection that no client can hold open for nothing."""
 
-    # Those whose client does not read, the oldest first.
+    # Those whose client does not read, the oldest first, and those that are refused.
     _unread: ClassVar["dict[Connection, None]"] = {}
+    _refused: ClassVar["set[Connection]"] = set()
+    _is_ended = False
     _headers: asyncio.TimerHandle | None = None
     _answer: asyncio.TimerHandle | None = None
 
@@ -82,13 +85,18 @@ class Connection(H11Protocol):
         if len(self.connections) >= (self.limit_concurrency or 0):
             self.connections.discard(self)
             most = f"{len(self.connections):,} connections are open"
-            self._end(503, f"{most}: ask later.")
             LINES.say(f"{most}: the newest are refused.")
+            self._end(503, f"{most}: ask later.")
+            self._refused.add(self)
+            if len(self._refused) > ACCEPTED:
+                transport.abort()
         else:
             self._await_headers()
 
     def data_received(self, data: bytes) -> None:
         """Reads; what belongs to no request yet must become one in time."""
+        if self._is_ended:
+            return
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._await_headers()
@@ -100,6 +108,7 @@ class Connection(H11Protocol):
         """Ends what waits for the client."""
         super().connection_lost(exc)
         self.resume_writing()
+        self._refused.discard(self)
         if self._headers is not None:
             self._headers.cancel()
 
@@ -135,12 +144,13 @@ class Connection(H11Protocol):
             self._headers = self.loop.call_later(_HEADERS_S, self._end, 408, late)
 
     def _end(self, status: int, sentence: str) -> None:
-        """Ends a connection that has no request, with a reply of one line."""
+        """Ends a connection that has no request, with a reply of one line, and time to read it."""
+        self._is_ended = True
         body = b'{"error": "%s"}' % sentence.encode()
         reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
         self.transport.write(
             b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
             b"Connection: close\r\n\r\n%s" % (status, reason, len(body), body)
         )
-        self.transport.close()
-        self.loop.call_later(1, self.transport.abort)  # if its client does not read
+        self.transport.write_eof()
+        self.loop.call_later(1, self.transport.abort)

@@ -37,12 +37,15 @@ class ServedModel:
         name = os.path.basename(self.directory)
         return int(name) if name.isdecimal() else 1
 
-    def run(self, signature: str, inputs: Tensors) -> Tensors:
-        """Asks a signature."""
+    def run(
+        self, signature: str, inputs: Tensors, outputs: frozenset[str] | None = None
+    ) -> Tensors:
+        """Asks a signature, for some outputs or for all."""
         function = self.loaded.signatures[signature]
         try:
             answer = function(**{name: tf.constant(value) for name, value in inputs.items()})
-            return {name: np.asarray(value) for name, value in answer.items()}
+            wanted = answer.keys() if outputs is None else outputs
+            return {name: np.asarray(value) for name, value in answer.items() if name in wanted}
         except tf.errors.OpError as error:
             # Before it TensorFlow names the graph's node, as Serving does not.
             sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()

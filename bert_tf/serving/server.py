@@ -4,7 +4,6 @@ Nothing here loads TensorFlow, so that it answers while the model loads.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -13,18 +12,18 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 import zlib
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
 
 from bert_tf.untrusted import one_line
 
-from . import batching, connections, metrics, rest
+from . import connections, metrics, rest
+from .batching import Batcher
 
 if TYPE_CHECKING:
     from .model import ServedModel
@@ -32,10 +31,9 @@ if TYPE_CHECKING:
 # A client has so many seconds to send a body, and so many bytes of bodies may be coming.
 _BODY_S = 30
 _MOST_COMING = 64 << 20
-# At the end, what is left of bodies and of answers has so many, and the threads of the model.
+# At the end, the bodies that are coming have so many, and the answers.
 _LAST_BODY_S = 1
 _LAST_S = 20
-_LAST_THREADS_S = 4
 _LARGEST_BATCH = 64
 # Bytes of a body, and values of an answer, that take less time than another thread's turn.
 _SMALL = 4096
@@ -45,32 +43,6 @@ _JSON = "application/json"
 _Message = dict[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
-
-
-class Batcher(batching.Batcher):
-    """Until batching has these arguments."""
-
-    def __init__(self, run: Any, signatures: Any, *, largest: int, workers: int, most_seconds: int):
-        super().__init__(run, signatures, largest=largest, workers=workers)
-
-    def ask(self, signature: str, inputs: Any, outputs: Any = None) -> "Future[rest.Tensors]":
-        """Filters."""
-        wanted: Future[rest.Tensors] = Future()
-
-        def done(all: "Future[rest.Tensors]") -> None:
-            with contextlib.suppress(Exception):
-                if error := all.exception():
-                    wanted.set_exception(error)
-                else:
-                    kept = all.result().items()
-                    wanted.set_result({k: v for k, v in kept if outputs is None or k in outputs})
-
-        super().ask(signature, inputs).add_done_callback(done)
-        return wanted
-
-    def close(self, seconds: float) -> None:  # type: ignore[override]
-        """Waits."""
-        super().close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,8 +290,6 @@ class _Uvicorn(uvicorn.Server):
 class Server:
     """Listens in a thread, from its beginning; ends after the answers to the requests in hand."""
 
-    is_busy = False  # at its end: the model computes for nobody, and cannot be ended
-
     def __init__(self, name: str, listening: socket.socket, bounds: Bounds) -> None:
         self._bounds, self._door = bounds, Door(name, bounds)
         self._batcher: Batcher | None = None
@@ -372,7 +342,4 @@ class Server:
         except KeyboardInterrupt:
             self._uvicorn.force_exit = True
         if self._batcher is not None:
-            closing = threading.Thread(target=self._batcher.close, args=(0,), daemon=True)
-            closing.start()
-            closing.join(_LAST_THREADS_S)
-            self.is_busy = closing.is_alive()
+            self._batcher.close(0)

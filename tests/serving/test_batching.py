@@ -1,5 +1,6 @@
 """Requests that are joined are answered as each would be alone."""
 
+import concurrent.futures
 import threading
 
 import numpy as np
@@ -17,35 +18,62 @@ def objects(values):
     return array
 
 
-@pytest.fixture
-def joined():
-    """Has a batcher answer requests that wait while its worker is busy; the batches' rows, too."""
-    batchers = []
+def signature_of(shapes):
+    return {
+        side: {
+            name: {"tensor_shape": {"dim": [{"size": str(size)} for size in sizes]}}
+            for name, sizes in tensors.items()
+        }
+        for side, tensors in shapes.items()
+    }
 
-    def ask(model, requests, largest=64):
-        begun, gate, rows = threading.Event(), threading.Event(), []
 
-        def run(signature, inputs):
-            if not begun.is_set():
-                begun.set()
-                gate.wait(60)
+class Held:
+    """A batcher, all of whose threads are held until ``free``; then ``runs`` has what is asked."""
+
+    def __init__(self, run, signatures, *, largest=64, workers=1, most_seconds=60):
+        self._run, self._gate, begun = run, threading.Event(), threading.Semaphore(0)
+        self.runs = []
+
+        def answer(signature, inputs, outputs):
+            if signature == "held":
+                begun.release()
+                assert self._gate.wait(60)
                 return {}
-            rows.append(len(next(iter(inputs.values()))))
-            return model.run(signature, inputs)
+            self.runs.append((signature, inputs, outputs))
+            return run(signature, inputs, outputs)
 
-        batcher = Batcher(run, model.signatures, largest=largest, workers=1)
-        batchers.append(batcher)
-        batcher.ask(*requests[0])
-        assert begun.wait(60)
-        asked = [batcher.ask(*request) for request in requests]
-        gate.set()
-        for answer in asked:
-            answer.exception(60)
-        return asked, rows
+        signatures = {**signatures, "held": signature_of({"inputs": {}, "outputs": {"n": []}})}
+        options = {"largest": largest, "workers": workers, "most_seconds": most_seconds}
+        self.batcher = Batcher(answer, signatures, **options)
+        holds = [{}, {"x": np.zeros(100)}]  # small, and large
+        for inputs in holds * workers:
+            self.batcher.ask("held", inputs)
+            assert begun.acquire(timeout=60)
 
-    yield ask
-    for batcher in batchers:
-        batcher.close()
+    def free(self):
+        self._gate.set()
+
+    def ends(self, *answers):
+        """Frees the threads, and waits until these are answered; the rows of each run."""
+        self.free()
+        assert not concurrent.futures.wait(answers, 60).not_done
+        return [rows_of(inputs) for _, inputs, _ in self.runs]
+
+
+@pytest.fixture
+def held():
+    """Makes such batchers."""
+    every = []
+
+    def make(*arguments, **options):
+        every.append(Held(*arguments, **options))
+        return every[-1]
+
+    yield make
+    for each in every:
+        each.free()
+        each.batcher.close(60)
 
 
 TEXTS = [["the cat sat on the mat.", "a dog"], ["un[MASK]able [MASK] the dogs [MASK]"], [], [""]]
@@ -67,17 +95,24 @@ HEADS = ["classifier", "pretrainer", *(pytest.param(n, marks=pytest.mark.slow) f
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_what_is_joined_is_answered_as_alone(head, joined, tmp_path_factory):
+def test_what_is_joined_or_parted_is_answered_as_alone(head, held, tmp_path_factory):
     model = served.load(exported(head, tmp_path_factory))
     asked = 0
     for name, signature in model.signatures.items():
         rows = REQUESTS.get(tuple(sorted(signature["inputs"])))
         if rows is None:
             continue
+        assert joins(signature)
         requests = [(name, {key: objects(row[key]) for key in row}) for row in rows]
-        answers, batches = joined(model, requests)
-        assert joins(signature) and batches == [sum(rows_of(inputs) for _, inputs in requests)]
-        for request, answer in zip(requests, answers, strict=True):
+        counts = [rows_of(inputs) for _, inputs in requests]
+        joined = held(model.run, model.signatures)
+        answers = [joined.batcher.ask(*request) for request in requests]
+        assert joined.ends(*answers) == [sum(counts)]
+        parted = held(model.run, model.signatures, largest=1)
+        answers += [parted.batcher.ask(*request) for request in requests]
+        runs = parted.ends(*answers[len(requests) :])
+        assert max(runs) == 1 and sum(runs) == sum(counts)
+        for request, answer in zip(requests * 2, answers, strict=True):
             found, expected = answer.result(60), model.run(*request)
             assert found.keys() == expected.keys()
             for key, value in expected.items():
@@ -94,51 +129,200 @@ def two(text, ids):
     return "two", {"text": objects(text), "ids": np.array(ids, np.int32)}
 
 
-def test_a_request_that_fails_fails_alone(half_model, joined):
+def test_a_request_that_fails_fails_alone(half_model, held):
     good, bad = two(["a"], [[1, 2]]), two(["b"], [[-1, 0]])
-    answers, batches = joined(half_model, [good, bad, good])
-    assert batches == [3, 1, 1, 1]
+    batcher = held(half_model.run, half_model.signatures)
+    answers = [batcher.batcher.ask(*request) for request in (good, bad, good)]
+    assert batcher.ends(*answers) == [3, 1, 1, 1]
     assert [answer.exception(60) is None for answer in answers] == [True, False, True]
     with pytest.raises(RestError, match=r"^assertion failed: \[No: -1\.\]$"):
         answers[1].result()
 
 
-def test_batches_keep_to_the_most_rows_and_to_one_signature(half_model, joined):
+def test_batches_keep_to_the_most_rows_and_to_one_signature(half_model, held):
     odd = ("odd", {"flags": np.array([True])})
     one, three = two(["a"], [[1, 2]]), two(["b"] * 3, [[3, 4]] * 3)
-    answers, batches = joined(half_model, [three, odd, three, one, one], largest=4)
-    assert batches == [4, 1, 4]
+    batcher = held(half_model.run, half_model.signatures, largest=4)
+    answers = [batcher.batcher.ask(*request) for request in (three, odd, three, one, one)]
+    assert batcher.ends(*answers) == [4, 1, 4]
     sums = [answer.result(60).get("sum", np.array([])).tolist() for answer in answers]
     assert sums == [[7, 7, 7], [], [7, 7, 7], [3], [3]]
 
 
-def test_what_has_no_rows_is_joined_with_nothing(half_model, joined):
-    scalar = ("serving_default", {"x": np.array(2.0, np.float32)})
-    _, batches = joined(half_model, [("serving_default", {"x": np.zeros(0, np.float32)})] * 2)
-    assert batches == [0, 0] and not joins(half_model.signatures["serving_default"])
-    batcher = Batcher(half_model.run, half_model.signatures, largest=8, workers=2)
-    assert [batcher.ask(*scalar).result(60)["y"] for _ in range(3)] == [3.0, 3.0, 3.0]
-    batcher.close()
+def test_what_has_no_rows_is_joined_with_nothing(half_model, held):
+    signature, batcher = "serving_default", held(half_model.run, half_model.signatures)
+    assert not joins(half_model.signatures[signature])
+    values = [np.zeros(0, np.float32)] * 2 + [np.array(2.0, np.float32)] * 2
+    answers = [batcher.batcher.ask(signature, {"x": value}) for value in values]
+    assert batcher.ends(*answers) == [0, 0, 1, 1]
+    assert [answer.result(0)["y"].tolist() for answer in answers] == [[], [], 3.0, 3.0]
 
 
-def test_no_small_request_waits_for_several_large_ones(half_model):
+# === With a model that is none ===
+
+# A text's words, padded, and its number.
+TEXT = {"inputs": {"text": [-1]}, "outputs": {"words": [-1, -1], "counts": [-1], "size": [-1]}}
+
+
+SIGNATURES = {"words": signature_of(TEXT), "whole": signature_of({**TEXT, "outputs": {"n": []}})}
+
+
+def words(signature, inputs, outputs):
+    """What such a model answers, the outputs that are wanted."""
+    texts = inputs["text"]
+    if b"fails" in texts:
+        raise ValueError("It fails.")
+    if signature == "whole":
+        return {"n": np.array(len(texts))}
+    rows = [text.split() for text in texts]
+    counts = np.array([len(row) for row in rows], np.int32)
+    width = max([1, *counts])
+    padded = [row + [b""] * (width - len(row)) for row in rows]
+    found = {
+        "words": objects(padded).reshape(-1, width),
+        "counts": counts,
+        "size": np.array([len(text) for text in texts]),
+    }
+    return {name: found[name] for name in found if outputs is None or name in outputs}
+
+
+def texts(*values):
+    return {"text": objects([value.encode() for value in values])}
+
+
+def asked(batcher):
+    """The texts of each run."""
+    return [b" ".join(inputs["text"]).decode() for _, inputs, _ in batcher.runs]
+
+
+def test_each_answer_has_the_outputs_that_it_asked_for(held):
+    wanted = [frozenset({"size"}), frozenset({"words"}), frozenset({"size", "words"})]
+    for several, names in ((wanted[:1], {"size"}), (wanted, {"size", "words", "counts"})):
+        batcher = held(words, SIGNATURES)
+        answers = [batcher.batcher.ask("words", texts("a b", "c"), each) for each in several]
+        assert batcher.ends(*answers) == [2 * len(several)]
+        assert batcher.runs[0][2] == names
+        assert [answer.result(0).keys() for answer in answers] == several
+    batcher = held(words, SIGNATURES)
+    answers = [batcher.batcher.ask("words", texts("a b"), each) for each in (*wanted, None)]
+    batcher.ends(*answers)
+    assert batcher.runs[0][2] is None
+    assert [answer.result(0).keys() for answer in answers] == [*wanted, {"words", "counts", "size"}]
+
+
+def test_work_that_nobody_waits_for_is_dropped_before_it_runs(held):
+    batcher = held(words, SIGNATURES, largest=2)
+    left = [batcher.batcher.ask("words", texts("left", "left", "left")) for _ in range(150)]
+    left += [batcher.batcher.ask("words", texts("left")) for _ in range(150)]
+    last = batcher.batcher.ask("words", texts("last"))
+    assert all(answer.cancel() for answer in left)
+    batcher.ends(last)
+    assert asked(batcher) == ["last"]
+
+
+def test_the_rest_of_a_large_request_is_dropped_when_nobody_waits_any_more(held):
+    left = threading.Event()
+
+    def run(signature, inputs, outputs):
+        if inputs["text"] == b"leaves" and large.cancel():
+            left.set()
+        return words(signature, inputs, outputs)
+
+    batcher = held(run, SIGNATURES, largest=1)
+    large = batcher.batcher.ask("words", texts("a", "b", "leaves", "longest"))
+    batcher.free()
+    assert left.wait(60)
+    batcher.ends(batcher.batcher.ask("words", texts("x", "y")))
+    assert asked(batcher) == ["longest", "leaves", "y", "x"]
+
+
+def test_what_waits_too_long_ends_though_no_thread_is_free(held):
+    batcher = held(words, SIGNATURES, most_seconds=0.1)
+    answers = [batcher.batcher.ask("words", texts(*"ab")) for _ in range(2)]
+    for answer in answers:
+        with pytest.raises(
+            RestError, match=r"^The request waited 0\.1 seconds, --max_wait"
+        ) as error:
+            answer.result(60)
+        assert (error.value.status, error.value.retry_after) == (503, 1)
+    assert batcher.ends() == []
+
+
+def test_large_requests_take_turns(held):
+    batcher = held(words, SIGNATURES, largest=2)
+    batcher.ends(*(batcher.batcher.ask("words", texts(*[name] * 6)) for name in "ABC"))
+    assert asked(batcher) == ["A A", "B B", "C C"] * 3
+
+
+def test_no_small_request_waits_for_large_ones(held):
     gate = threading.Event()
 
-    def run(signature, inputs):
-        assert len(inputs["text"]) <= 4 or gate.wait(60)
-        return half_model.run(signature, inputs)
+    def run(signature, inputs, outputs):
+        assert b"large" not in inputs["text"] or gate.wait(60)
+        return words(signature, inputs, outputs)
 
-    batcher = Batcher(run, half_model.signatures, largest=4, workers=2)
-    large = [batcher.ask(*two(["a"] * 5, [[1, 2]] * 5)) for _ in range(3)]
-    assert batcher.ask(*two(["a"], [[1, 2]])).result(60)["sum"].tolist() == [3]
+    batcher = held(run, SIGNATURES, largest=2)
+    large = [batcher.batcher.ask(name, texts(*["large"] * 6)) for name in SIGNATURES]
+    batcher.ends(*(batcher.batcher.ask("words", texts("small")) for _ in range(3)))
     assert not any(answer.done() for answer in large)
     gate.set()
-    batcher.close()
-    assert [answer.result(0)["sum"].tolist() for answer in large] == [[3] * 5] * 3
+    batcher.ends(*large)
+    assert not any(answer.exception(0) for answer in large)
 
 
-def test_what_waits_is_answered_before_the_end(half_model):
-    batcher = Batcher(half_model.run, half_model.signatures, largest=1, workers=1)
-    answers = [batcher.ask(*two(["a"], [[1, number]])) for number in range(20)]
-    batcher.close()
-    assert [answer.result(0)["sum"][0] for answer in answers] == [1 + n for n in range(20)]
+def test_parts_of_a_large_request_run_beside_each_other(held):
+    together = threading.Barrier(2, timeout=60)
+
+    def run(*arguments):
+        together.wait()
+        return words(*arguments)
+
+    batcher = held(run, SIGNATURES, largest=1, workers=2)
+    answer = batcher.batcher.ask("words", texts("a b", "a", "a b c", "a"))
+    batcher.ends(answer)
+    assert answer.result(0)["counts"].tolist() == [2, 1, 3, 1]
+
+
+def test_rows_of_a_part_are_of_about_one_size_and_few_where_they_are_long(held):
+    batcher = held(words, SIGNATURES)
+    sizes = [5000, 10, 20_000, 3000, 4000, 4000, 20]
+    answer = batcher.batcher.ask("words", texts(*("x" * size for size in sizes)))
+    batcher.ends(answer)
+    assert [[len(text) for text in inputs["text"]] for _, inputs, _ in batcher.runs] == [
+        *([20_000], [5000], [4000], [10, 20, 3000, 4000])
+    ]
+    assert answer.result(0)["size"].tolist() == sizes
+    several = held(words, SIGNATURES)
+    answers = [several.batcher.ask("words", texts("x" * 3000)) for _ in range(3)]
+    assert several.ends(*answers) == [2, 1]
+
+
+def test_a_part_that_fails_ends_its_request(held):
+    batcher = held(words, SIGNATURES, largest=1)
+    answer = batcher.batcher.ask("words", texts("a", "fails", "b", "c"))
+    batcher.ends(answer, batcher.batcher.ask("words", texts("x", "y")))
+    assert sorted(asked(batcher)) == ["fails", "x", "y"]
+    with pytest.raises(ValueError, match=r"^It fails\.$"):
+        answer.result(0)
+
+
+def test_what_is_in_hand_is_answered_before_the_end(held):
+    batcher = held(words, SIGNATURES, largest=1)
+    answers = [batcher.batcher.ask("words", texts("a", f"{number}")) for number in range(20)]
+    batcher.free()
+    batcher.batcher.close(60)
+    assert [answer.result(0)["size"].tolist() for answer in answers] == [
+        [1, 1 + (n > 9)] for n in range(20)
+    ]
+
+
+def test_what_does_not_end_in_time_is_refused(held):
+    batcher = held(words, SIGNATURES, largest=1)
+    answers = [batcher.batcher.ask(*each) for each in (("words", texts("a", "b")), ("held", {}))]
+    batcher.batcher.close(0.01)
+    answers.append(batcher.batcher.ask("words", texts("late")))
+    for answer in answers:
+        with pytest.raises(RestError, match=r"^The server ends\.$") as error:
+            answer.result(0)
+        assert error.value.status == 503
+    assert batcher.ends() == []

@@ -74,6 +74,7 @@ def test_the_newest_connection_is_refused_in_one_line(half_model, monkeypatch, c
         first, second = (stack.enter_context(connect(place)) for _ in range(2))
         for _ in range(20):
             with connect(place) as third:
+                third.sendall(PREDICT)
                 refusal = b'{"error": "2 connections are open: ask later."}'
                 assert (reply(third), third.recv(1)) == ((503, refusal), b"")
         first.sendall(PREDICT)
