@@ -9,7 +9,7 @@ import logging
 import resource
 import sys
 import time
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -43,13 +43,10 @@ class Lines(logging.Handler):
         print(f"Error: {one_line(sentence, 500)}{left_out}", file=sys.stderr, flush=True)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Says what uvicorn logs."""
+        """Says what uvicorn and the event loop log, such as a connection that fails."""
         error = record.exc_info and record.exc_info[1]
-        self.say(f"{record.getMessage().strip()} {error!r}" if error else record.getMessage())
-
-    def handle_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Says what the event loop reports, such as a connection that cannot be accepted."""
-        self.say(f"{context['message']} {context.get('exception', '')!r}")
+        sentence = record.getMessage().strip().split("\n")[0]
+        self.say(f"{sentence} {error!r}" if error else sentence)
 
 
 LINES = Lines()

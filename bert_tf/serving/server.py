@@ -274,7 +274,6 @@ class _Uvicorn(uvicorn.Server):
         self._door = door
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(connections.LINES.handle_loop)
         for name in ("uvicorn", "asyncio"):
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [connections.LINES], False
@@ -284,7 +283,12 @@ class _Uvicorn(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._door.hurry()
+        asyncio.get_running_loop().call_later(_LAST_S + 1, self._abort)  # what nobody reads
         await super().shutdown(sockets)
+
+    def _abort(self) -> None:
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()
 
 
 class Server:
@@ -306,7 +310,7 @@ class Server:
             backlog=connections.ACCEPTED,
             limit_concurrency=connections.most_connections() + 1,
             timeout_keep_alive=connections.IDLE_S,
-            timeout_graceful_shutdown=_LAST_S + 2,
+            timeout_graceful_shutdown=_LAST_S + 3,
         )
         self._uvicorn = _Uvicorn(config, self._door)
         self._ended = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])

@@ -12,7 +12,9 @@ import os
 import numpy as np
 import pytest
 
+from bert_tf.saved_models import replay
 from bert_tf.serving import model as models
+from bert_tf.serving import rest
 from bert_tf.serving.server import Batcher, Bounds, Door
 from tests.saved_models.head_exports import exported
 
@@ -72,6 +74,21 @@ POSTED = [
     ),
     # api_rest, on JSON conformance: tokens that JSON has not.
     (b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
+    # As this server has always read it.
+    ('\ufeff{"inputs": [1]}'.encode(), {"outputs": [2.5]}),
+    ('{"inputs": [1]}'.encode("utf-16"), {"outputs": [2.5]}),
+    (b'{"inputs": [2], "inputs": [1]}', {"outputs": [2.5]}),
+    # predict_util.cc, of gRPC: a filter of outputs. They keep their names.
+    (
+        two(inputs={"text": ["x"], "ids": [[1, 2]]}, output_filter=["sum"]),
+        {"outputs": {"sum": [3]}},
+    ),
+    (
+        two(instances=[{"text": "x", "ids": [1, 2]}], output_filter=["sum", "raw_bytes"]),
+        {"predictions": [{"sum": 3, "raw_bytes": {"b64": "eA=="}}]},
+    ),
+    ({"inputs": [1], "output_filter": ["y"]}, {"outputs": [2.5]}),
+    ({"inputs": [1], "output_filter": []}, {"outputs": [2.5]}),
 ]
 ANSWERS = [
     # http_rest_api_handler_test.cc: GetStatus, Predict, Regress, Classify.
@@ -133,6 +150,27 @@ REFUSALS = [
     (b"instances = [1, 2]", "JSON Parse error: "),
     (b'{"inputs": ' + b"[" * 5000, "JSON Parse error: "),
     (b'{"inputs": 1' + b"0" * 5000 + b"}", "JSON Parse error: "),
+    (b'{"inputs": "\xff"}', "JSON Parse error: the body is not JSON: 'utf-8' codec can't decode"),
+    # Integers that a parser may read as floats.
+    (
+        b'{"inputs": [123456789012345678901]}',
+        "JSON Value: 123456789012345678901 Type: Number is no",
+    ),
+    (
+        b'{"inputs": [-9223372036854775809]}',
+        "JSON Value: -9223372036854775809 Type: Number is not ",
+    ),
+    # predict_util.cc
+    (
+        two(inputs=1, output_filter=["y"]),
+        'output tensor alias not found in signature: "y" Outputs expected to be in the set '
+        "{raw_bytes,sum,text}.",
+    ),
+    (
+        two(inputs=1, output_filter="sum"),
+        "JSON Value: \"sum\" Expecting 'output_filter' to be a list",
+    ),
+    (two(inputs=1, output_filter=[["sum"]]), 'not found in signature: ["sum"] Outputs expected to'),
     ({"signature_name": "a", "inputs": 1}, 'Serving signature name: "a" not found in signature '),
     ({"signature_name": 100}, "Serving signature name: 100 not found"),
     # json_tensor.cc
@@ -171,14 +209,19 @@ REFUSALS = [
             ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1, 1]."),
             ("ids", [[1]], "Expected ids of shape [-1, 2], -1 for any size, and got [1, 1]."),
             ("text", ["a"] * 9, "The request has 9 rows, and --max_rows is 8."),
+            # Before anything is made of them.
+            ("text", [[[]]] * 9, "The request has 9 rows, and --max_rows is 8."),
+            ("text", [[[]]], "Expected text of shape [-1], -1 for any size, and got [1, 1, 0]."),
         ]
     ),
+    ({"instances": [[]] * 9}, "The request has 9 rows, and --max_rows is 8."),
 ]
 EXAMPLES = [
     # json_tensor.cc, classifier.cc
     ({}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": []}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": [1]}, "Example must be JSON object but got 1"),
+    ({"examples": [1] * 9}, "The request has 9 rows, and --max_rows is 8."),
     ({"examples": [{"x": None}]}, "JSON Value: null Type: Null is not of expected type: string"),
     (
         {"examples": [{"x": [1, 1.5]}]},
@@ -210,6 +253,23 @@ def test_refusals_are_servings(app, row):
 def test_numbers_that_json_has_not_are_words(app):
     reply = ask(app, "POST", PREDICT, {"signature_name": "odd", "inputs": [True, False]})
     assert b'"number":[NaN,-Infinity]' in reply.body
+
+
+def test_numbers_are_written_as_the_recorded_answers_have_them():
+    """Each float with as many digits as tell it from its neighbours of its own type."""
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 20_000, np.uint32).view(np.float32)
+    floats = np.array([0.1, 1e-7, 1e16, -0.0, 3.4028235e38, 1e-45, 16777216, 1 / 3], np.float32)
+    arrays = [bits, bits.reshape(10, -1), floats, floats.astype(np.float64), floats[::2]]
+    arrays += [floats.astype(np.float16), np.float32(0.1)[()], np.array([1, -2]), np.array([True])]
+    arrays += [
+        np.array([1 << 63], np.uint64),
+        np.zeros((0, 3), np.float32),
+        np.array([b"a", "é".encode()], object),
+    ]
+    for array in map(np.asarray, arrays):
+        # As text: NaN is no number that is equal to itself.
+        found = str(json.loads(rest.encode({"x": rest.values_of(array)}))["x"])
+        assert found == str(json.loads(json.dumps(replay.to_json(array)))), array.dtype
 
 
 def test_metadata_are_the_signatures_as_serving_prints_them(app):
