@@ -5,6 +5,7 @@ nobody reads.
 """
 
 import asyncio
+import contextlib
 import logging
 import resource
 import sys
@@ -22,10 +23,12 @@ _READ_S = 75
 IDLE_S = 75
 _MOST_CONNECTIONS = 4000
 _MOST_UNREAD = 256 << 20  # bytes of answers that wait to be read, of all connections
-# Connections are accepted so many at a time, and as many that are refused stay open for a second,
-# so that their clients read why; the process has other files, too.
-ACCEPTED = 32
-_SPARE = 4 * ACCEPTED
+# Of the descriptors, so many are for the files of the process, for the connections that the event
+# loop accepts at a time, of which it has four times as many before the first is refused, and for
+# those that are refused, which stay for a second, so that their clients read why.
+_SPARE = 128
+ACCEPTED = 8
+_MOST_REFUSED = 32
 
 
 class Lines(logging.Handler):
@@ -85,7 +88,7 @@ class Connection(H11Protocol):
             LINES.say(f"{most}: the newest are refused.")
             self._end(503, f"{most}: ask later.")
             self._refused.add(self)
-            if len(self._refused) > ACCEPTED:
+            if len(self._refused) > _MOST_REFUSED:
                 transport.abort()
         else:
             self._await_headers()
@@ -149,5 +152,6 @@ class Connection(H11Protocol):
             b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
             b"Connection: close\r\n\r\n%s" % (status, reason, len(body), body)
         )
-        self.transport.write_eof()
         self.loop.call_later(1, self.transport.abort)
+        with contextlib.suppress(OSError):  # the client has left
+            self.transport.write_eof()
