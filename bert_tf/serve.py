@@ -27,7 +27,7 @@ from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.untrusted import check_model_name, one_line
 
 _SAVED_MODEL = "saved_model.pb"
-_PACKAGES = ("starlette", "uvicorn")
+_PACKAGES = ("orjson", "uvicorn")
 
 
 def _is_name(name: str, values: Values, given: Given) -> str:
@@ -66,9 +66,12 @@ class ServeSettings:
     )
     max_waiting: int = flag_fields.integer(
         64,
-        "Refuse requests (503) while so many are read, wait or are answered.",
+        "Refuse requests (503) while so many wait or are answered.",
         least=1,
         is_rare=True,
+    )
+    max_wait_seconds: int = flag_fields.integer(
+        30, "Give up requests (503) that have waited so long.", least=1, is_rare=True
     )
 
 
@@ -96,27 +99,41 @@ def main(argv: Sequence[str]) -> None:
     if export is None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes what is temporary
+    for number in (signal.SIGINT, signal.SIGTERM):  # what is temporary is removed
+        signal.signal(number, signal.default_int_handler)
     listening = _listen(settings.host, settings.port)
-    command.load_tensorflow()
-    from bert_tf.serving import model, server
+    from bert_tf.serving import server
 
+    bounds = server.Bounds(
+        settings.max_rows, settings.max_bytes, settings.max_waiting, settings.max_wait_seconds
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(listening)
+        host, port = listening.getsockname()[:2]
+        running = stack.enter_context(server.Server(name, listening, bounds))
         if export is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             found = settings.special_tokens_in_texts
             export = _export(settings.model, os.path.join(folder, "1"), name, found)
         print(f"Loading {export}.", flush=True)
+        command.load_tensorflow()
+        from bert_tf.serving import model
+
         served = model.load(export)
         served.warm_up()
-        if not _is_this_machine(listening.getsockname()[0]):
+        running.open(served)
+        if not _is_this_machine(host):
             print(
                 f"--host={settings.host}: whoever reaches this machine can ask the model, without "
                 "a password, and what they send is not encrypted."
             )
-        bounds = server.Bounds(settings.max_rows, settings.max_bytes, settings.max_waiting)
-        server.serve(served, name, listening, bounds)
+        place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        says = f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it."
+        with contextlib.suppress(KeyboardInterrupt):
+            print(says, flush=True)
+            running.wait()
+    print("Ended.", flush=True)
+    os._exit(0)  # what the model may compute still is for nobody, and cannot be ended
 
 
 def find_export(path: str) -> str | None:
@@ -159,10 +176,11 @@ def _export(checkpoint: str, output: str, name: str, found: bool | None) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket of a place; who connects waits until the model is loaded."""
+    """A socket of a place."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends what is written at once (TCP_NODELAY) where the protocol is said.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()

@@ -119,7 +119,7 @@ def test_every_folder_is_packaged():
 
 
 # What only some uses need, and ask for in a sentence.
-OPTIONAL = {"apache_beam", "pyarrow", "starlette", "uvicorn"}
+OPTIONAL = {"apache_beam", "orjson", "pyarrow", "uvicorn"}
 DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
 
 

@@ -55,7 +55,7 @@ def test_refusals(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--host=no.such.host.invalid --port=8501 cannot be"):
         run("--model=tiny", "--host=no.such.host.invalid")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs starlette and uvicorn.*: run pip install 'bert_"):
+    with pytest.raises(ImportError, match=r"needs orjson and uvicorn.*: run pip install 'bert_"):
         run("--model=tiny")
 
 

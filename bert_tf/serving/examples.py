@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.saved_models.replay import to_json
-
 from . import rest
 from .rest import Request, RestError, Tensors
 
@@ -22,8 +20,8 @@ _BYTES = ("DT_STRING", "bytes_list")
 _FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 
 
-def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any]) -> Request:
-    """The request of a body of ``:classify`` or ``:regress``."""
+def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], most: int) -> Request:
+    """The request of a body of ``:classify`` or ``:regress``, of at most so many examples."""
     document = rest.document_of(body)
     name = rest.signature_of(document, signatures)
     inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
@@ -34,6 +32,7 @@ def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any]) -> R
     examples, context = document.get("examples"), document.get("context", {})
     if not isinstance(examples, list) or not examples:
         raise RestError(400, "Expecting 'examples' value to be an list/array with values")
+    rest.check_rows(examples, most)
     for example in (context, *examples):
         if not isinstance(example, dict):
             raise RestError(400, f"Example must be JSON object but got {rest.shown(example)}")
@@ -57,14 +56,13 @@ def _feature(content: Any) -> tf.train.Feature:
 def _reply(outputs: Tensors) -> dict[str, Any]:
     """The reply: of each example its classes with their scores, or its number."""
     if "outputs" in outputs:
-        return {"results": to_json(outputs["outputs"])}
-    scores = to_json(outputs["scores"])
-    classes = (
-        to_json(outputs["classes"]) if "classes" in outputs else [[""] * len(row) for row in scores]
-    )
+        return {"results": rest.values_of(outputs["outputs"])}
+    scores = rest.values_of(outputs["scores"])
+    classes = outputs.get("classes")
+    names = [[""] * len(row) for row in scores] if classes is None else rest.values_of(classes)
     return {
         "results": [
             [list(pair) for pair in zip(*row, strict=True)]
-            for row in zip(classes, scores, strict=True)
+            for row in zip(names, scores, strict=True)
         ]
     }

@@ -1,72 +1,132 @@
-"""The HTTP server: what it accepts, within bounds, and the page at ``/``."""
+"""The HTTP server: what it accepts, within bounds, and the page at ``/``.
+
+Nothing here loads TensorFlow, so that it answers while the model loads.
+"""
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
+import gc
 import importlib.resources
-import json
+import logging
 import os
 import secrets
 import socket
-import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from bert_tf.untrusted import one_line
 
-from . import examples, rest
+from . import connections, metrics, rest
 from .batching import Batcher
-from .model import ServedModel
 
-_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-# A client has so many seconds to send a body; at the end, the rest of one, and then its answer.
+if TYPE_CHECKING:
+    from .model import ServedModel
+
+# A client has so many seconds to send a body, and so many bytes of bodies may be coming.
 _BODY_S = 30
+_MOST_COMING = 64 << 20
+# At the end, the bodies that are coming have so many, and the answers.
 _LAST_BODY_S = 1
-_LAST_S = 120
-# Open connections, most of which ask nothing at a moment.
-_MOST_CONNECTIONS = 1000
+_LAST_S = 20
 _LARGEST_BATCH = 64
+# Bytes of a body, and values of an answer, that take less time than another thread's turn.
+_SMALL = 4096
+_BACKLOG = 1024
+_JSON = "application/json"
+# What an ASGI application is called with, and the parts of a message.
+_Message = dict[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """The most rows and bytes of a request, and the most requests in hand."""
+    """The most rows and bytes of a request, requests in hand, and seconds that one waits."""
 
     rows: int
     bytes: int
     waiting: int
+    seconds: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reply:
+    status: int
+    body: bytes
+    media_type: str = _JSON
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Door:
-    """Answers HTTP requests to one model."""
+    """Answers HTTP requests to one model, once it is open: an ASGI application."""
 
-    def __init__(self, name: str, model: ServedModel, batcher: Batcher, bounds: Bounds) -> None:
-        self._name, self._model, self._batcher, self._bounds = name, model, batcher, bounds
+    def __init__(self, name: str, bounds: Bounds) -> None:
+        self._name, self._bounds = name, bounds
+        self._model: ServedModel | None = None
+        self._batcher: Batcher
+        self._metrics = metrics.Metrics(name)
+        self._answers: set[asyncio.Future[rest.Tensors]] = set()  # of the requests in hand
         self._in_hand = 0
-        self._limits: set[asyncio.Timeout] = set()  # of the bodies that are coming
+        # Of the bodies that are coming, the oldest first: limit of time, bytes so far.
+        self._coming: dict[asyncio.Timeout, int] = {}
+        self._coming_bytes = 0
         # One: parsed JSON takes many times the space of its text.
         self._json = ThreadPoolExecutor(1)
 
-    def app(self) -> Starlette:
-        """The ASGI application."""
-        page = Route("/", self._page, methods=["GET"])
-        return Starlette(routes=[page, Route("/{path:path}", self._reply, methods=_METHODS)])
+    def open(self, model: "ServedModel", batcher: Batcher) -> None:
+        """Answers by a model from now on."""
+        self._batcher, self._model = batcher, model
 
     def hurry(self) -> None:
-        """Gives up the bodies that do not come soon, so that no client holds the server's end."""
-        soon = asyncio.get_running_loop().time() + _LAST_BODY_S
-        for limit in self._limits:
-            if not limit.expired():
-                limit.reschedule(soon)
+        """Gives up the bodies that do not come soon, and then the answers, as the server ends."""
+        loop = asyncio.get_running_loop()
+        for limit in [*self._coming]:
+            self._give_up(limit, loop.time() + _LAST_BODY_S)
+        loop.call_later(_LAST_S, lambda: [answer.cancel() for answer in self._answers])
 
-    async def _page(self, request: Request) -> Response:
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        """Answers a request."""
+        try:
+            reply = await self._reply(scope, receive)
+        except rest.RestError as error:
+            again = error.retry_after
+            headers = {} if again is None else {"retry-after": str(again)}
+            reply = _Reply(error.status, rest.encode({"error": str(error)}), headers=headers)
+        except Exception as error:
+            connections.LINES.say(repr(error))
+            sentence = "The server failed; its standard error says more."
+            reply = _Reply(500, rest.encode({"error": sentence}))
+        headers = {"content-type": reply.media_type, "content-length": str(len(reply.body))}
+        sent = [(k.encode(), v.encode()) for k, v in {**headers, **reply.headers}.items()]
+        await send({"type": "http.response.start", "status": reply.status, "headers": sent})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _reply(self, scope: _Message, receive: _Receive) -> _Reply:
+        method, path = scope["method"], one_line(scope["path"], 1000)
+        if method in ("GET", "HEAD") and path == "/":
+            return self._page()
+        if method in ("GET", "HEAD") and path in metrics.PATHS:
+            now = {"requests_in_hand": self._in_hand, "request_bytes_coming": self._coming_bytes}
+            return _Reply(200, self._metrics.text(now).encode(), metrics.MEDIA_TYPE)
+        if self._model is None:
+            raise rest.RestError(503, "The model is loading: ask again soon.", retry_after=5)
+        version = self._model.version
+        action = rest.action_of(method, path, self._name, version)
+        if action == "status":
+            return _Reply(200, rest.encode(rest.status_reply(version)))
+        if action == "metadata":
+            signatures = self._model.signatures
+            return _Reply(200, rest.encode(rest.metadata_reply(self._name, version, signatures)))
+        is_gzip = any(k == b"content-encoding" and b"gzip" in v for k, v in scope["headers"])
+        return _Reply(200, await self._counted(action, is_gzip, receive))
+
+    def _page(self) -> _Reply:
         """The page, which may run its own script and style alone, and ask this server alone."""
         nonce = secrets.token_urlsafe(16)
         file = importlib.resources.files(__package__) / "page.html"
@@ -76,116 +136,214 @@ class Door:
             "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        return HTMLResponse(
-            text.replace("NONCE", nonce).replace("MODEL_NAME", self._name),
-            headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"},
+        return _Reply(
+            200,
+            text.replace("NONCE", nonce).replace("MODEL_NAME", self._name).encode(),
+            "text/html; charset=utf-8",
+            {"content-security-policy": policy, "x-content-type-options": "nosniff"},
         )
 
-    async def _reply(self, request: Request) -> Response:
+    async def _counted(self, action: str, is_gzip: bool, receive: _Receive) -> bytes:
+        begin, status, rows = time.monotonic(), 500, 0
         try:
-            status, body = 200, await self._answer(request)
-        except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
+            body = await self._body(receive)
+            begin = time.monotonic()
+            if self._in_hand >= self._bounds.waiting:
+                sentence = f"{self._bounds.waiting} requests are in hand, --max_waiting: ask later."
+                raise rest.RestError(503, sentence, retry_after=1)
+            self._in_hand += 1
+            try:
+                asked = await self._parsed(action, body, is_gzip)
+                rows = rest.rows_of(asked.inputs)
+                reply = await self._answer(asked, receive)
+            finally:
+                self._in_hand -= 1
+            status = 200
+            return reply
         except rest.RestError as error:
-            status, body = error.status, _encode({"error": str(error)})
-        except Exception as error:
-            print(f"Error: {one_line(repr(error), 500)}", file=sys.stderr, flush=True)
-            sentence = "The server failed; its standard error says more."
-            status, body = 500, _encode({"error": sentence})
-        return Response(body, status, media_type="application/json")
-
-    async def _answer(self, request: Request) -> bytes:
-        name, version, path = self._name, self._model.version, one_line(request.url.path, 1000)
-        action = rest.action_of(request.method, path, name, version)
-        if action == "status":
-            return _encode(rest.status_reply(version))
-        if action == "metadata":
-            return _encode(rest.metadata_reply(name, version, self._model.signatures))
-        if self._in_hand >= self._bounds.waiting:
-            raise rest.RestError(
-                503, f"{self._bounds.waiting} requests are in hand, --max_waiting: ask later."
-            )
-        self._in_hand += 1
-        try:
-            return await self._run(action, await self._body(request))
+            status = error.status
+            raise
         finally:
-            self._in_hand -= 1
+            self._metrics.count(action, status, rows, time.monotonic() - begin)
 
-    async def _run(self, action: str, body: bytes) -> bytes:
-        loop, parse = asyncio.get_running_loop(), rest.parse_predict
-        if action != "predict":
-            parse = functools.partial(examples.parse_examples, action)
-        asked = await loop.run_in_executor(self._json, parse, body, self._model.signatures)
-        rows = rest.rows_of(asked.inputs)
-        if rows > self._bounds.rows:
-            raise rest.RestError(
-                400, f"The request has {rows} rows, and --max_rows is {self._bounds.rows}."
-            )
-        outputs = await asyncio.wrap_future(self._batcher.ask(asked.signature, asked.inputs))
-        return await loop.run_in_executor(self._json, lambda: _encode(asked.reply(outputs)))
-
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, receive: _Receive) -> bytes:
         """The body, or a refusal once more bytes have come than are allowed."""
         most, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
-        self._limits.add(limit)
+        self._coming[limit] = 0
         try:
             async with limit:
-                async for part in request.stream():
-                    body += part
+                while (message := await receive())["type"] == "http.request":
+                    body += message["body"]
                     if len(body) > most:
                         raise rest.RestError(
                             413, f"The body has more than {most} bytes, --max_bytes."
                         )
+                    if not message.get("more_body"):
+                        return bytes(body)
+                    self._bound_coming(limit, len(message["body"]))
         except TimeoutError:
             raise rest.RestError(
-                408, f"The body did not come within {_BODY_S} seconds, or before the server ended."
+                408,
+                f"The body did not come within {_BODY_S} seconds, or before the server ended or "
+                "had no room for it.",
             ) from None
         finally:
-            self._limits.discard(limit)
-        return bytes(body)
+            self._coming_bytes -= self._coming.pop(limit, 0)
+        raise _left()
+
+    def _bound_coming(self, limit: asyncio.Timeout, size: int) -> None:
+        """Counts bytes of a body; beyond the most of all, those that came first are given up."""
+        if limit in self._coming:
+            self._coming[limit] += size
+            self._coming_bytes += size
+        while self._coming_bytes > max(_MOST_COMING, self._bounds.bytes):
+            oldest, its_size = next(iter(self._coming.items()))
+            del self._coming[oldest]
+            self._coming_bytes -= its_size
+            self._give_up(oldest, asyncio.get_running_loop().time())
+
+    @staticmethod
+    def _give_up(limit: asyncio.Timeout, when: float) -> None:
+        if not limit.expired():
+            limit.reschedule(when)
+
+    async def _parsed(self, action: str, body: bytes, is_gzip: bool) -> rest.Request:
+        """The request of a body; a large one is parsed aside, so that no small one waits for it."""
+        assert self._model is not None
+        signatures, bounds, parser = self._model.signatures, self._bounds, rest.parse_predict
+        if action != "predict":
+            from .examples import parse_examples  # which imports TensorFlow
+
+            parser = functools.partial(parse_examples, action)
+
+        def parse() -> rest.Request:
+            text = _inflated(body, bounds.bytes) if is_gzip else body
+            return parser(text, signatures, bounds.rows)
+
+        if len(body) <= _SMALL and not is_gzip:
+            return parse()
+        return await asyncio.get_running_loop().run_in_executor(self._json, parse)
+
+    async def _answer(self, asked: rest.Request, receive: _Receive) -> bytes:
+        """The reply to a request, which is dropped when its client leaves."""
+        future = self._batcher.ask(asked.signature, asked.inputs, asked.outputs)
+        answer = asyncio.wrap_future(future)
+        gone = asyncio.ensure_future(_leave(receive))
+        gone.add_done_callback(lambda _: answer.cancel())
+        self._answers.add(answer)
+        try:
+            outputs = await answer
+        except asyncio.CancelledError:
+            raise _left() if gone.done() else rest.RestError(503, "The server ends.") from None
+        finally:
+            self._answers.discard(answer)
+            gone.cancel()
+        if sum(array.size for array in outputs.values()) <= _SMALL:
+            return rest.encode(asked.reply(outputs))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._json, lambda: rest.encode(asked.reply(outputs))
+        )
 
 
-def _encode(reply: dict[str, Any]) -> bytes:
-    return json.dumps(reply, ensure_ascii=False).encode()
+def _left() -> rest.RestError:
+    return rest.RestError(499, "The client has left.")
 
 
-class _Server(uvicorn.Server):
+async def _leave(receive: _Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _inflated(body: bytes, most: int) -> bytes:
+    """What a gzip body has, of at most so many bytes."""
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        text = inflate.decompress(body, most + 1)
+    except zlib.error as error:
+        raise rest.RestError(400, f"The body is not gzip: {error}.") from error
+    if len(text) > most:
+        raise rest.RestError(413, f"The body inflates to more than {most} bytes, --max_bytes.")
+    if not inflate.eof or inflate.unused_data:
+        raise rest.RestError(400, "The body is not one whole gzip stream.")
+    return text
+
+
+class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, door: Door) -> None:
         super().__init__(config)
         self._door = door
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for name in ("uvicorn", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [connections.LINES], False
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)  # who may wait; config's are accepted at a time
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._door.hurry()
+        asyncio.get_running_loop().call_later(_LAST_S + 1, self._abort)  # what nobody reads
         await super().shutdown(sockets)
 
+    def _abort(self) -> None:
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()
 
-def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bounds) -> None:
-    """Serves a model until Ctrl-C or SIGTERM, and answers the requests in hand before it ends."""
-    workers = min(max(os.cpu_count() or 1, 2), 4)
-    largest = min(_LARGEST_BATCH, bounds.rows)
-    batcher = Batcher(
-        model.run, model.signatures, largest=largest, workers=workers, most_seconds=_LAST_S
-    )
-    door = Door(name, model, batcher, bounds)
-    config = uvicorn.Config(
-        door.app(),
-        log_level="warning",
-        lifespan="off",
-        ws="none",
-        http="h11",
-        server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=_LAST_S,
-    )
-    host, port = listening.getsockname()[:2]
-    place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    says = f"Listening at {place}/ (a page), {place}/v1/models/{name} (REST); Ctrl-C ends it."
-    try:
-        # uvicorn raises the signal again, when all is answered; a shell's job in the background
-        # ignores Ctrl-C's then.
-        with contextlib.suppress(KeyboardInterrupt):
-            print(says, flush=True)
-            _Server(config, door).run(sockets=[listening])
-        print("Ended.")
-    finally:
-        batcher.close(_LAST_S)
+
+class Server:
+    """Listens in a thread, from its beginning; ends after the answers to the requests in hand."""
+
+    def __init__(self, name: str, listening: socket.socket, bounds: Bounds) -> None:
+        self._bounds, self._door = bounds, Door(name, bounds)
+        self._batcher: Batcher | None = None
+        config = uvicorn.Config(
+            self._door,
+            http=connections.Connection,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=connections.ACCEPTED,
+            limit_concurrency=connections.most_connections() + 1,
+            timeout_keep_alive=connections.IDLE_S,
+            timeout_graceful_shutdown=_LAST_S + 3,
+        )
+        self._uvicorn = _Uvicorn(config, self._door)
+        self._ended = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def open(self, model: "ServedModel") -> None:
+        """Answers by a model from now on."""
+        cores = len(os.sched_getaffinity(0))
+        batcher = Batcher(
+            model.run,
+            model.signatures,
+            largest=min(_LARGEST_BATCH, self._bounds.rows),
+            workers=min(max(cores, 2), 4),
+            most_seconds=self._bounds.seconds,
+        )
+        # What is loaded stays: collections need not look at it, which takes half a second.
+        gc.collect()
+        gc.freeze()
+        self._batcher = batcher
+        self._door.open(model, batcher)
+
+    def wait(self) -> None:
+        """Returns when the server has failed, and raises its error."""
+        self._ended.result()
+
+    def __exit__(self, *error: object) -> None:
+        """Ends the server within half a minute; a second signal ends it at once."""
+        self._uvicorn.should_exit = True
+        try:
+            self._ended.result()
+        except KeyboardInterrupt:
+            self._uvicorn.force_exit = True
+        if self._batcher is not None:
+            self._batcher.close(0)

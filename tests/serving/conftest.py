@@ -1,6 +1,7 @@
 import pytest
 import tensorflow as tf
 
+from bert_tf.serving import connections
 from bert_tf.serving import model as served
 
 
@@ -36,6 +37,12 @@ class Half(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def regress(self, inputs):
         return {"outputs": self.classify(inputs)["scores"][:, 0]}
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_said(monkeypatch):
+    """No line on standard error in the second before."""
+    monkeypatch.setattr(connections, "LINES", connections.Lines())
 
 
 @pytest.fixture(scope="package")

@@ -5,15 +5,17 @@ the file's name, its source or its tests: what it replied to such a request. Whe
 this server's own, the code and the body's shape are Serving's.
 """
 
+import contextlib
 import json
 import os
 
 import numpy as np
 import pytest
 
-from bert_tf.serving import model as served
-from bert_tf.serving.batching import Batcher
-from bert_tf.serving.server import Bounds, Door
+from bert_tf.saved_models import replay
+from bert_tf.serving import model as models
+from bert_tf.serving import rest
+from bert_tf.serving.server import Batcher, Bounds, Door
 from tests.saved_models.head_exports import exported
 
 from .asgi import ask
@@ -24,11 +26,21 @@ OK = {"error_code": "OK", "error_message": ""}
 STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "status": OK}]}
 
 
+@contextlib.contextmanager
+def served(model, name, bounds):
+    """An application that answers by a model."""
+    run, signatures = model.run, model.signatures
+    batcher = Batcher(run, signatures, largest=64, workers=1, most_seconds=60)
+    door = Door(name, bounds)
+    door.open(model, batcher)
+    yield door
+    batcher.close(60)
+
+
 @pytest.fixture(scope="module")
 def app(half_model):
-    batcher = Batcher(half_model.run, half_model.signatures, largest=64, workers=1, most_seconds=60)
-    yield Door("half", half_model, batcher, Bounds(8, 10_000, 4)).app()
-    batcher.close(60)
+    with served(half_model, "half", Bounds(8, 10_000, 4, 60)) as door:
+        yield door
 
 
 def two(**request):
@@ -62,6 +74,21 @@ POSTED = [
     ),
     # api_rest, on JSON conformance: tokens that JSON has not.
     (b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
+    # As this server has always read it.
+    ('\ufeff{"inputs": [1]}'.encode(), {"outputs": [2.5]}),
+    ('{"inputs": [1]}'.encode("utf-16"), {"outputs": [2.5]}),
+    (b'{"inputs": [2], "inputs": [1]}', {"outputs": [2.5]}),
+    # predict_util.cc, of gRPC: a filter of outputs. They keep their names.
+    (
+        two(inputs={"text": ["x"], "ids": [[1, 2]]}, output_filter=["sum"]),
+        {"outputs": {"sum": [3]}},
+    ),
+    (
+        two(instances=[{"text": "x", "ids": [1, 2]}], output_filter=["sum", "raw_bytes"]),
+        {"predictions": [{"sum": 3, "raw_bytes": {"b64": "eA=="}}]},
+    ),
+    ({"inputs": [1], "output_filter": ["y"]}, {"outputs": [2.5]}),
+    ({"inputs": [1], "output_filter": []}, {"outputs": [2.5]}),
 ]
 ANSWERS = [
     # http_rest_api_handler_test.cc: GetStatus, Predict, Regress, Classify.
@@ -102,7 +129,8 @@ ADDRESSES = [
             *(("POST", f"{MODEL}/versions/{version}:predict") for version in ("a", "9" * 20)),
         ]
     ),
-    ("GET", "/metrics", 404, "Malformed request: GET /metrics"),
+    ("GET", "/other", 404, "Malformed request: GET /other"),
+    ("POST", "/metrics", 404, "Malformed request: POST /metrics"),
     # api_rest, at its end; loader_harness's names of requests; get_model_status_impl.cc.
     ("POST", "/v1/models/a:predict", 404, "Servable not found for request: Latest(a)"),
     (
@@ -122,6 +150,27 @@ REFUSALS = [
     (b"instances = [1, 2]", "JSON Parse error: "),
     (b'{"inputs": ' + b"[" * 5000, "JSON Parse error: "),
     (b'{"inputs": 1' + b"0" * 5000 + b"}", "JSON Parse error: "),
+    (b'{"inputs": "\xff"}', "JSON Parse error: the body is not JSON: 'utf-8' codec can't decode"),
+    # Integers that a parser may read as floats.
+    (
+        b'{"inputs": [123456789012345678901]}',
+        "JSON Value: 123456789012345678901 Type: Number is no",
+    ),
+    (
+        b'{"inputs": [-9223372036854775809]}',
+        "JSON Value: -9223372036854775809 Type: Number is not ",
+    ),
+    # predict_util.cc
+    (
+        two(inputs=1, output_filter=["y"]),
+        'output tensor alias not found in signature: "y" Outputs expected to be in the set '
+        "{raw_bytes,sum,text}.",
+    ),
+    (
+        two(inputs=1, output_filter="sum"),
+        "JSON Value: \"sum\" Expecting 'output_filter' to be a list",
+    ),
+    (two(inputs=1, output_filter=[["sum"]]), 'not found in signature: ["sum"] Outputs expected to'),
     ({"signature_name": "a", "inputs": 1}, 'Serving signature name: "a" not found in signature '),
     ({"signature_name": 100}, "Serving signature name: 100 not found"),
     # json_tensor.cc
@@ -160,14 +209,19 @@ REFUSALS = [
             ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1, 1]."),
             ("ids", [[1]], "Expected ids of shape [-1, 2], -1 for any size, and got [1, 1]."),
             ("text", ["a"] * 9, "The request has 9 rows, and --max_rows is 8."),
+            # Before anything is made of them.
+            ("text", [[[]]] * 9, "The request has 9 rows, and --max_rows is 8."),
+            ("text", [[[]]], "Expected text of shape [-1], -1 for any size, and got [1, 1, 0]."),
         ]
     ),
+    ({"instances": [[]] * 9}, "The request has 9 rows, and --max_rows is 8."),
 ]
 EXAMPLES = [
     # json_tensor.cc, classifier.cc
     ({}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": []}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": [1]}, "Example must be JSON object but got 1"),
+    ({"examples": [1] * 9}, "The request has 9 rows, and --max_rows is 8."),
     ({"examples": [{"x": None}]}, "JSON Value: null Type: Null is not of expected type: string"),
     (
         {"examples": [{"x": [1, 1.5]}]},
@@ -198,7 +252,24 @@ def test_refusals_are_servings(app, row):
 
 def test_numbers_that_json_has_not_are_words(app):
     reply = ask(app, "POST", PREDICT, {"signature_name": "odd", "inputs": [True, False]})
-    assert b'"number": [NaN, -Infinity]' in reply.body
+    assert b'"number":[NaN,-Infinity]' in reply.body
+
+
+def test_numbers_are_written_as_the_recorded_answers_have_them():
+    """Each float with as many digits as tell it from its neighbours of its own type."""
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 20_000, np.uint32).view(np.float32)
+    floats = np.array([0.1, 1e-7, 1e16, -0.0, 3.4028235e38, 1e-45, 16777216, 1 / 3], np.float32)
+    arrays = [bits, bits.reshape(10, -1), floats, floats.astype(np.float64), floats[::2]]
+    arrays += [floats.astype(np.float16), np.float32(0.1)[()], np.array([1, -2]), np.array([True])]
+    arrays += [
+        np.array([1 << 63], np.uint64),
+        np.zeros((0, 3), np.float32),
+        np.array([b"a", "é".encode()], object),
+    ]
+    for array in map(np.asarray, arrays):
+        # As text: NaN is no number that is equal to itself.
+        found = str(json.loads(rest.encode({"x": rest.values_of(array)}))["x"])
+        assert found == str(json.loads(json.dumps(replay.to_json(array)))), array.dtype
 
 
 def test_metadata_are_the_signatures_as_serving_prints_them(app):
@@ -221,20 +292,17 @@ def test_metadata_are_the_signatures_as_serving_prints_them(app):
 def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
     """The bodies that an export gives to clients of TensorFlow Serving."""
     directory = exported("classifier", tmp_path_factory)
-    loaded = served.load(directory)
-    batcher = Batcher(loaded.run, loaded.signatures, largest=64, workers=1, most_seconds=60)
-    app = Door("bert", loaded, batcher, Bounds(100, 1 << 20, 4)).app()
     folder = os.path.join(directory, "assets.extra", "samples")
     names = sorted(name for name in os.listdir(folder) if name.endswith("json"))
-    for name in names:
-        with open(os.path.join(folder, name)) as file:
-            sample = json.load(file)
-        reply = ask(app, "POST", "/v1/models/bert:predict", sample["request"])
-        assert reply.status == 200 and reply.json.keys() == sample["response"].keys(), name
-        outputs = reply.json["outputs"], sample["response"]["outputs"]
-        compare(*(each if isinstance(each, dict) else {"": each} for each in outputs))
+    with served(models.load(directory), "bert", Bounds(100, 1 << 20, 4, 60)) as app:
+        for name in names:
+            with open(os.path.join(folder, name)) as file:
+                sample = json.load(file)
+            reply = ask(app, "POST", "/v1/models/bert:predict", sample["request"])
+            assert reply.status == 200 and reply.json.keys() == sample["response"].keys(), name
+            outputs = reply.json["outputs"], sample["response"]["outputs"]
+            compare(*(each if isinstance(each, dict) else {"": each} for each in outputs))
     assert len(names) > 5
-    batcher.close(60)
 
 
 def compare(found, expected):

@@ -1,17 +1,15 @@
 """The server's bounds, and what the page may do."""
 
 import asyncio
-import contextlib
+import gzip
 import json
 import re
-import socket
 import threading
 
 import pytest
 
 from bert_tf.serving import server
-from bert_tf.serving.batching import Batcher
-from bert_tf.serving.server import Bounds, Door
+from bert_tf.serving.server import Batcher, Bounds, Door
 
 from .asgi import ask, send
 
@@ -24,20 +22,23 @@ def door(half_model):
     """An application of given bounds, and what lets its model answer."""
     gate, batchers = threading.Event(), []
 
-    def run(signature, inputs, outputs):
+    def run(signature, inputs, outputs=None):
         assert gate.wait(10)
-        return half_model.run(signature, inputs, outputs)
+        return half_model.run(signature, inputs)
 
     def make(**bounds):
-        batcher = Batcher(run, half_model.signatures, largest=4, workers=1, most_seconds=60)
-        batchers.append(batcher)
-        given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, **bounds})
-        return Door("half", half_model, batcher, given).app(), gate
+        given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, "seconds": 60, **bounds})
+        door = Door("half", given)
+        batchers.append(
+            Batcher(run, half_model.signatures, largest=4, workers=1, most_seconds=given.seconds)
+        )
+        door.open(half_model, batchers[-1])
+        return door, gate
 
     yield make
     gate.set()
     for batcher in batchers:
-        batcher.close(60)
+        batcher.close(10)
 
 
 def test_no_more_requests_wait_than_may(door):
@@ -55,26 +56,8 @@ def test_no_more_requests_wait_than_may(door):
     refused, status, answered, later = asyncio.run(crowd())
     assert refused.status == 503
     assert refused.json == {"error": "2 requests are in hand, --max_waiting: ask later."}
+    assert refused.headers["retry-after"] == "1"
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
-
-
-@pytest.mark.parametrize("ending", [None, KeyboardInterrupt()])
-def test_the_end_is_said_where_the_shell_ignores_the_signal_too(
-    half_model, monkeypatch, capsys, ending
-):
-    """A job in the background ignores Ctrl-C's signal, so that none is raised at the end."""
-
-    def run(self, sockets):
-        if ending is not None:
-            raise ending
-
-    monkeypatch.setattr(server.uvicorn.Server, "run", run)
-    # Its logging would close the file that catches what is said.
-    monkeypatch.setattr(server.uvicorn, "Config", lambda app, **options: options)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server.serve(half_model, "half", listening, Bounds(8, 100, 2))
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("Listening at http://127.0.0.1:") and said[1:] == ["Ended."]
 
 
 def test_a_body_of_too_many_bytes_is_not_read(door):
@@ -91,26 +74,73 @@ def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
     assert reply.status == 408
     assert reply.json == {
-        "error": "The body did not come within 0.05 seconds, or before the server ended."
+        "error": "The body did not come within 0.05 seconds, or before the server ended or had no "
+        "room for it."
     }
     assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
 
 
-def test_at_the_end_a_body_that_does_not_come_is_given_up_soon(half_model, monkeypatch):
+def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(door, monkeypatch):
     monkeypatch.setattr(server, "_LAST_BODY_S", 0.05)
-    batcher = Batcher(half_model.run, half_model.signatures, largest=4, workers=1, most_seconds=60)
-    door = Door("half", half_model, batcher, Bounds(rows=8, bytes=100, waiting=2))
+    monkeypatch.setattr(server, "_LAST_S", 0.1)
+    app, _ = door()
 
     async def end():
-        coming = asyncio.create_task(send(door.app(), "POST", PREDICT, b"{", None))
+        parts = [b"{", None], [BODY]
+        tasks = [asyncio.create_task(send(app, "POST", PREDICT, *each)) for each in parts]
         await asyncio.sleep(0.05)
-        door.hurry()
-        return await asyncio.wait_for(coming, 10)
+        app.hurry()
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(batcher.close, 60)
-        reply = asyncio.run(end())
-    assert reply.status == 408 and "or before the server ended" in reply.json["error"]
+    slow, waiting = asyncio.run(end())
+    assert slow.status == 408 and "or before the server ended" in slow.json["error"]
+    assert (waiting.status, waiting.json) == (503, {"error": "The server ends."})
+
+
+def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(door, monkeypatch):
+    monkeypatch.setattr(server, "_MOST_COMING", 150)
+    app, gate = door(bytes=100, waiting=1)
+    gate.set()
+
+    async def crowd():
+        slow = []
+        for _ in range(4):  # each of 60 bytes, of which two have room
+            slow.append(asyncio.create_task(send(app, "POST", PREDICT, b"x" * 60, None)))
+            await asyncio.sleep(0.01)
+        answered = await send(app, "POST", PREDICT, BODY)
+        await asyncio.sleep(0.05)
+        first = [task.result().status for task in slow if task.done()]
+        gauges = (await send(app, "GET", "/metrics")).body.decode()
+        for task in slow:
+            task.cancel()
+        return answered, first, [task.done() for task in slow], gauges
+
+    answered, given_up, are_done, gauges = asyncio.run(crowd())
+    assert answered.status == 200
+    assert given_up == [408, 408] and are_done == [True, True, False, False]
+    assert ':request_bytes_coming{model_name="half"} 120\n' in gauges
+
+
+def test_a_request_whose_client_leaves_is_dropped(door):
+    app, gate = door(waiting=2)
+
+    async def leave():
+        leaves = asyncio.Event()
+        left = asyncio.create_task(send(app, "POST", PREDICT, BODY, leaves=leaves))
+        stays = asyncio.create_task(send(app, "POST", PREDICT, BODY))
+        await asyncio.sleep(0.05)
+        leaves.set()
+        dropped = await left
+        third = asyncio.create_task(send(app, "POST", PREDICT, BODY))  # there is room again
+        await asyncio.sleep(0.05)
+        gate.set()
+        return dropped, await stays, await third
+
+    dropped, *answered = asyncio.run(leave())
+    assert dropped.status == 499
+    assert [reply.status for reply in answered] == [200, 200]
+    counts = ask(app, "GET", "/monitoring/prometheus/metrics").body.decode()
+    assert ':request_count{model_name="half",status="CANCELLED"} 1\n' in counts
 
 
 def test_an_answer_of_too_many_values_is_refused(door, monkeypatch):
@@ -147,3 +177,60 @@ def test_the_page_may_run_its_own_script_alone(door):
         r"https?://(?!127|localhost)|innerHTML|outerHTML|insertAdjacent|eval\(", text
     )
     assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
+
+
+def test_a_gzip_body_is_bounded_by_what_it_inflates_to(door):
+    app, gate = door(bytes=100)
+    gate.set()
+    whole, large = gzip.compress(BODY), gzip.compress(b" " * 101 + BODY)
+    assert len(large) < 100
+
+    def sent(body):
+        reply = ask(app, "POST", PREDICT, body, [(b"content-encoding", b"gzip")])
+        return reply.status, reply.json
+
+    assert sent(whole) == (200, {"outputs": [2.5]})
+    assert sent(large) == (
+        413,
+        {"error": "The body inflates to more than 100 bytes, --max_bytes."},
+    )
+    for damaged in (whole[:-1], whole + b"x", whole + whole):
+        assert sent(damaged) == (400, {"error": "The body is not one whole gzip stream."})
+    status, reply = sent(BODY)
+    assert status == 400 and reply["error"].startswith("The body is not gzip: Error -3")
+
+
+def test_until_the_model_is_loaded_the_door_asks_for_patience():
+    door = Door("half", Bounds(8, 100, 2, 60))
+    for method, path in (("GET", "/v1/models/half"), ("POST", PREDICT)):
+        reply = ask(door, method, path, BODY)
+        assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+        assert reply.json == {"error": "The model is loading: ask again soon."}
+    assert [ask(door, "GET", path).status for path in ("/", "/metrics")] == [200, 200]
+
+
+def test_counts_are_servings(door):
+    app, gate = door()
+    gate.set()
+    for body in (BODY, b'{"inputs": [1, 2, 3]}', b"", b'{"inputs": "x"}'):
+        ask(app, "POST", PREDICT, body)
+    reply = ask(app, "GET", "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = reply.body.decode().splitlines()
+    kinds = [line.split()[2:] for line in lines if line.startswith("# TYPE ")]
+    assert kinds[:2] == [
+        [":tensorflow:serving:request_count", "counter"],
+        [":tensorflow:serving:request_example_count_total", "counter"],
+    ]
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    count = ":tensorflow:serving:request_count"
+    assert values[count + '{model_name="half",status="OK"}'] == "2"
+    assert values[count + '{model_name="half",status="INVALID_ARGUMENT"}'] == "2"
+    assert values[':tensorflow:serving:request_example_count_total{model="half"}'] == "4"
+    labels = 'model_name="half",API="Predict",entrypoint="REST"'
+    latency = ":tensorflow:serving:request_latency"
+    buckets = [values[key] for key in values if "_bucket" in key]
+    assert buckets == sorted(buckets, key=int) and len(buckets) == 33 and buckets[-1] == "4"
+    assert values[f'{latency}_bucket{{{labels},le="+Inf"}}'] == "4"
+    assert values[f"{latency}_count{{{labels}}}"] == "4"
+    assert float(values[f"{latency}_sum{{{labels}}}"]) > 0
