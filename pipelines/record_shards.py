@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.cores import usable_cores
 from bert_tf.files import check_new, move_new, scratch_directory
 from bert_tf.startup import begin_worker
 from bert_tf.untrusted import listed
@@ -83,7 +84,7 @@ def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], s
 def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) -> int:
     """Writes every shard by a process for each core: the number of rows."""
     work = functools.partial(write_shard, source, rows, paths)
-    count = min(os.cpu_count() or 1, len(paths))
+    count = min(usable_cores(), len(paths))
     if count == 1:
         return sum(map(work, range(len(paths))))
     # A process must not be forked from one that has loaded TensorFlow.

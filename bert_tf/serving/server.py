@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.resources
 import json
-import os
 import secrets
 import socket
 import sys
@@ -19,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from bert_tf.cores import usable_cores
 from bert_tf.untrusted import one_line
 
 from . import examples, rest
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
 
 def serve(model: ServedModel, name: str, listening: socket.socket, bounds: Bounds) -> None:
     """Serves a model until Ctrl-C or SIGTERM, and answers the requests in hand before it ends."""
-    workers = min(max(os.cpu_count() or 1, 2), 4)
+    workers = min(max(usable_cores(), 2), 4)
     largest = min(_LARGEST_BATCH, bounds.rows)
     batcher = Batcher(model.run, model.signatures, largest=largest, workers=workers)
     door = Door(name, model, batcher, bounds)

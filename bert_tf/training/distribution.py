@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import choices
+from bert_tf.cores import usable_cores
 from bert_tf.told import tell
 from bert_tf.untrusted import parse_json_object, quote, reason
 
@@ -303,7 +304,7 @@ def choose_strategy(
         return Distribution(
             tf.distribute.get_strategy(),
             own_device,
-            "one device: " + ("the first GPU" if gpus else f"the CPU ({os.cpu_count()} cores)"),
+            "one device: " + ("the first GPU" if gpus else f"the CPU ({usable_cores()} cores)"),
         )
     return _mirrored_distribution(len(gpus))
 

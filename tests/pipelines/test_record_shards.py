@@ -107,7 +107,7 @@ def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(record_shards.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(record_shards, "usable_cores", lambda: 2)
     paths = [str(tmp_path / "missing" / "a" / str(shard)) for shard in range(2)]
     (tmp_path / "missing").touch()
     with pytest.raises((OSError, tf.errors.OpError), match="missing"):
