@@ -11,7 +11,6 @@ import dataclasses
 import importlib.util
 import ipaddress
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -96,7 +95,6 @@ def main(argv: Sequence[str]) -> None:
     if export is None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes what is temporary
     listening = _listen(settings.host, settings.port)
     command.load_tensorflow()
     from bert_tf.serving import model, server

@@ -26,6 +26,8 @@ from bert_tf.cores import usable_cores
 from bert_tf.told import tell
 from bert_tf.untrusted import parse_json_object, quote, reason
 
+from .partners import present
+
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
@@ -131,8 +133,8 @@ def _jobs(config: Mapping[str, Any]) -> dict[str, list[str]]:
     return cluster
 
 
-def connect(cluster: Cluster) -> tf.distribute.Strategy:
-    """Joins the cluster, when all of its workers have come."""
+def connect(cluster: Cluster, wait_minutes: float) -> tf.distribute.Strategy:
+    """Joins the cluster, when all of its workers have come, for which it waits so long."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -141,6 +143,11 @@ def connect(cluster: Cluster) -> tf.distribute.Strategy:
         num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
     )
     print(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
+    with present(cluster.addresses, cluster.task, wait_minutes):
+        return _join(resolver)
+
+
+def _join(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> tf.distribute.Strategy:
     # TensorFlow holds Python's lock meanwhile, so that no handler of Python's is called; and it
     # takes SIGTERM.
     is_main = threading.current_thread() is threading.main_thread()
@@ -251,7 +258,11 @@ class Distribution(NamedTuple):
 
 
 def choose_strategy(
-    strategy: str = "auto", *, tpu: str | None = None, cluster: Cluster | None = None
+    strategy: str = "auto",
+    *,
+    tpu: str | None = None,
+    cluster: Cluster | None = None,
+    wait_minutes: float = 10.0,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 
@@ -259,11 +270,13 @@ def choose_strategy(
     ``grpc://host:port``), else the workers of ``cluster``, else every GPU, else the CPU.
     ``one_device`` takes the first GPU, or the CPU without one. ``mirrored`` takes every GPU;
     without GPUs it takes logical CPU devices, which make nothing faster but run the code of several
-    devices. ``multi_worker`` takes every GPU of each worker, or its CPU.
+    devices. ``multi_worker`` takes every GPU of each worker, or its CPU, and waits ``wait_minutes``
+    for the others.
 
     Raises:
         ValueError: the name is unknown, the options contradict each other, the workers cannot join,
             no TPU answers (told within 20 seconds), or it is not ready within ten minutes.
+        TimeoutError: a worker does not come.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -288,7 +301,7 @@ def choose_strategy(
     gpus = tf.config.list_physical_devices("GPU")
     own_device = "GPU" if gpus else "CPU"
     if cluster is not None:
-        multi_worker = connect(cluster)
+        multi_worker = connect(cluster, wait_minutes)
         return Distribution(
             multi_worker,
             own_device,
