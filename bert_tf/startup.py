@@ -3,12 +3,16 @@
 import contextlib
 import glob
 import importlib
+import multiprocessing
 import os
+import runpy
 import select
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 # Distributions that install the ``tensorflow`` package: each owns the same files.
@@ -122,8 +126,41 @@ def load_quietly() -> None:
             os.close(terminal)
 
 
-def begin_worker() -> None:
-    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves Ctrl-C to others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the process that began the pool
+def end_with_parent(scratch: str | None = None) -> None:
+    """Ends a process of ``multiprocessing`` when the one that began it is gone, killed as well.
+
+    ``scratch`` is a folder that is removed then.
+    """
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def begin_worker(scratch: str | None = None) -> None:
+    """Begins a process of a pool: no GPU, TensorFlow loaded quietly, signals left to the parent.
+
+    It ends with the parent, as ``end_with_parent`` does.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    end_with_parent(scratch)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
     load_quietly()
+
+
+def run_module(line: Sequence[str], scratch: str) -> None:
+    """Does what ``python -m`` does with a line, silently, in a process that ends with its parent.
+
+    ``scratch`` is removed where the parent was killed.
+    """
+    end_with_parent(scratch)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.argv = [*line]
+    runpy.run_module(line[0], run_name="__main__", alter_sys=True)

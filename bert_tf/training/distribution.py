@@ -24,9 +24,10 @@ import tensorflow as tf
 from bert_tf import choices
 from bert_tf.cores import usable_cores
 from bert_tf.told import tell
-from bert_tf.untrusted import parse_json_object, quote, reason
+from bert_tf.untrusted import quote, reason
 
 from .partners import present
+from .tf_config import JOBS, read_tf_config
 
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
@@ -39,7 +40,6 @@ _LOOK_UP_SECONDS = 10.0
 # One that is there may take minutes to start, if it has several hosts.
 _TPU_SECONDS = 600.0
 
-_JOBS = ("chief", "worker")
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (
     tf.errors.UnavailableError,
@@ -80,9 +80,8 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
     task: Any = {"type": "worker", "index": task_index}
     source = "--worker_hosts and --task_index"
     if not worker_hosts:
-        config, source = _tf_config(), "TF_CONFIG"
-        jobs, task = _jobs(config), config.get("task")
-    places = [(job, number) for job in _JOBS for number in range(len(jobs.get(job, ())))]
+        (jobs, task), source = read_tf_config(), "TF_CONFIG"
+    places = [(job, number) for job in JOBS for number in range(len(jobs.get(job, ())))]
     if len(places) < 2:
         return None
     own = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else None
@@ -102,35 +101,13 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
 
 def check_one_worker() -> None:
     """Checks, for what runs on one machine, that ``TF_CONFIG`` does not name several tasks."""
-    count = sum(map(len, _jobs(_tf_config()).values()))
+    count = sum(map(len, read_tf_config()[0].values()))
     if count > 1:
         raise ValueError(
             f"TF_CONFIG names a cluster of {count} tasks, and each of them would do the whole work "
             "alone: several workers pre-train together, and all else runs on one machine. Start it "
             "with TF_CONFIG unset; it takes every GPU of that machine."
         )
-
-
-def _tf_config() -> dict[str, Any]:
-    text = os.environ.get("TF_CONFIG")
-    return parse_json_object(text, "the environment variable TF_CONFIG") if text else {}
-
-
-def _jobs(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The addresses of each job of a cluster."""
-    cluster = config.get("cluster") or {}
-    expected = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
-    if not isinstance(cluster, dict):
-        raise ValueError(f"{expected}, got {quote(cluster)}.")
-    for job, addresses in cluster.items():
-        if job not in _JOBS:
-            raise ValueError(
-                f"{expected}, of the jobs chief and worker, got the job {quote(job)}: parameter "
-                "servers and evaluators take no part in a run."
-            )
-        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
-            raise ValueError(f"{expected}, got {quote(addresses)} for {job}.")
-    return cluster
 
 
 def connect(cluster: Cluster, wait_minutes: float) -> tf.distribute.Strategy:
