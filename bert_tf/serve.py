@@ -10,9 +10,9 @@ import contextlib
 import dataclasses
 import importlib.util
 import ipaddress
-import multiprocessing
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +23,6 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
-from bert_tf.startup import run_module
 from bert_tf.untrusted import check_model_name, one_line
 
 _SAVED_MODEL = "saved_model.pb"
@@ -151,16 +150,9 @@ def _export(checkpoint: str, output: str, name: str, found: bool | None) -> str:
     print(f"Exporting {one_line(checkpoint)} to a temporary directory.", flush=True)
     line = ["bert_tf.export", f"--model={checkpoint}", f"--output={output}", f"--name={name}"]
     line += [] if found is None else [f"--special_tokens_in_texts={found}"]
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=run_module, args=(line, os.path.dirname(output)))
-    process.start()
-    try:
-        process.join()
-    finally:
-        process.kill()
-        process.join()
-    if process.exitcode:
-        sys.exit(process.exitcode)  # its sentence stands on standard error
+    process = subprocess.run([sys.executable, "-m", *line], stdout=subprocess.DEVNULL)
+    if process.returncode:
+        sys.exit(process.returncode)  # its sentence stands on standard error
     return output
 
 

@@ -5,14 +5,13 @@ import glob
 import importlib
 import multiprocessing
 import os
-import runpy
 import select
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 
 # Distributions that install the ``tensorflow`` package: each owns the same files.
@@ -126,41 +125,23 @@ def load_quietly() -> None:
             os.close(terminal)
 
 
-def end_with_parent(scratch: str | None = None) -> None:
-    """Ends a process of ``multiprocessing`` when the one that began it is gone, killed as well.
+def begin_worker(scratch: str | None = None) -> None:
+    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves signals to others.
 
-    ``scratch`` is a folder that is removed then.
+    When the process that began the pool is gone, killed as well, this one ends and removes
+    ``scratch``, a folder.
     """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
-    def wait() -> None:
+    def end() -> None:
         if parent is not None:
             parent.join()
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
             os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def begin_worker(scratch: str | None = None) -> None:
-    """Begins a process of a pool: no GPU, TensorFlow loaded quietly, signals left to the parent.
-
-    It ends with the parent, as ``end_with_parent`` does.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    end_with_parent(scratch)
+    threading.Thread(target=end, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
     load_quietly()
-
-
-def run_module(line: Sequence[str], scratch: str) -> None:
-    """Does what ``python -m`` does with a line, silently, in a process that ends with its parent.
-
-    ``scratch`` is removed where the parent was killed.
-    """
-    end_with_parent(scratch)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.argv = [*line]
-    runpy.run_module(line[0], run_name="__main__", alter_sys=True)

@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.cores import usable_cores
-from bert_tf.startup import end_with_parent
 
 _SHORTEST_SENTENCE = 4  # words
 _LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
@@ -191,17 +190,12 @@ def collect_ahead() -> None:
 def _send() -> None:
     """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
+    # The garbage collector took longer than to parse, and found nothing.
     count = min(usable_cores(), _MOST_PROCESSES)
-    with concurrent.futures.ProcessPoolExecutor(count, initializer=_begin) as pool:
+    with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
         text = _collect(functools.partial(pool.map, chunksize=8))
         pool.shutdown(cancel_futures=True)
     sys.stdout.buffer.write(text)
-
-
-def _begin() -> None:
-    # The garbage collector took longer than to parse, and found nothing.
-    gc.disable()
-    end_with_parent()
 
 
 def _collected_ahead() -> bytes:

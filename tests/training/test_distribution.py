@@ -215,12 +215,6 @@ def test_what_tensorflow_reads_otherwise_is_told(monkeypatch, jobs, task, expect
     assert [str(each.message) for each in told] == [sentence]
 
 
-def test_another_layer_than_grpc_is_told(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({**of_workers(["a:1", "b:1"], 0), "rpc_layer": "x"}))
-    with pytest.warns(DifferenceWarning, match="rpc_layer='x' has no effect: workers speak grpc"):
-        distribution.find_cluster()
-
-
 def of_workers(workers, task):
     return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": task}}
 
@@ -235,8 +229,7 @@ def of_workers(workers, task):
         (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
         (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one'"),
         ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
-         "TF_CONFIG: this task is the evaluator, and a run's chief evaluates: start none."),
-        ({"cluster": {"master": ["a:1"], "chief": ["b:1"]}}, "got both a chief and a master"),
+         "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."),
         (of_workers(["a:1", "b:1"], 2),
          "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
         (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),

@@ -121,7 +121,7 @@ def _stranger(address, says):
 
 
 def _line_of_another_cluster(address):
-    return partners._Look([address, "c:1"], 1)._lines[0]
+    return partners._Look([address, "c:1"], 1).lines[0]
 
 
 STRANGERS = {
