@@ -14,33 +14,38 @@ from bert_tf.training import partners
 
 from .test_two_workers import free_addresses
 
-# What TensorFlow does in the block: it listens at the port, and holds Python's lock for some time.
+# What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
 WORKER = """
-import ctypes, socket, sys
+import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
 from bert_tf.training.partners import present
 
 def main(argv):
-    *_, addresses, own, seconds = argv
+    _, addresses, own, folder, count = argv
     addresses, own = addresses.split(","), int(own)
     print("looks", flush=True)
     with present(addresses, own, 5):
         with socket.create_server(("", int(addresses[own].split(":")[1]))):
             print("joins", flush=True)
-            ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))
+            pathlib.Path(folder, str(own)).touch()
+            while len([*pathlib.Path(folder).iterdir()]) < int(count):
+                ctypes.PyDLL(None).usleep(300_000)
     print("joined", flush=True)
 
-command.run(main, ["ADDRESSES", "OWN", "SECONDS"])
+command.run(main, ["ADDRESSES", "OWN", "FOLDER", "COUNT"])
 """
 
 
 class Worker:
-    """A process that looks for its partners, and joins them for some seconds."""
+    """A process that looks for its partners and joins them, ``count`` in all."""
 
-    def __init__(self, addresses, own, seconds=0.0):
-        line = [sys.executable, "-c", WORKER, ",".join(addresses), str(own), str(seconds)]
+    def __init__(self, addresses, own, folder, count=None):
+        words = (",".join(addresses), own, folder, count or len(addresses))
         self.process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", WORKER, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def says(self, word):
@@ -53,28 +58,28 @@ class Worker:
         return self.process.returncode, error
 
 
-def test_workers_find_each_other_and_leave_one_after_the_other():
+def test_workers_find_each_other(tmp_path):
     addresses = free_addresses(3)
-    workers = [Worker(addresses, own, own * 0.3) for own in range(3)]
+    workers = [Worker(addresses, own, tmp_path) for own in range(3)]
     assert [worker.ended() for worker in workers] == [(0, "")] * 3
 
 
-def test_a_worker_that_ends_during_the_look_may_come_again():
+def test_a_worker_that_ends_during_the_look_may_come_again(tmp_path):
     addresses = free_addresses(3)
-    first = Worker(addresses, 0)
+    first = Worker(addresses, 0, tmp_path)
     first.says("looks")
-    second = Worker(addresses, 1)
+    second = Worker(addresses, 1, tmp_path)
     second.says("looks")
     time.sleep(1)  # they have found each other
     second.process.kill()
     second.ended()
-    later = [Worker(addresses, own) for own in (1, 2)]
+    later = [Worker(addresses, own, tmp_path) for own in (1, 2)]
     assert [worker.ended() for worker in (first, *later)] == [(0, "")] * 3
 
 
-def test_a_worker_that_ends_before_it_has_joined_ends_the_others():
+def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path):
     addresses = free_addresses(2)
-    workers = [Worker(addresses, own, 60) for own in range(2)]
+    workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
     for worker in workers:
         worker.says("looks")
         worker.says("joins")
@@ -90,8 +95,8 @@ def test_a_worker_that_ends_before_it_has_joined_ends_the_others():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_look_at_once(number):
-    worker = Worker(free_addresses(2), 0)
+def test_a_signal_ends_the_look_at_once(tmp_path, number):
+    worker = Worker(free_addresses(2), 0, tmp_path)
     worker.says("looks")
     worker.process.send_signal(number)
     assert worker.ended() == (130, "\nInterrupted.\n")
