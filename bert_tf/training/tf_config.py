@@ -12,7 +12,6 @@ from bert_tf.told import tell
 from bert_tf.untrusted import parse_json_object, quote
 
 JOBS = ("chief", "worker")
-_CHIEF = {"master": "chief"}  # AI Platform's name
 _EXPECTED = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
 
 
@@ -24,7 +23,7 @@ def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
     if not isinstance(cluster, dict):
         raise ValueError(f"{_EXPECTED}, got {quote(cluster)}.")
     for job, addresses in cluster.items():
-        if addresses and job not in (*JOBS, *_CHIEF, "evaluator"):
+        if addresses and job not in (*JOBS, "master", "evaluator"):
             raise ValueError(
                 f"{_EXPECTED}, of the jobs chief and worker, got the job {quote(job)}: parameter "
                 "servers take no part in a run."
@@ -44,6 +43,9 @@ def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
                 "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."
             )
         is_text = isinstance(index, str) and index.isdecimal()
-        task["type"] = _CHIEF.get(kind, kind) if isinstance(kind, str) else kind
-        task["index"] = int(index) if is_text else index
-    return {_CHIEF.get(job, job): addresses for job, addresses in cluster.items()}, task
+        task = {"type": _job(kind), "index": int(index) if is_text else index}
+    return {_job(job): addresses for job, addresses in cluster.items()}, task
+
+
+def _job(name: Any) -> Any:
+    return "chief" if name == "master" else name  # AI Platform's name
