@@ -21,6 +21,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import required
+from bert_tf.paths import local_path
 from bert_tf.untrusted import listed
 
 _A_FILE = "it has to name a file"
@@ -106,7 +107,8 @@ def main(argv: list[str]) -> None:
     rows["masking"] = "whole_word" if settings.do_whole_word_mask else "token"
     with contextlib.ExitStack() as stack:
         targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
-        if settings.runner:  # where every worker sees it
+        scratch = local_path(os.path.dirname(targets[0])) if sharded else None
+        if settings.runner or scratch:  # where every worker sees it, and it goes with the shards
             cache_dir = os.path.join(os.path.dirname(targets[0]), "corpus")
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
@@ -127,7 +129,7 @@ def main(argv: list[str]) -> None:
             beam_flags = [f"--runner={settings.runner}", *argv[1:]]
             record_shards.write_on_beam(beam_flags, source, rows, targets)
         elif sharded:
-            summary = f"{record_shards.write_shards(source, rows, targets):,} examples"
+            summary = f"{record_shards.write_shards(source, rows, targets, scratch):,} examples"
         else:
             examples = record_shards.examples(source, rows)
             summary = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"

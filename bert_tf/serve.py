@@ -11,7 +11,6 @@ import dataclasses
 import importlib.util
 import ipaddress
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -99,8 +98,8 @@ def main(argv: Sequence[str]) -> None:
     if export is None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
-    for number in (signal.SIGINT, signal.SIGTERM):  # what is temporary is removed
-        signal.signal(number, signal.default_int_handler)
+    # A shell's job in the background ignores Ctrl-C's, by which kill -INT ends a server.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     listening = _listen(settings.host, settings.port)
     from bert_tf.serving import server
 

@@ -3,11 +3,14 @@
 import contextlib
 import glob
 import importlib
+import multiprocessing
 import os
 import select
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from importlib import metadata
 
@@ -122,8 +125,23 @@ def load_quietly() -> None:
             os.close(terminal)
 
 
-def begin_worker() -> None:
-    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves Ctrl-C to others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the process that began the pool
+def begin_worker(scratch: str | None = None) -> None:
+    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves signals to others.
+
+    When the process that began the pool is gone, killed as well, this one ends and removes
+    ``scratch``, a folder.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def end() -> None:
+        if parent is not None:
+            parent.join()
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+            os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
     load_quietly()

@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.cores import usable_cores
 from bert_tf.files import replace_whole
 
 from . import corpus_files, corpus_formats
@@ -101,7 +102,7 @@ def _make(
     """Makes the index of each file, several at a time, and joins them."""
     kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
     _check_packing(sources, kinds, reading, cache_dir)
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     room = threading.Semaphore(2 * cores)
     indexes = []
     with (

@@ -6,13 +6,13 @@ dataset of batches that starts at any row.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Required, TypedDict, cast
 
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.cores import usable_cores
 
 from .randomness import Operation, fold, permutation
 
@@ -129,7 +129,7 @@ def pool_batches(
         num_read = tf.reduce_max([_rows_read(number, shards) for shards in reached])
         return {key: value[num_read:] for key, value in rows.items()}
 
-    parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, os.cpu_count() or 1)
+    parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, usable_cores())
     dataset = tf.data.Dataset.range(begin // num_pools, end).flat_map(pools_of)
     dataset = dataset.map(make_pool, num_parallel_calls=parallel, deterministic=True)
     dataset = dataset.rebatch(batch_size, drop_remainder=drop_remainder and not pad_final_batch)

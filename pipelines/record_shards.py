@@ -12,10 +12,12 @@ import multiprocessing
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.cores import usable_cores
 from bert_tf.files import check_new, move_new, scratch_directory
 from bert_tf.startup import begin_worker
 from bert_tf.untrusted import listed
@@ -80,20 +82,34 @@ def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], s
     return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
 
 
-def write_shards(source: Source, rows: Mapping[str, Any], paths: Sequence[str]) -> int:
-    """Writes every shard by a process for each core: the number of rows."""
+def write_shards(
+    source: Source, rows: Mapping[str, Any], paths: Sequence[str], scratch: str | None = None
+) -> int:
+    """Writes every shard by a process for each core: the number of rows.
+
+    If this process is killed, its processes end, too, and remove ``scratch``.
+    """
     work = functools.partial(write_shard, source, rows, paths)
-    count = min(os.cpu_count() or 1, len(paths))
+    count = min(usable_cores(), len(paths))
     if count == 1:
         return sum(map(work, range(len(paths))))
     # A process must not be forked from one that has loaded TensorFlow.
     context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(count, context, begin_worker)
+    pool = concurrent.futures.ProcessPoolExecutor(count, context, begin_worker, (scratch,))
     try:
-        return sum(pool.map(work, range(len(paths))))
-    except BaseException:
-        for process in multiprocessing.active_children():  # what they write is of no use any more
-            process.terminate()
+        # Not by map, which cancels them: of these a pool complains whose processes end.
+        futures = [pool.submit(work, shard) for shard in range(len(paths))]
+        return sum(future.result() for future in futures)
+    except BaseException as error:
+        # What they write is of no use any more, and is removed after them.
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        if isinstance(error, BrokenProcessPool):
+            raise ChildProcessError(
+                f"One of the {count} processes that write shards was killed, as the system does "
+                "for want of memory: end what else runs, or give this command fewer cores."
+            ) from error
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -22,6 +22,8 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
+from bert_tf.cores import usable_cores
+
 _SHORTEST_SENTENCE = 4  # words
 _LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
 
@@ -189,7 +191,7 @@ def _send() -> None:
     """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
     # The garbage collector took longer than to parse, and found nothing.
-    count = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    count = min(usable_cores(), _MOST_PROCESSES)
     with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
         text = _collect(functools.partial(pool.map, chunksize=8))
         pool.shutdown(cancel_futures=True)

@@ -19,6 +19,7 @@ ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 ALLOWED = {
     "untrusted": "",
     "choices": "",
+    "cores": "",
     "config": "choices untrusted",
     "features": "",
     "checkpoint_formats": "",
@@ -29,8 +30,8 @@ ALLOWED = {
     "files": "paths untrusted",
     "decoding": "features",
     "modeling": "choices config features load_hook",
-    "training": "choices config features files modeling paths told untrusted",
-    "pipelines": "choices config features files paths startup untrusted",
+    "training": "choices config cores features files modeling paths told untrusted",
+    "pipelines": "choices config cores features files paths startup untrusted",
     "saved_models": "checkpoints choices cli config decoding features files modeling paths "
     "pipelines untrusted",
     "checkpoints": "checkpoint_formats choices config features files modeling paths pipelines "

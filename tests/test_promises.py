@@ -13,7 +13,8 @@ FLAGS = {
         short_seq_prob masking mask_split nsp pairs objective recipe bert_config config_overrides
         init_checkpoint precision num_train_steps num_warmup_steps train_batch_size
         gradient_accumulation_steps learning_rate optimizer weight_decay adam_beta_2
-        phases equal_tokens max_seq_length seed strategy worker_hosts task_index tpu deterministic
+        phases equal_tokens max_seq_length seed strategy worker_hosts task_index worker_wait_minutes
+        tpu deterministic
         jit_compile remat model_dir save_checkpoints_steps keep_checkpoints
         eval_batch_size max_eval_steps export cache_dir dry_run
     """,

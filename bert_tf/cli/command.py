@@ -5,9 +5,11 @@ that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
 import _thread
+import atexit
 import functools
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -149,9 +151,6 @@ def run(
                 logging.set_verbosity(logging.WARNING)
             check_versions()
             main(argv)
-        except KeyboardInterrupt:
-            print("\nInterrupted.", file=sys.stderr)
-            sys.exit(INTERRUPTED)
         except Exception as error:
             if _DEBUG.value or not _is_user_error(error) or not has_reader():
                 raise
@@ -168,5 +167,16 @@ def run(
             sys.exit(1)
 
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
-    with quiet_without_reader():
-        app.run(guarded, flags_parser=parse)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up
+    is_stopped = False
+    # The first of such functions is called last. Python would end by SIGINT, where the interrupt
+    # had come within an exec.
+    atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
+    try:
+        with quiet_without_reader():
+            app.run(guarded, flags_parser=parse)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        is_stopped = True
+        print("\nInterrupted.", file=sys.stderr, flush=True)
+        sys.exit(INTERRUPTED)

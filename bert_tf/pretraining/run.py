@@ -51,7 +51,10 @@ def run(
         if cluster is not None or settings.strategy == "multi_worker":
             # The workers meet first: from then on all of them hear of one that ends.
             devices = distribution.choose_strategy(
-                settings.strategy, tpu=settings.tpu, cluster=cluster
+                settings.strategy,
+                tpu=settings.tpu,
+                cluster=cluster,
+                wait_minutes=settings.worker_wait_minutes,
             )
         workers = devices.workers if devices else Workers()
         if not workers.is_chief:
@@ -60,7 +63,7 @@ def run(
                 contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
             )
         stack.enter_context(workers.connected())
-        own = ("model_dir", "cache_dir", "worker_hosts", "task_index")
+        own = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
         flags = {name: value for name, value in settings.to_dict().items() if name not in own}
         # One that differs would wait for another step.
         workers.check_same(zlib.crc32(repr(flags).encode()), "flags")

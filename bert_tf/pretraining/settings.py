@@ -34,7 +34,8 @@ MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "tpu", "deterministic", "max_eval_steps", "remat"),
         *("save_checkpoints_steps", "keep_checkpoints", "cache_dir", "jit_compile"),
-        *("worker_hosts", "task_index", "eval_batch_size", "export", "dry_run"),
+        *("worker_hosts", "task_index", "worker_wait_minutes"),
+        *("eval_batch_size", "export", "dry_run"),
     }
 )
 
@@ -333,6 +334,12 @@ class PretrainingSettings:
     )
     task_index: int | None = integer(
         None, "Be this one of --worker_hosts, counted from 0.", least=0
+    )
+    worker_wait_minutes: float = number(
+        10,
+        "Wait so long for all workers to come.",
+        rules=[within(lambda minutes: 0 < minutes < math.inf, "above 0")],
+        is_rare=True,
     )
     tpu: str | None = string(
         None, "Train on this TPU: its name, grpc://HOST:PORT, or local on a TPU VM."

@@ -9,7 +9,6 @@ import functools
 import gc
 import importlib.resources
 import logging
-import os
 import secrets
 import socket
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
 
+from bert_tf.cores import usable_cores
 from bert_tf.untrusted import one_line
 
 from . import connections, metrics, rest
@@ -320,12 +320,11 @@ class Server:
 
     def open(self, model: "ServedModel") -> None:
         """Answers by a model from now on."""
-        cores = len(os.sched_getaffinity(0))
         batcher = Batcher(
             model.run,
             model.signatures,
             largest=min(_LARGEST_BATCH, self._bounds.rows),
-            workers=min(max(cores, 2), 4),
+            workers=min(max(usable_cores(), 2), 4),
             most_seconds=self._bounds.seconds,
         )
         # What is loaded stays: collections need not look at it, which takes half a second.

@@ -22,8 +22,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import choices
+from bert_tf.cores import usable_cores
 from bert_tf.told import tell
-from bert_tf.untrusted import parse_json_object, quote, reason
+from bert_tf.untrusted import quote, reason
+
+from .partners import present
+from .tf_config import JOBS, read_tf_config
 
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
@@ -36,7 +40,6 @@ _LOOK_UP_SECONDS = 10.0
 # One that is there may take minutes to start, if it has several hosts.
 _TPU_SECONDS = 600.0
 
-_JOBS = ("chief", "worker")
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (
     tf.errors.UnavailableError,
@@ -77,9 +80,8 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
     task: Any = {"type": "worker", "index": task_index}
     source = "--worker_hosts and --task_index"
     if not worker_hosts:
-        config, source = _tf_config(), "TF_CONFIG"
-        jobs, task = _jobs(config), config.get("task")
-    places = [(job, number) for job in _JOBS for number in range(len(jobs.get(job, ())))]
+        (jobs, task), source = read_tf_config(), "TF_CONFIG"
+    places = [(job, number) for job in JOBS for number in range(len(jobs.get(job, ())))]
     if len(places) < 2:
         return None
     own = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else None
@@ -99,7 +101,7 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
 
 def check_one_worker() -> None:
     """Checks, for what runs on one machine, that ``TF_CONFIG`` does not name several tasks."""
-    count = sum(map(len, _jobs(_tf_config()).values()))
+    count = sum(map(len, read_tf_config()[0].values()))
     if count > 1:
         raise ValueError(
             f"TF_CONFIG names a cluster of {count} tasks, and each of them would do the whole work "
@@ -108,30 +110,8 @@ def check_one_worker() -> None:
         )
 
 
-def _tf_config() -> dict[str, Any]:
-    text = os.environ.get("TF_CONFIG")
-    return parse_json_object(text, "the environment variable TF_CONFIG") if text else {}
-
-
-def _jobs(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The addresses of each job of a cluster."""
-    cluster = config.get("cluster") or {}
-    expected = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
-    if not isinstance(cluster, dict):
-        raise ValueError(f"{expected}, got {quote(cluster)}.")
-    for job, addresses in cluster.items():
-        if job not in _JOBS:
-            raise ValueError(
-                f"{expected}, of the jobs chief and worker, got the job {quote(job)}: parameter "
-                "servers and evaluators take no part in a run."
-            )
-        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
-            raise ValueError(f"{expected}, got {quote(addresses)} for {job}.")
-    return cluster
-
-
-def connect(cluster: Cluster) -> tf.distribute.Strategy:
-    """Joins the cluster, when all of its workers have come."""
+def connect(cluster: Cluster, wait_minutes: float) -> tf.distribute.Strategy:
+    """Joins the cluster, when all of its workers have come, for which it waits so long."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -140,6 +120,11 @@ def connect(cluster: Cluster) -> tf.distribute.Strategy:
         num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
     )
     print(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
+    with present(cluster.addresses, cluster.task, wait_minutes):
+        return _join(resolver)
+
+
+def _join(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> tf.distribute.Strategy:
     # TensorFlow holds Python's lock meanwhile, so that no handler of Python's is called; and it
     # takes SIGTERM.
     is_main = threading.current_thread() is threading.main_thread()
@@ -250,7 +235,11 @@ class Distribution(NamedTuple):
 
 
 def choose_strategy(
-    strategy: str = "auto", *, tpu: str | None = None, cluster: Cluster | None = None
+    strategy: str = "auto",
+    *,
+    tpu: str | None = None,
+    cluster: Cluster | None = None,
+    wait_minutes: float = 10.0,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 
@@ -258,11 +247,13 @@ def choose_strategy(
     ``grpc://host:port``), else the workers of ``cluster``, else every GPU, else the CPU.
     ``one_device`` takes the first GPU, or the CPU without one. ``mirrored`` takes every GPU;
     without GPUs it takes logical CPU devices, which make nothing faster but run the code of several
-    devices. ``multi_worker`` takes every GPU of each worker, or its CPU.
+    devices. ``multi_worker`` takes every GPU of each worker, or its CPU, and waits ``wait_minutes``
+    for the others.
 
     Raises:
         ValueError: the name is unknown, the options contradict each other, the workers cannot join,
             no TPU answers (told within 20 seconds), or it is not ready within ten minutes.
+        TimeoutError: a worker does not come.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -287,7 +278,7 @@ def choose_strategy(
     gpus = tf.config.list_physical_devices("GPU")
     own_device = "GPU" if gpus else "CPU"
     if cluster is not None:
-        multi_worker = connect(cluster)
+        multi_worker = connect(cluster, wait_minutes)
         return Distribution(
             multi_worker,
             own_device,
@@ -303,7 +294,7 @@ def choose_strategy(
         return Distribution(
             tf.distribute.get_strategy(),
             own_device,
-            "one device: " + ("the first GPU" if gpus else f"the CPU ({os.cpu_count()} cores)"),
+            "one device: " + ("the first GPU" if gpus else f"the CPU ({usable_cores()} cores)"),
         )
     return _mirrored_distribution(len(gpus))
 

@@ -69,8 +69,7 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "bytes":
             sys.stdout.buffer.write(b"a row\\n" * 20000)
         if KIND.value == "sleep":
-            print("asleep", flush=True)
-            time.sleep(60)
+            exec("print('asleep', flush=True); time.sleep(60)")
         if KIND.value in ("finalizer", "dropped"):
             Finalized()
             time.sleep(5 if KIND.value == "finalizer" else 0)
@@ -220,7 +219,8 @@ def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
     assert dropped.stderr.endswith("IndexError: of a finalizer\n")
 
 
-def test_an_interrupted_command_says_so_and_ends_with_130(program):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_says_so_and_ends_with_130(program, number):
     process = subprocess.Popen(
         [sys.executable, program, "--kind=sleep"],
         stdout=subprocess.PIPE,
@@ -229,7 +229,7 @@ def test_an_interrupted_command_says_so_and_ends_with_130(program):
     )
     assert process.stdout.readline() == "asleep\n"
     time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr) == (130, "\nInterrupted.\n")
 

@@ -88,7 +88,7 @@ def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
 
     expected = open_index(path)
     monkeypatch.setattr(corpus_index, "count_text", late)
-    monkeypatch.setattr(corpus_index.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(corpus_index, "usable_cores", lambda: 3)
     assert_equal(open_index(path), expected)
     assert order[0] != GOOGLE.encode()[: len(order[0])]
 

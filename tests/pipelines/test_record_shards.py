@@ -1,6 +1,9 @@
 """TFRecords in shards: the same rows as in one file, the same bytes by processes and Beam."""
 
+import os
 import pathlib
+import signal
+import time
 
 import pytest
 import tensorflow as tf
@@ -9,6 +12,7 @@ from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines import record_shards, tfrecords
 from tests.anew import own_flags, run_anew
 from tests.conftest import needs_beam
+from tests.killing import Started
 from tests.pretraining import commands
 
 LETTERS = "abcdefghij"
@@ -107,11 +111,56 @@ def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(record_shards.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(record_shards, "usable_cores", lambda: 2)
     paths = [str(tmp_path / "missing" / "a" / str(shard)) for shard in range(2)]
     (tmp_path / "missing").touch()
     with pytest.raises((OSError, tf.errors.OpError), match="missing"):
         record_shards.write_shards(source(world), ROWS, paths)
+
+
+def _numbers(number, what):
+    """The numbers of the processes that a process began, or of its threads."""
+    folder = pathlib.Path(f"/proc/{number}/task")
+    if what == "threads":
+        return os.listdir(folder) if folder.exists() else []
+    children = folder / str(number) / "children"
+    return children.read_text().split() if children.exists() else []
+
+
+def _wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _have_begun(command):
+    """True if both processes that write shards run, each with the thread that ends it."""
+    threads = [_numbers(each, "threads") for each in _numbers(command.number, "processes")]
+    return sum(len(each) > 1 for each in threads) == 2
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/task").is_dir(), reason="needs Linux' /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
+    world, tmp_path, monkeypatch, number
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = Started(
+        "bert_tf.create_pretraining_data",
+        arguments(world, tmp_path / "out@2", "--num_epochs=100000"),
+    )
+    try:
+        _wait_for(lambda: _have_begun(command), 120)
+        processes = _numbers(command.number, "processes")
+    finally:
+        os.kill(command.number, number)
+    ended = command.ended()
+    assert ended.returncode == (130 if number == signal.SIGTERM else -number), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.endswith("\nInterrupted.\n") or number == signal.SIGKILL
+    _wait_for(lambda: not any(os.path.exists(f"/proc/{each}") for each in processes), 30)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

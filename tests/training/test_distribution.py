@@ -171,6 +171,10 @@ CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
         (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0)),
         ({"worker": ["a:1"]}, None, None),
         ({}, None, None),
+        # Vertex AI's and Kubeflow's index is a string; without other workers there is none to join.
+        (CHIEF_AND_WORKER, {"type": "worker", "index": "0", "trial": "1"}, (("a:1", "b:2"), 1)),
+        ({"chief": ["a:1"]}, {"type": "chief", "index": "0", "cloud": "x"}, None),
+        ({**CHIEF_AND_WORKER, "ps": []}, {"type": "chief", "index": 0}, (("a:1", "b:2"), 0)),
     ],
 )
 def test_tf_config(monkeypatch, jobs, task, expected):
@@ -178,6 +182,37 @@ def test_tf_config(monkeypatch, jobs, task, expected):
     assert distribution.find_cluster() == expected
     # Flags come before it.
     assert distribution.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "expected", "sentence"),
+    [
+        (
+            {"worker": ["b:2"], "master": ["a:1"]},
+            {"type": "master", "index": 0},
+            (("a:1", "b:2"), 0),
+            "TF_CONFIG: master is read as chief, which is TensorFlow's name for it.",
+        ),
+        (
+            {**CHIEF_AND_WORKER, "evaluator": ["e:1"]},
+            {"type": "worker", "index": 0},
+            (("a:1", "b:2"), 1),
+            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+        ),
+        (
+            {"chief": ["a:1"], "evaluator": ["e:1"]},
+            {"type": "chief", "index": 0},
+            None,
+            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+        ),
+    ],
+)
+def test_what_tensorflow_reads_otherwise_is_told(monkeypatch, jobs, task, expected, sentence):
+    config = {"cluster": jobs, "task": task, "environment": "cloud", "job": {"region": "x"}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.warns(DifferenceWarning) as told:
+        assert distribution.find_cluster() == expected
+    assert [str(each.message) for each in told] == [sentence]
 
 
 def of_workers(workers, task):
@@ -192,6 +227,9 @@ def of_workers(workers, task):
         ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
         (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
+        (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one'"),
+        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
+         "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."),
         (of_workers(["a:1", "b:1"], 2),
          "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
         (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),

@@ -1,0 +1,162 @@
+"""Workers look for each other before TensorFlow joins them, which these tests do not start."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from bert_tf.training import partners
+
+from .test_two_workers import free_addresses
+
+# What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
+WORKER = """
+import ctypes, pathlib, socket, sys
+from bert_tf.cli import command
+from bert_tf.training.partners import present
+
+def main(argv):
+    _, addresses, own, folder, count = argv
+    addresses, own = addresses.split(","), int(own)
+    print("looks", flush=True)
+    with present(addresses, own, 5):
+        with socket.create_server(("", int(addresses[own].split(":")[1]))):
+            print("joins", flush=True)
+            pathlib.Path(folder, str(own)).touch()
+            while len([*pathlib.Path(folder).iterdir()]) < int(count):
+                ctypes.PyDLL(None).usleep(300_000)
+    print("joined", flush=True)
+
+command.run(main, ["ADDRESSES", "OWN", "FOLDER", "COUNT"])
+"""
+
+
+class Worker:
+    """A process that looks for its partners and joins them, ``count`` in all."""
+
+    def __init__(self, addresses, own, folder, count=None):
+        words = (",".join(addresses), own, folder, count or len(addresses))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self, word):
+        """Waits for its next line."""
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def ended(self):
+        """Its status and its errors."""
+        _, error = self.process.communicate(timeout=60)
+        return self.process.returncode, error
+
+
+def test_workers_find_each_other(tmp_path):
+    addresses = free_addresses(3)
+    workers = [Worker(addresses, own, tmp_path) for own in range(3)]
+    assert [worker.ended() for worker in workers] == [(0, "")] * 3
+
+
+def test_a_worker_that_ends_during_the_look_may_come_again(tmp_path):
+    addresses = free_addresses(3)
+    first = Worker(addresses, 0, tmp_path)
+    first.says("looks")
+    second = Worker(addresses, 1, tmp_path)
+    second.says("looks")
+    time.sleep(1)  # they have found each other
+    second.process.kill()
+    second.ended()
+    later = [Worker(addresses, own, tmp_path) for own in (1, 2)]
+    assert [worker.ended() for worker in (first, *later)] == [(0, "")] * 3
+
+
+def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path):
+    addresses = free_addresses(2)
+    workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
+    for worker in workers:
+        worker.says("looks")
+        worker.says("joins")
+    began = time.monotonic()
+    workers[1].process.kill()
+    assert workers[0].ended() == (
+        1,
+        f"Error: worker 1 ({addresses[1]}) ended before TensorFlow had joined the workers: see "
+        "what it printed, and start every worker again.\n",
+    )
+    assert time.monotonic() - began < 10
+    workers[1].ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_look_at_once(tmp_path, number):
+    worker = Worker(free_addresses(2), 0, tmp_path)
+    worker.says("looks")
+    worker.process.send_signal(number)
+    assert worker.ended() == (130, "\nInterrupted.\n")
+
+
+@contextlib.contextmanager
+def _stranger(address, says):
+    """Something else that listens at an address, and says some bytes to whoever connects."""
+    with socket.create_server(("127.0.0.1", int(address.split(":")[1]))) as listening:
+        kept = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    kept.append(listening.accept()[0])
+                    kept[-1].sendall(says)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for each in kept:
+                each.close()
+
+
+def _line_of_another_cluster(address):
+    return partners._Look([address, "c:1"], 1).lines[0]
+
+
+STRANGERS = {
+    "nothing": (None, "which does not answer"),
+    "a web server": (lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n", "where something else"),
+    "what never ends a line": (lambda address: b"x" * 1000, "where something else answers"),
+    "another cluster's": (_line_of_another_cluster, "where something else answers"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, capfd, kind):
+    monkeypatch.setattr(partners, "_TELL_SECONDS", 0.3)
+    addresses = free_addresses(2)
+    says, state = STRANGERS[kind]
+    with contextlib.ExitStack() as stack:
+        if says is not None:
+            stack.enter_context(_stranger(addresses[1], says(addresses[1])))
+        with pytest.raises(TimeoutError) as error, partners.present(addresses, 0, 0.02):
+            raise AssertionError("it has no partner")
+    missing = f"worker 1 ({addresses[1]}), {state}"
+    assert str(error.value).startswith(f"After 0.02 minutes without {missing}")
+    assert capfd.readouterr().err.startswith(f"Waiting for {missing}")
+
+
+def test_a_port_that_cannot_be_listened_at():
+    addresses = free_addresses(2)
+    with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
+        with partners.present(addresses, 0, 1):
+            raise AssertionError("it has no port")
+    assert str(error.value).startswith(
+        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already in"
+    )
