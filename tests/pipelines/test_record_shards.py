@@ -40,7 +40,7 @@ def records(path):
 @pytest.fixture(scope="module")
 def shards(world):
     """Two shards, the second written first."""
-    paths = record_shards.shard_paths([f"{world}/expected@2"])
+    paths = command._shard_paths([f"{world}/expected@2"])
     for shard in (1, 0):
         record_shards.write_shard(source(world), ROWS, paths, shard)
     return paths
@@ -59,15 +59,15 @@ def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
 
 
 def test_names_of_shards():
-    assert record_shards.shard_paths(["a.tfrecord", "b@c"]) is None
-    assert record_shards.shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
+    assert command._shard_paths(["a.tfrecord", "b@c"]) is None
+    assert command._shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
     for outputs in (["a@2", "b"], ["b", "a@2"]):
         with pytest.raises(ValueError, match="NAME@N stands for N files, and is given alone."):
-            record_shards.shard_paths(outputs)
+            command._shard_paths(outputs)
 
 
 def test_no_shard_has_its_name_until_all_are_written(tmp_path):
-    paths = record_shards.shard_paths([f"{tmp_path}/out@3"])
+    paths = command._shard_paths([f"{tmp_path}/out@3"])
     with record_shards.named_together(paths) as written:
         for number, path in enumerate(written):
             pathlib.Path(path).write_text(str(number))
