@@ -78,8 +78,8 @@ start_node() { # its name
 slurmctld -D &>"$work/ctl.out" &
 start_node n1
 start_node n2
-until_true() { # a command, for five minutes at most
-  for _ in {1..3000}; do
+until_true() { # a command, for twenty minutes at most
+  for _ in {1..12000}; do
     if "$@" &>/dev/null; then return; fi
     sleep 0.1
   done
@@ -130,7 +130,7 @@ report() { # what happened
 }
 
 for task in 0 1; do
-  python -m bert_tf.pretrain "${flags[@]}" --model_dir="$work/by_hand" --worker_hosts=ctl:2222,ctl:2223 \
+  setsid python -m bert_tf.pretrain "${flags[@]}" --model_dir="$work/by_hand" --worker_hosts=ctl:2222,ctl:2223 \
     --task_index="$task" &>"by_hand$task.out" &
   pids[task]=$!
 done

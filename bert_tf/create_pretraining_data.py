@@ -58,8 +58,8 @@ class RecordSettings:
     )
     runner: str | None = string(
         None,
-        "Write NAME@N on Apache Beam by this runner, such as DirectRunner or DataflowRunner, "
-        "whose workers all see the input, --vocab_file and --output_file.",
+        "Write NAME@N on Apache Beam by this runner, such as DirectRunner, or a class with its "
+        "module; all of its workers see the input, --vocab_file and --output_file.",
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
     max_seq_length: int = integer(128, "Make rows of this many tokens.")
