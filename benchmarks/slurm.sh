@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs docs/scale.md's script for Slurm as it stands there on two nodes: they are network namespaces of this
 # machine, each with a slurmd, an address and a name of its own. What happens to a run (SIGTERM at each moment,
-# a lost task, a lost node) is a line: what Slurm says of the job, and whether its export has the bytes of two
-# processes that were started by hand.
+# a lost task, a lost node) is a line: what Slurm says of the job, and whether the weights that it exports are
+# those of two processes that were started by hand, bit for bit.
 #
 #     apt-get install slurm-wlm munge
 #     bash benchmarks/slurm.sh        # as root, with bert_tf's python first on the PATH; ten minutes on idle cores
@@ -120,12 +120,12 @@ state() { scontrol show job "$job" | grep -oP "$1=\K\S+"; }
 task_of() { ip netns pids "$1" | while read -r p; do grep -qz '^bert_tf.pretrain$' "/proc/$p/cmdline" && echo "$p"; done || true; }
 has_ended() { [[ $(state JobState) =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)$ ]]; }
 is_not_running() { [ "$(state JobState)" != RUNNING ]; }
-bytes() { (cd "$1/export/1" && sha256sum variables/* saved_model.pb | sha256sum); }
+weights() { (cd "$1/export/1" && sha256sum variables/*); }
 report() { # what happened
   until_true has_ended
   same="no export"
-  if [ -e "$name/results.json" ]; then [ "$(bytes "$name")" = "$(bytes by_hand)" ] && same=same || same=OTHER; fi
-  printf '%-34s %-10s restarts %s, exit code %-6s bytes: %s\n' "$1" "$(state JobState)" "$(state Restarts)" \
+  if [ -e "$name/results.json" ]; then [ "$(weights "$name")" = "$(weights by_hand)" ] && same=same || same=OTHER; fi
+  printf '%-34s %-10s restarts %s, exit code %-6s weights: %s\n' "$1" "$(state JobState)" "$(state Restarts)" \
     "$(state ExitCode)" "$same" | tee -a table
 }
 
