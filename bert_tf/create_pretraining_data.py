@@ -22,6 +22,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import required
+from bert_tf.paths import local_path
 from bert_tf.untrusted import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
@@ -96,6 +97,11 @@ def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path if local is None else os.path.abspath(local)
+
+
 def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
     """A pipeline of Apache Beam, by a runner and more of Beam's own flags."""
     given = [f"--runner={runner}", *more]
@@ -137,7 +143,8 @@ def main(argv: list[str]) -> None:
         )
 
     sharded = _shard_paths(settings.output_file)
-    paths = sharded or settings.output_file
+    place = _absolute if settings.runner else str  # Beam's workers may begin in another folder
+    paths = [*map(place, sharded or settings.output_file)]
     if settings.runner and not sharded:
         raise ValueError(
             "With --runner each worker writes files of its own: give --output_file=NAME@N."
@@ -159,14 +166,12 @@ def main(argv: list[str]) -> None:
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
         source = record_shards.Source(
-            tuple(settings.input),
+            tuple(map(place, settings.input)),
             settings.input_format,
             cache_dir,
-            settings.vocab_file,
+            place(settings.vocab_file),
             settings.do_lower_case,
         )
-        if settings.runner:
-            source = source.absolute()
         corpus, tokenizer = record_shards.open_source(source)
         print(f"Corpus: {corpus.describe()}.", flush=True)
         names = ("masking", "max_seq_length", "short_seq_prob", "seed")

@@ -16,7 +16,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import check_new, move_new, scratch_directory
-from bert_tf.paths import local_path
 from bert_tf.startup import begin_worker
 
 from . import pretraining, tfrecords
@@ -35,21 +34,6 @@ class Source:
     cache_dir: str
     vocab_file: str
     do_lower_case: bool
-
-    def absolute(self) -> "Source":
-        """The same for a process that begins in another folder."""
-        return dataclasses.replace(
-            self,
-            input=tuple(map(absolute, self.input)),
-            cache_dir=absolute(self.cache_dir),
-            vocab_file=absolute(self.vocab_file),
-        )
-
-
-def absolute(path: str) -> str:
-    """A path from the file system's root, where it is of this machine."""
-    local = local_path(path)
-    return path if local is None else os.path.abspath(local)
 
 
 @functools.lru_cache(maxsize=1)  # a process may write many shards
@@ -104,7 +88,7 @@ def write_on_beam(
     """Writes every shard by a pipeline of Apache Beam, which has workers elsewhere perhaps."""
     import apache_beam as beam
 
-    write = functools.partial(write_shard, source, rows, [*map(absolute, paths)])
+    write = functools.partial(write_shard, source, rows, paths)
     _ = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle() | beam.Map(write)
     try:
         pipeline.run().wait_until_finish()

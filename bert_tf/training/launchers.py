@@ -14,13 +14,13 @@ _TOGETHER = {
 def slurm_workers(port: str) -> tuple[list[str], int]:
     """The ``host:port`` of each task that srun started, in the order of ranks, and the own rank."""
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-    missing = [name for name in names if name not in os.environ]
-    if missing:
+    try:
+        nodes, tasks, rank = (os.environ[name] for name in names)
+    except KeyError as error:
         raise ValueError(
-            f"--worker_hosts=slurm: the environment has no {missing[0]}, which srun sets: start "
+            f"--worker_hosts=slurm: the environment has no {error.args[0]}, which srun sets: start "
             "the command by srun, or name HOST:PORT of every worker, by commas."
-        )
-    nodes, tasks, rank = (os.environ[name] for name in names)
+        ) from error
     hosts = [*_host_names(nodes)]
     if len(hosts) != int(tasks):
         raise ValueError(
@@ -31,11 +31,7 @@ def slurm_workers(port: str) -> tuple[list[str], int]:
 
 
 def _host_names(nodes: str) -> Iterator[str]:
-    """The names behind Slurm's short form.
-
-    >>> [*_host_names("m5,n[08-10,12]")]
-    ['m5', 'n08', 'n09', 'n10', 'n12']
-    """
+    """The names behind Slurm's short form, such as ``m5,n[08-10,12]``."""
     # TensorFlow's SlurmClusterResolver sorts them as texts, n10 before n9, and ranks are not.
     for name in re.findall(r"(?:[^,[]|\[[^]]*\])+", nodes):
         prefix, _, ranges = name.removesuffix("]").partition("[")
