@@ -10,6 +10,7 @@ how many cores, and workers of Apache Beam, share the work.
 import contextlib
 import dataclasses
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import required
 from bert_tf.paths import local_path
-from bert_tf.untrusted import listed
+from bert_tf.untrusted import listed, reason
 
+_SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "it has to name a file"
 _OF_ROWS = (
     *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob"),
@@ -57,8 +59,8 @@ class RecordSettings:
     )
     runner: str | None = string(
         None,
-        "Write NAME@N on Apache Beam by this runner, such as DirectRunner or DataflowRunner, "
-        "whose workers all see the input, --vocab_file and --output_file.",
+        "Write NAME@N on Apache Beam by this runner, such as DirectRunner, or a class with its "
+        "module; all of its workers see the input, --vocab_file and --output_file.",
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
     max_seq_length: int = integer(128, "Make rows of this many tokens.")
@@ -81,6 +83,56 @@ def define_flags() -> None:
     flag_fields.define_flags(RecordSettings, flags.FLAGS, _ALIASES)
 
 
+def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
+    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves."""
+    matches = [_SHARDED.fullmatch(output) for output in outputs]
+    if not any(matches):
+        return None
+    (match, *others) = matches
+    if match is None or others:
+        raise ValueError(
+            f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
+        )
+    count = int(match[2])
+    return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+
+
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path if local is None else os.path.abspath(local)
+
+
+def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
+    """A pipeline of Apache Beam, by a runner and more of Beam's own flags."""
+    given = [f"--runner={runner}", *more]
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError(
+            "--runner needs Apache Beam: run pip install 'bert_tf[beam]', or pip install "
+            "apache-beam."
+        ) from error
+    try:
+        # A runner's own flags exist once its module is imported.
+        pipeline = beam.Pipeline(options=PipelineOptions(given))
+    except (AttributeError, ImportError) as error:
+        raise ValueError(
+            f"{given[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
+            "docs/data.md has, or the class with its module, and install what it needs."
+        ) from error
+    unknown: list[str] = []
+    PipelineOptions([]).get_all_options(
+        add_extra_args_fn=lambda parser: unknown.extend(parser.parse_known_args(given)[1])
+    )
+    if unknown:
+        raise ValueError(
+            f"{listed(unknown)}: neither a flag of this command (--help=all lists them) nor of "
+            "Apache Beam's runner."
+        )
+    return pipeline
+
+
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name and, with a runner, Beam's flags."""
     settings = flag_fields.checked(RecordSettings, flags.FLAGS)
@@ -90,17 +142,19 @@ def main(argv: list[str]) -> None:
             "Apache Beam need --runner."
         )
 
+    sharded = _shard_paths(settings.output_file)
+    place = _absolute if settings.runner else str  # Beam's workers may begin in another folder
+    paths = [*map(place, sharded or settings.output_file)]
+    if settings.runner and not sharded:
+        raise ValueError(
+            "With --runner each worker writes files of its own: give --output_file=NAME@N."
+        )
+    pipeline = _beam_pipeline(settings.runner, argv[1:]) if settings.runner else None
     command.load_tensorflow()
     from bert_tf.files import check_new
     from bert_tf.pipelines import record_shards, tfrecords
     from bert_tf.pipelines.pretraining import corpus_lines
 
-    sharded = record_shards.shard_paths(settings.output_file)
-    paths = sharded or settings.output_file
-    if settings.runner and not sharded:
-        raise ValueError(
-            "With --runner each worker writes files of its own: give --output_file=NAME@N."
-        )
     for path in paths:
         check_new(path)  # before all the work
     rows: dict[str, Any] = {name: getattr(settings, name) for name in _OF_ROWS}
@@ -113,10 +167,10 @@ def main(argv: list[str]) -> None:
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
         source = record_shards.Source(
-            tuple(settings.input),
+            tuple(map(place, settings.input)),
             settings.input_format,
             cache_dir,
-            settings.vocab_file,
+            place(settings.vocab_file),
             settings.do_lower_case,
         )
         corpus, tokenizer = record_shards.open_source(source)
@@ -125,9 +179,8 @@ def main(argv: list[str]) -> None:
         lines = corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names})
         print(*lines, sep="\n", flush=True)
         summary = "Examples"
-        if settings.runner:
-            beam_flags = [f"--runner={settings.runner}", *argv[1:]]
-            record_shards.write_on_beam(beam_flags, source, rows, targets)
+        if pipeline is not None:
+            record_shards.write_on_beam(pipeline, source, rows, targets)
         elif sharded:
             summary = f"{record_shards.write_shards(source, rows, targets, scratch):,} examples"
         else:

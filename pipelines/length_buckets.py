@@ -112,7 +112,9 @@ class Examples:
         Args:
             batch_size: B; an epoch's last batch is smaller where B does not divide N.
             epochs: how many epochs there are, from the run's start, one after the other; ``None``:
-                one, of which each pass makes another (with a ``first_step`` it is the first).
+                one, of which each pass makes another (with a ``first_step`` it is the first). This
+                process counts the passes: TensorFlow's data service, whose workers are others,
+                serves what has ``epochs``.
             seed: any integer of 64 bits. Batch i of epoch e depends on the seed, i, e, N and
                 ``batch_size``, and on nothing else.
             first_step: how many batches, counted through the epochs, have been seen before.

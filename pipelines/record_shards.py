@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import multiprocessing
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -20,14 +19,12 @@ import tensorflow as tf
 from bert_tf.cores import usable_cores
 from bert_tf.files import check_new, move_new, scratch_directory
 from bert_tf.startup import begin_worker
-from bert_tf.untrusted import listed
 
 from . import pretraining, tfrecords
 from .sources import Corpus, open_corpus
 from .wordpiece import BertTokenizer
 
 _BATCH = 256
-_SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,20 +58,6 @@ def examples(
         drop_remainder=False,
         **rows,
     )
-
-
-def shard_paths(outputs: Sequence[str]) -> list[str] | None:
-    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves."""
-    matches = [_SHARDED.fullmatch(output) for output in outputs]
-    if not any(matches):
-        return None
-    (match, *others) = matches
-    if match is None or others:
-        raise ValueError(
-            f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
-        )
-    count = int(match[2])
-    return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
 def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], shard: int) -> int:
@@ -116,29 +99,18 @@ def write_shards(
 
 
 def write_on_beam(
-    flags: Sequence[str], source: Source, rows: Mapping[str, Any], paths: Sequence[str]
+    pipeline: Any, source: Source, rows: Mapping[str, Any], paths: Sequence[str]
 ) -> None:
-    """Writes every shard by a runner of Apache Beam, which its own flags name."""
+    """Writes every shard by a pipeline of Apache Beam, which has workers elsewhere perhaps."""
+    import apache_beam as beam
+
+    write = functools.partial(write_shard, source, rows, paths)
+    _ = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle() | beam.Map(write)
     try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise ImportError(
-            "--runner needs Apache Beam: run pip install 'bert_tf[beam]', or pip install "
-            "apache-beam."
-        ) from error
-    unknown: list[str] = []
-    PipelineOptions([]).get_all_options(
-        add_extra_args_fn=lambda parser: unknown.extend(parser.parse_known_args(flags)[1])
-    )
-    if unknown:
-        raise ValueError(
-            f"{listed(unknown)}: neither a flag of this command (--help=all lists them) nor of "
-            "Apache Beam."
-        )
-    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        numbers = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle()
-        _ = numbers | beam.Map(functools.partial(write_shard, source, rows, paths))
+        pipeline.run().wait_until_finish()
+    except Exception as error:  # of a kind that differs by runner; its text may hold tracebacks
+        last = str(error).strip().rpartition("\n")[2] or type(error).__name__
+        raise ValueError(f"Apache Beam failed: {last.removeprefix('RuntimeError: ')}") from error
 
 
 @contextlib.contextmanager

@@ -16,8 +16,10 @@ from bert_tf.files import check_outside, read_json, remove, write_json
 from bert_tf.pipelines.pretraining import corpus_lines
 from bert_tf.pipelines.sources import Corpus
 from bert_tf.pipelines.vocabulary import load_vocabulary
+from bert_tf.told import tell
 from bert_tf.training import distribution
 from bert_tf.training.distribution import Workers, find_cluster
+from bert_tf.training.launchers import lone_tasks
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 
@@ -46,6 +48,8 @@ def run(
     """
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
+    if cluster is None:
+        tell(lone_tasks())
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":

@@ -329,11 +329,12 @@ class PretrainingSettings:
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "Train on several machines, the HOST:PORT of each with commas, the first one the chief; "
-        "whoever reaches these ports can read and write files as this user.",
+        "Train on several machines, the HOST:PORT of each with commas, the first one the chief, or "
+        "slurm (slurm:PORT, by default 2222) for those of srun's tasks; whoever reaches these "
+        "ports can read and write files as this user.",
     )
     task_index: int | None = integer(
-        None, "Be this one of --worker_hosts, counted from 0.", least=0
+        None, "Be this one of the HOST:PORT of --worker_hosts, counted from 0.", least=0
     )
     worker_wait_minutes: float = number(
         10,

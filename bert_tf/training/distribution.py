@@ -29,6 +29,8 @@ from bert_tf.untrusted import quote, reason
 from .partners import present
 from .tf_config import JOBS, read_tf_config
 
+from .launchers import slurm_workers
+
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
@@ -68,9 +70,15 @@ class Cluster(NamedTuple):
 def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None) -> Cluster | None:
     """The cluster that flags or else ``TF_CONFIG`` name; None for one process.
 
+    ``["slurm"]`` and ``["slurm:PORT"]`` stand for the tasks that srun started.
+
     >>> find_cluster(["a:2222", "b:2222"], 1)
     Cluster(addresses=('a:2222', 'b:2222'), task=1)
     """
+    if slurm := re.fullmatch(r"slurm(?::(\d+))?", ",".join(worker_hosts)):
+        if task_index is not None:
+            raise ValueError("--worker_hosts=slurm finds the --task_index, too: leave it out.")
+        worker_hosts, task_index = slurm_workers(slurm[1] or "2222")
     if bool(worker_hosts) != (task_index is not None):
         raise ValueError(
             "--worker_hosts and --task_index go together: HOST:PORT of every worker, by commas, "

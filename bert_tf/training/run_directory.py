@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.files import hold, is_temporary, read_json_object, remove, write_json
 from bert_tf.paths import local_path
-from bert_tf.untrusted import listed, quote, reason
+from bert_tf.untrusted import listed, one_line, quote, reason
 
 from . import saved_states
 
@@ -135,7 +136,7 @@ class RunDirectory:
                 if not os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
                     raise BlockingIOError
             except (BlockingIOError, FileNotFoundError):
-                holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
+                holder = one_line(os.pread(descriptor, 99, 0).decode("utf-8", "replace").strip())
                 raise ValueError(
                     f"{self.path} is in use by a run of process {holder or '?'}: "
                     f"wait for it, or name another --model_dir."
@@ -144,7 +145,7 @@ class RunDirectory:
                 pass  # a file system without locks
             try:
                 os.ftruncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
+                os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
             except OSError as error:  # the disk is full, and the error would name no file
                 raise OSError(error.errno, error.strerror, lock) from error
             is_begun = os.path.lexists(self.flags)

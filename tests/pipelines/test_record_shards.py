@@ -1,8 +1,12 @@
 """TFRecords in shards: the same rows as in one file, the same bytes by processes and Beam."""
 
+import contextlib
+import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -14,6 +18,7 @@ from tests.anew import own_flags, run_anew
 from tests.conftest import needs_beam
 from tests.killing import Started
 from tests.pretraining import commands
+from tests.training.test_two_workers import free_addresses
 
 LETTERS = "abcdefghij"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *LETTERS, *(f"##{c}" for c in LETTERS)]
@@ -44,7 +49,7 @@ def records(path):
 @pytest.fixture(scope="module")
 def shards(world):
     """Two shards, the second written first."""
-    paths = record_shards.shard_paths([f"{world}/expected@2"])
+    paths = command._shard_paths([f"{world}/expected@2"])
     for shard in (1, 0):
         record_shards.write_shard(source(world), ROWS, paths, shard)
     return paths
@@ -63,15 +68,15 @@ def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
 
 
 def test_names_of_shards():
-    assert record_shards.shard_paths(["a.tfrecord", "b@c"]) is None
-    assert record_shards.shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
+    assert command._shard_paths(["a.tfrecord", "b@c"]) is None
+    assert command._shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
     for outputs in (["a@2", "b"], ["b", "a@2"]):
         with pytest.raises(ValueError, match="NAME@N stands for N files, and is given alone."):
-            record_shards.shard_paths(outputs)
+            command._shard_paths(outputs)
 
 
 def test_no_shard_has_its_name_until_all_are_written(tmp_path):
-    paths = record_shards.shard_paths([f"{tmp_path}/out@3"])
+    paths = command._shard_paths([f"{tmp_path}/out@3"])
     with record_shards.named_together(paths) as written:
         for number, path in enumerate(written):
             pathlib.Path(path).write_text(str(number))
@@ -106,6 +111,54 @@ def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
         f"out-0000{shard}-of-00002": pathlib.Path(path).read_bytes()
         for shard, path in enumerate(shards)
     }
+
+
+DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+
+
+@pytest.fixture
+def dask(tmp_path):
+    """The address of a scheduler on loopback, and its two workers."""
+    (address,) = free_addresses(1)
+    host, port = address.split(":")
+    lines = [["scheduler", f"--host={host}", f"--port={port}", "--no-dashboard"]]
+    lines += 2 * [["worker", address, "--nthreads=1", "--no-nanny", "--no-dashboard"]]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context((tmp_path / "log").open("w"))
+        started = []
+        for number, line in enumerate(lines):
+            (tmp_path / f"place{number}").mkdir()
+            command_line = [sys.executable, "-m", "dask", *line]
+            process = subprocess.Popen(
+                command_line, stdout=log, stderr=log, cwd=tmp_path / f"place{number}"
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            started.append(process)
+        yield f"tcp://{address}", started[1:]
+
+
+@pytest.mark.slow
+@needs_beam
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="Dask is not installed")
+def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
+    world, shards, dask, tmp_path, monkeypatch
+):
+    address, (lost, _) = dask
+    monkeypatch.chdir(world)  # where the workers do not begin
+    flags = [f"--runner={DASK}", f"--dask_client_address={address}", "--dask_npartitions=2"]
+    given = arguments(pathlib.Path(), tmp_path / "out@2", *flags)
+    line = [sys.executable, "-m", "bert_tf.create_pretraining_data", *given]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        while not list(tmp_path.glob("out.*.tmp/out-*.tmp")):  # a shard that is being written
+            assert run.poll() is None, run.stderr.read()
+            time.sleep(0.01)
+        lost.kill()
+        _, errors = run.communicate()
+    assert run.returncode == 0, errors
+    for expected in map(pathlib.Path, shards):
+        found = tmp_path / expected.name.replace("expected", "out")
+        assert found.read_bytes() == expected.read_bytes()
 
 
 @pytest.mark.slow
@@ -168,6 +221,15 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
     [
         ("out", ["--runner=DirectRunner"], "With --runner each worker writes files of its own: g"),
         ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help=a"),
+        *(
+            pytest.param("out@2", flags, sentence, marks=needs_beam)
+            for flags, sentence in (
+                (["--runner=direct", "--directt=1"], "--directt=1: neither a flag of this command"),
+                ([f"--runner={DASK[:-1]}"], f"--runner={DASK[:-1]}: Apache Beam has no such runn"),
+                (["--runner=a.B"], "--runner=a.B: Apache Beam has no such runner [(]No module nam"),
+                (["--runner=Spar"], "Unexpected pipeline runner: Spar"),
+            )
+        ),
     ],
 )
 def test_what_is_refused(world, tmp_path, output, flags, sentence):

@@ -12,6 +12,7 @@ from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.training import Training
+from bert_tf.told import DifferenceWarning
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
 
@@ -54,6 +55,14 @@ def test_what_is_refused_leaves_the_place_free(
     directory.check_place({})
     directory.create()
     directory.check_settings({"model_dir": directory.path, "seed": 99})
+
+
+def test_one_of_several_processes_that_know_nothing_of_each_other_is_told(
+    inputs, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with pytest.warns(DifferenceWarning, match="each of the 2 processes trains alone"):
+        assert "needs two workers" in refusal_of(inputs, tmp_path, strategy="multi_worker")
 
 
 def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):

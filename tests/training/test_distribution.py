@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.cli import command
 from bert_tf.told import DifferenceWarning
-from bert_tf.training import distribution
+from bert_tf.training import distribution, launchers
 
 NO_TPU = (
     r"^No TPU was found at '{}' \({}.*\): check the name, and that tensorflow-tpu is installed on "
@@ -253,6 +253,76 @@ def test_a_wrong_tf_config(monkeypatch, config, sentence):
 def test_wrong_flags(hosts, task, sentence):
     with pytest.raises(ValueError, match=sentence):
         distribution.find_cluster(hosts, task)
+
+
+def set_slurm(monkeypatch, nodes, tasks, rank="0"):
+    monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    monkeypatch.setenv("SLURM_PROCID", rank)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts"),
+    [
+        ("n[1-2]", ["n1", "n2"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),  # not by their letters
+        ("n[08-10,12],login,gpu-[7]", ["n08", "n09", "n10", "n12", "login", "gpu-7"]),
+        ("a,b", ["a", "b"]),
+        ("a", None),
+    ],
+)
+def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
+    count = len(hosts or "1")
+    set_slurm(monkeypatch, nodes, str(count), str(count - 1))
+    for word, port in (("slurm", 2222), ("slurm:20001", 20001)):
+        addresses = tuple(f"{host}:{port}" for host in hosts or ())
+        expected = (addresses, len(hosts) - 1) if hosts else None
+        assert distribution.find_cluster([word]) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "task", "sentence"),
+    [
+        (None, None, "the environment has no SLURM_STEP_NODELIST, which srun sets"),
+        (
+            ("n[1-2]", "4"),
+            None,
+            r"srun started 4 tasks on 2 nodes \(n\[1-2\]\), and a worker takes",
+        ),
+        (("n[1-2]", "2"), 0, "--worker_hosts=slurm finds the --task_index, too: leave it out"),
+        (("n[1-2]", "2", "2"), None, "expected one of the cluster's 2 tasks"),
+    ],
+)
+def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
+    monkeypatch.delenv("SLURM_STEP_NODELIST", raising=False)
+    if environment:
+        set_slurm(monkeypatch, *environment)
+    with pytest.raises(ValueError, match=sentence):
+        distribution.find_cluster(["slurm"], task)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({}, None),
+        ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "1"}, None),
+        (
+            {"SLURM_STEP_NUM_TASKS": "2"},
+            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*--worker_hosts=slurm",
+        ),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "4"},
+            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*OMPI_COMM_WORLD_RANK",
+        ),
+    ],
+)
+def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environment, sentence):
+    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    told = list(launchers.lone_tasks())
+    assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
 
 
 def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 
 import pytest
 import tensorflow as tf
@@ -211,12 +212,13 @@ def test_one_run_at_a_time_and_one_that_ended_lets_go(directory):
     lock = os.path.join(directory.path, ".lock")
     with open(lock, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        print(1234567, file=held, flush=True)
-        with pytest.raises(ValueError, match="in use by a run of process 1234567: wait for it"):
+        print("1234567 on n1", file=held, flush=True)
+        held_by = "in use by a run of process 1234567 on n1: wait for it"
+        with pytest.raises(ValueError, match=held_by):
             with directory.locked():
                 pass
     with directory.locked(), open(lock, encoding="utf-8") as file:
-        assert file.read() == str(os.getpid())
+        assert file.read() == f"{os.getpid()} on {socket.gethostname()}"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL])
@@ -227,7 +229,7 @@ def test_a_file_system_without_locks(directory, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", no_lock)
     with directory.locked():
         with open(os.path.join(directory.path, ".lock"), encoding="utf-8") as file:
-            assert file.read() == str(os.getpid())
+            assert file.read() == f"{os.getpid()} on {socket.gethostname()}"
         with pytest.raises(KeyError), whole_file(directory.flags) as temporary:
             write_json(directory.flags, {})  # what nobody holds may be another's, and stays
             assert os.path.exists(temporary)
