@@ -102,7 +102,7 @@ class BatchPredictor:
         if missing := sorted(set(needed).difference(there)):
             raise ValueError(
                 f"{self.export}, signature {self.signature}: expected {listed(missing)} among the "
-                f"{what}, got {listed(there)}."
+                f"{what}, got {listed(sorted(there))}."
             )
 
 

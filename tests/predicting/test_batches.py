@@ -92,7 +92,7 @@ def test_threads_share_one_load(choices, monkeypatch):
     [
         ({}, {"text": ["a"]}, "expected choices among the columns, got text"),
         ({"signature": "x"}, {}, "signature x: expected x among the signatures, got serving_def"),
-        ({"outputs": ["count", "label"]}, {}, "expected label among the outputs, got count, joi"),
+        ({"outputs": ["count", "label"]}, {}, "expected label among the outputs, got count"),
     ],
 )
 def test_what_an_export_does_not_have_is_told(choices, arguments, columns, sentence):
