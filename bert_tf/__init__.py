@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bert_tf.modeling import BertSpanPredictor as BertSpanPredictor
     from bert_tf.modeling import BertTokenClassifier as BertTokenClassifier
     from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
+    from bert_tf.predicting.batches import BatchPredictor as BatchPredictor
     from bert_tf.predicting.predictor import Predictor as Predictor
     from bert_tf.told import DifferenceWarning as DifferenceWarning
 
@@ -42,6 +43,7 @@ _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "DifferenceWarning": "bert_tf.told",
+    "BatchPredictor": "bert_tf.predicting.batches",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",
     "save": "bert_tf.checkpoints.model_directory",

@@ -172,18 +172,18 @@ def _row(
     is_label: Callable[[str], bool] | None,
 ) -> dict[str, Any]:
     if isinstance(item, Mapping):
-        return {str(name): _value(value) for name, value in item.items()}
+        return {str(name): plain_value(value) for name, value in item.items()}
     items: Any = (item,) if isinstance(item, str | bytes) else item
     if not isinstance(items, Sequence):
-        error = NoTextError if _value(item) is None else BadRowError
+        error = NoTextError if plain_value(item) is None else BadRowError
         raise error(
             f"expected a text, a tuple of texts{'' if is_label else ' and a label'}, or a mapping, "
             f"got {shown(item)}"
         )
     if len(items) == 2 and isinstance(items[0], Mapping):
         columns, value = items
-        return {**_row(columns, names, label, kind, is_label), label: _value(value)}
-    values = [_value(value) for value in items]
+        return {**_row(columns, names, label, kind, is_label), label: plain_value(value)}
+    values = [plain_value(value) for value in items]
     _, most_texts = kind.num_texts
     check = is_label or (is_number if kind.label_is_optional else None)
     for texts in names:
@@ -206,7 +206,7 @@ def _is_pair_and_label(item: Any) -> bool:
     return is_row and len(item) == 2 and isinstance(item[0], tuple)
 
 
-def _value(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as JSON has it; what stands for a missing one is ``None``."""
     value = value.numpy() if hasattr(value, "numpy") else value  # TensorFlow's and torch's
     if isinstance(value, bytes):
@@ -222,9 +222,9 @@ def _value(value: Any) -> Any:
     if type(value).__name__ in ("NAType", "NaTType"):  # pandas'
         return None
     if isinstance(value, Mapping):
-        return {str(name): _value(item) for name, item in value.items()}
+        return {str(name): plain_value(item) for name, item in value.items()}
     if hasattr(value, "tolist"):  # NumPy's arrays and scalars
-        return _value(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, Sequence):
-        return [_value(item) for item in value]
+        return [plain_value(item) for item in value]
     return value

@@ -1,0 +1,115 @@
+"""``bert_tf.BatchPredictor``: an export's own answers, by columns, and rows that cannot be read."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BatchPredictor
+from bert_tf.saved_models import replay
+from tests.anew import run_python
+from tests.saved_models.head_exports import exported
+
+TEXTS = ["the cat sat", "", "a dog on the mat .", "the mat"]
+SECOND = ["a dog", "the dog sat", None, "\ud800"]
+
+
+@pytest.fixture
+def choices(tmp_path):
+    """A predictor whose export says how many choices there are, and what they are."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.string, "choices")])
+    def count(choices):
+        counts = tf.math.count_nonzero(choices != "", 1, dtype=tf.int32)
+        return {"count": counts, "joined": tf.strings.reduce_join(choices, 1, separator="|")}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"), {"serving_default": count})
+    return BatchPredictor(str(tmp_path / "1"))
+
+
+def test_answers_are_the_exports_and_rows_that_cannot_be_read_keep_their_places(tmp_path_factory):
+    export = exported("classifier", tmp_path_factory)
+    predictor = pickle.loads(pickle.dumps(BatchPredictor(export)))
+    answers = predictor({"text": np.array(TEXTS, object), "text_pair": SECOND, "id": range(4)})
+    asked = {"text": tf.constant(TEXTS[:2]), "text_pair": tf.constant(SECOND[:2])}
+    expected = tf.saved_model.load(export).signatures["serving_default"](**asked)
+    assert answers.keys() == expected.keys() | {"error"}
+    assert answers["label"].tolist() == [
+        *(label.decode() for label in expected["label"].numpy()),
+        *(None, None),
+    ]
+    assert answers["labels"].shape == answers["probabilities"].shape == (4, 3)
+    np.testing.assert_array_equal(answers["probabilities"][:2], expected["probabilities"])
+    assert np.isnan(answers["probabilities"][2:]).all() and np.isnan(answers["score"][2:]).all()
+    assert answers["error"].tolist() == [
+        *("", ""),
+        "expected text in column 'text_pair', got None.",
+        "expected text in column 'text_pair', got half a surrogate pair at character 0.",
+    ]
+    # Engines have batches of no row, and of none that can be read.
+    some = BatchPredictor(export, outputs=["label"])
+    assert [*some({"text": [], "text_pair": []})] == ["label", "error"]
+    nothing = {"text": [" ", float("nan"), b"\xff"], "text_pair": ["", "a", "a"]}
+    assert some(nothing)["error"].tolist() == [
+        "expected text in column 'text', got ' '.",
+        "expected text in column 'text', got None.",
+        "expected UTF-8 text, got b'\\xff'.",
+    ]
+
+
+def test_lists_of_texts_are_padded(choices):
+    answers = choices({"choices": [["a", "b"], np.array(["c"], object), None, ["d", 7]]})
+    assert answers["count"].tolist() == [2, 1, 0, 0]
+    assert answers["joined"].tolist() == ["a|b", "c|", None, None]
+    assert answers["error"].tolist() == [
+        *("", ""),
+        "expected a list of texts in column 'choices', got None.",
+        "expected text in column 'choices', got 7.",
+    ]
+
+
+def test_threads_share_one_load(choices, monkeypatch):
+    loads, load = [], replay.load
+    monkeypatch.setattr(replay, "load", lambda path: loads.append(path) or load(path))
+    barrier = threading.Barrier(4)
+
+    def call():
+        barrier.wait()
+        choices({"choices": [["a"]]})
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [choices.export]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns", "sentence"),
+    [
+        ({}, {"text": ["a"]}, "expected choices among the columns, got text"),
+        ({"signature": "x"}, {}, "signature x: expected x among the signatures, got serving_def"),
+        ({"outputs": ["count", "label"]}, {}, "expected label among the outputs, got count"),
+    ],
+)
+def test_what_an_export_does_not_have_is_told(choices, arguments, columns, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BatchPredictor(choices.export, **arguments)(columns)
+
+
+def test_the_path_of_another_file_system_stays():
+    assert BatchPredictor("gs://bucket/1").export == "gs://bucket/1"
+    assert BatchPredictor("1").export.startswith("/")
+
+
+def test_a_driver_that_sends_it_to_workers_loads_no_tensorflow():
+    code = """import sys, bert_tf
+before = {name.split(".")[0] for name in sys.modules}
+bert_tf.BatchPredictor("exports/1", threads=1)
+now = {name.split(".")[0] for name in sys.modules}
+print(sorted(now - before - sys.stdlib_module_names))"""
+    process = run_python(code)
+    assert (process.stdout, process.stderr) == ("['absl', 'isal', 'numpy']\n", "")
