@@ -21,6 +21,7 @@ PREDICT = HEAD % len(BODY) + BODY
 def serving(half_model=None):
     """The address of a server; one without a model has not loaded it yet."""
     listening = command._listen("127.0.0.1", 0)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # what is not read waits here
     place = listening.getsockname()
     with Server("half", listening, Bounds(8, 100_000, 2, 60)) as server:
         if half_model is not None:
@@ -79,6 +80,8 @@ def test_the_newest_connection_is_refused_in_one_line(half_model, monkeypatch, c
                 assert (reply(third), third.recv(1)) == ((503, refusal), b"")
         first.sendall(PREDICT)
         assert reply(first)[0] == 200
+        first.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b'status="OK"} 1\n' in reply(first)[1]  # what a refused one asks is not answered
         second.close()
         time.sleep(0.1)
         with connect(place) as fourth:
@@ -130,27 +133,35 @@ def test_idle_connections_are_closed_after_a_load_balancers(half_model, monkeypa
         assert idle.recv(1) == b""
 
 
-def test_answers_that_nobody_reads_are_given_up(half_model, monkeypatch):
-    """Those that have waited longest first, where they are too large together."""
-    monkeypatch.setattr(connections, "_MOST_UNREAD", 1 << 20)
-    page = b"GET /v1/models/half/metadata HTTP/1.1\r\nHost: a\r\n\r\n"
-    with serving(half_model) as (place, server), connect(place) as first, connect(place) as second:
-        both = (first, second)
-        for client in both:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+@pytest.mark.parametrize(
+    "name, most, first_is_read",
+    [("_MOST_UNREAD", 1000, False), ("_READ_S", 0.3, False), ("", 0, True)],
+)
+def test_answers_that_nobody_reads_are_given_up(name, most, first_is_read, half_model, monkeypatch):
+    """After a time, and those that have waited longest where they are too large together."""
+    if name:
+        monkeypatch.setattr(connections, name, most)
+    body = json.dumps({"inputs": [[1.0] * 10_000]}).encode()
+    with serving(half_model) as (place, server), contextlib.ExitStack() as stack:
         kept = server._uvicorn.server_state.connections
-
-        def unread():
-            return sum(each.transport.get_write_buffer_size() for each in [*kept])
-
-        for client in both:
-            while unread() < 1 << 19 and len(kept) == 2:
-                client.sendall(page * 50)
-                time.sleep(0.02)
-        assert unread() < 1 << 20
+        clients = []
+        for number in range(2):
+            clients.append(stack.enter_context(socket.socket()))
+            clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            clients[-1].connect(place)
+            clients[-1].sendall(HEAD % len(body) + body)
+            end = time.monotonic() + 10
+            while time.monotonic() < end and len(connections.Connection._unread) <= number:
+                time.sleep(0.01)
+                if name == "_MOST_UNREAD" and number == 1 and len(kept) == 1:
+                    break
+        time.sleep(0.5)
+        assert len(kept) == {"_MOST_UNREAD": 1, "_READ_S": 0, "": 2}[name]
         with connect(place) as other:
             other.sendall(PREDICT)
             assert reply(other)[0] == 200
+        if first_is_read:
+            assert reply(clients[0])[0] == 200
 
 
 def test_the_end_comes_while_the_model_loads_and_while_it_computes(half_model, monkeypatch):
