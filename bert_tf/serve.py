@@ -11,6 +11,7 @@ import dataclasses
 import importlib.util
 import ipaddress
 import os
+import signal
 import socket
 import subprocess
 import sys

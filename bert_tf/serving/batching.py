@@ -91,12 +91,10 @@ class Batcher:
         self._running: list[_Request] = []  # as often as they have parts that run
         # A process that ends does not wait for daemons: nothing stops what they run.
         self._threads = [
-            threading.Thread(target=target, args=arguments, daemon=True)
-            for target, *arguments in (
-                *[(self._work, False), (self._work, True)] * workers,
-                (self._refuse_late,),
-            )
+            threading.Thread(target=self._work, args=[is_large], daemon=True)
+            for is_large in (False, True) * workers
         ]
+        self._threads.append(threading.Thread(target=self._refuse_late, daemon=True))
         for thread in self._threads:
             thread.start()
 

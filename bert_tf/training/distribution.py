@@ -26,10 +26,9 @@ from bert_tf.cores import usable_cores
 from bert_tf.told import tell
 from bert_tf.untrusted import quote, reason
 
+from .launchers import slurm_workers
 from .partners import present
 from .tf_config import JOBS, read_tf_config
-
-from .launchers import slurm_workers
 
 T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
