@@ -204,6 +204,8 @@ def _watched(connections: Mapping[str, socket.socket]) -> Iterator[None]:
     end = ctypes.cast(libc._exit, ctypes.c_void_p)
     before = ctypes.c_void_p(libc.signal(signal.SIGHUP, end))
     options: dict[str, Any] = {"pass_fds": [*numbers], "start_new_session": True}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, **options):
-        yield
-    libc.signal(signal.SIGHUP, before)
+    try:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, **options):
+            yield
+    finally:
+        libc.signal(signal.SIGHUP, before)
