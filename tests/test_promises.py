@@ -43,6 +43,7 @@ FLAGS = {
     """,
     "serve": """
         model name special_tokens_in_texts host port max_rows max_bytes max_waiting
+        max_wait_seconds
     """,
     "verify": """
         python tolerance
@@ -104,9 +105,9 @@ TRANSFORMERS = """
 """
 NAMES = {
     "bert_tf": """
-        BertClassifier BertConfig BertEncoder BertFeatureTagger BertFeatures BertMultipleChoice
-        BertPreprocessor BertPretrainer BertRegressor BertSpanPredictor BertTokenClassifier
-        DifferenceWarning Predictor __version__ load save
+        BatchPredictor BertClassifier BertConfig BertEncoder BertFeatureTagger BertFeatures
+        BertMultipleChoice BertPreprocessor BertPretrainer BertRegressor BertSpanPredictor
+        BertTokenClassifier DifferenceWarning Predictor __version__ load save
     """,
     "bert_tf.saved_models": "ExportOptions export verify",
     "bert_tf.transformers": TRANSFORMERS,
