@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import warnings
 
 import numpy as np
 import pytest
@@ -23,6 +24,12 @@ def folder(tmp_path, monkeypatch):
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_its_files_say_nothing_that_is_read_otherwise():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bert_tf.DifferenceWarning)
+        bert_tf.load("tiny")
 
 
 def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder):
