@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
@@ -116,15 +116,14 @@ class Door:
             return _Reply(200, self._metrics.text(now).encode(), metrics.MEDIA_TYPE)
         if self._model is None:
             raise rest.RestError(503, "The model is loading: ask again soon.", retry_after=5)
-        version = self._model.version
+        version, signatures = self._model.version, self._model.signatures
         action = rest.action_of(method, path, self._name, version)
         if action == "status":
             return _Reply(200, rest.encode(rest.status_reply(version)))
         if action == "metadata":
-            signatures = self._model.signatures
             return _Reply(200, rest.encode(rest.metadata_reply(self._name, version, signatures)))
         is_gzip = any(k == b"content-encoding" and b"gzip" in v for k, v in scope["headers"])
-        return _Reply(200, await self._counted(action, is_gzip, receive))
+        return _Reply(200, await self._counted(action, is_gzip, receive, signatures))
 
     def _page(self) -> _Reply:
         """The page, which may run its own script and style alone, and ask this server alone."""
@@ -143,7 +142,9 @@ class Door:
             {"content-security-policy": policy, "x-content-type-options": "nosniff"},
         )
 
-    async def _counted(self, action: str, is_gzip: bool, receive: _Receive) -> bytes:
+    async def _counted(
+        self, action: str, is_gzip: bool, receive: _Receive, signatures: Mapping[str, Any]
+    ) -> bytes:
         begin, status, rows = time.monotonic(), 500, 0
         try:
             body = await self._body(receive)
@@ -153,7 +154,7 @@ class Door:
                 raise rest.RestError(503, sentence, retry_after=1)
             self._in_hand += 1
             try:
-                asked = await self._parsed(action, body, is_gzip)
+                asked = await self._parsed(action, body, is_gzip, signatures)
                 rows = rest.rows_of(asked.inputs)
                 reply = await self._answer(asked, receive)
             finally:
@@ -207,10 +208,11 @@ class Door:
         if not limit.expired():
             limit.reschedule(when)
 
-    async def _parsed(self, action: str, body: bytes, is_gzip: bool) -> rest.Request:
+    async def _parsed(
+        self, action: str, body: bytes, is_gzip: bool, signatures: Mapping[str, Any]
+    ) -> rest.Request:
         """The request of a body; a large one is parsed aside, so that no small one waits for it."""
-        assert self._model is not None
-        signatures, bounds, parser = self._model.signatures, self._bounds, rest.parse_predict
+        bounds, parser = self._bounds, rest.parse_predict
         if action != "predict":
             from .examples import parse_examples  # which imports TensorFlow
 
