@@ -22,7 +22,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import required
-from bert_tf.paths import local_path
+from bert_tf.paths import absolute, local_path
 from bert_tf.untrusted import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
@@ -97,11 +97,6 @@ def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
-def _absolute(path: str) -> str:
-    local = local_path(path)
-    return path if local is None else os.path.abspath(local)
-
-
 def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
     """A pipeline of Apache Beam, by a runner and more of Beam's own flags."""
     given = [f"--runner={runner}", *more]
@@ -143,7 +138,7 @@ def main(argv: list[str]) -> None:
         )
 
     sharded = _shard_paths(settings.output_file)
-    place = _absolute if settings.runner else str  # Beam's workers may begin in another folder
+    place = absolute if settings.runner else str  # Beam's workers may begin in another folder
     paths = [*map(place, sharded or settings.output_file)]
     if settings.runner and not sharded:
         raise ValueError(

@@ -37,6 +37,16 @@ def local_path(path: str) -> str | None:
     return None if "://" in path else path
 
 
+def absolute(path: str) -> str:
+    """The same path for a process that may begin in another folder.
+
+    >>> absolute("gs://bucket/b"), os.path.isabs(absolute("a/b"))
+    ('gs://bucket/b', True)
+    """
+    local = local_path(path)
+    return path if local is None else os.path.abspath(local)
+
+
 def of_model(path: str) -> str:
     """Directory of the model that this library ships under a name, else the path itself.
 

@@ -1,12 +1,12 @@
 """``bert_tf.BatchPredictor``: an export that answers columns, for engines of many machines."""
 
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf.paths import absolute
 from bert_tf.readers.examples import BadRowError, shown, text
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
@@ -41,7 +41,7 @@ class BatchPredictor:
         threads: int | None = None,
     ) -> None:
         # A worker may have another working directory.
-        self.export = export if "://" in export else os.path.abspath(export)
+        self.export = absolute(export)
         self.signature, self.outputs, self.threads = signature, outputs, threads
 
     def __call__(self, columns: Mapping[str, Iterable[Any]]) -> dict[str, np.ndarray]:
