@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ def load_text_operations() -> None:
         tf.load_op_library(library)
 
 
-def load(directory: str) -> Any:
-    """Loads an export as ``tf.saved_model.load`` does; an error says what is wrong with it."""
+def load(directory: str, read: Callable[[str], Any] = tf.saved_model.load) -> Any:
+    """What ``read`` makes of an export; an error says what is wrong with it."""
     if not tf.io.gfile.isdir(directory):
         raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
     if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
@@ -63,7 +64,7 @@ def load(directory: str) -> Any:
             "such as exports/1."
         )
     try:
-        return tf.saved_model.load(directory)
+        return read(directory)
     except Exception as error:
         # Of whatever kind: what stops the loading is what was to be found out.
         raise ReplayError(

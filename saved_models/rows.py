@@ -98,8 +98,8 @@ def on_rows(
     if served.whole is None:
         return _in_blocks(served, rows, lengths, head, beside)
     whole = served.whole
-    # One text, most often; the least of no lengths is the greatest integer.
-    size, width = tf.size(lengths), tf.reduce_min(lengths)
+    # One text, most often.
+    size, width = tf.size(lengths), tf.reduce_max(lengths)
     fits = (size * width <= _TOKENS_AT_ONCE) | (size == 1)
 
     def at_once() -> Any:
@@ -107,7 +107,7 @@ def on_rows(
         return head(whole, {**packed, **{key: values[:, :width] for key, values in beside.items()}})
 
     return tf.cond(
-        (size > 0) & (width == tf.reduce_max(lengths)) & fits,
+        (size > 0) & tf.reduce_all(lengths == width) & fits,
         at_once,
         lambda: _in_blocks(served, rows, lengths, head, beside),
     )

@@ -1,9 +1,16 @@
-"""The SavedModel that is served, by TensorFlow alone."""
+"""The SavedModel that is served, by TensorFlow alone.
 
+A session runs it, as in TensorFlow Serving, a request or a part of one by one thread, beside others.
+A function of ``tf.saved_model.load`` takes twice the processor's time for a sentence, in pools of
+threads that wait for each other.
+"""
+
+import ctypes
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +21,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from bert_tf.saved_models import replay
 from bert_tf.untrusted import reason
 
-from .rest import RestError, Tensors
+from .rest import RestError, Tensors, to_array
 
+_v1 = tf.compat.v1
+# The signature, which is none, of what is run when variables are there.
+_INITIAL = "__saved_model_init_op"
 # HTTP's status of a graph's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
 _STATUS = {
     **{tf.errors.INVALID_ARGUMENT: 400, tf.errors.OUT_OF_RANGE: 400},
@@ -25,11 +35,14 @@ _STATUS = {
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A loaded SavedModel; ``signatures`` are its ``SignatureDef``s as JSON, by name."""
+    """A loaded SavedModel; ``signatures`` are its ``SignatureDef``s as JSON, by name.
+
+    ``functions`` take the values of a signature's inputs and return those of its outputs.
+    """
 
     directory: str
     signatures: Mapping[str, Any]
-    loaded: Any
+    functions: Mapping[str, Callable[..., list[np.ndarray]]]
 
     @property
     def version(self) -> int:
@@ -41,15 +54,15 @@ class ServedModel:
         self, signature: str, inputs: Tensors, outputs: frozenset[str] | None = None
     ) -> Tensors:
         """Asks a signature, for some outputs or for all."""
-        function = self.loaded.signatures[signature]
+        names = self.signatures[signature]
         try:
-            answer = function(**{name: tf.constant(value) for name, value in inputs.items()})
-            wanted = answer.keys() if outputs is None else outputs
-            return {name: np.asarray(value) for name, value in answer.items() if name in wanted}
+            values = self.functions[signature](*(inputs[name] for name in names["inputs"]))
         except tf.errors.OpError as error:
             # Before it TensorFlow names the graph's node, as Serving does not.
             sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()
             raise RestError(_STATUS.get(error.error_code, 500), sentence) from error
+        answer = dict(zip(names["outputs"], values, strict=True))
+        return answer if outputs is None else {name: answer[name] for name in outputs}
 
     def warm_up(self) -> None:
         """Asks each signature the first sample that the export has."""
@@ -59,26 +72,87 @@ class ServedModel:
             return  # it is no export of this library's
         for sample in samples:
             if sample.file == f"{sample.signature}.0.json":
-                replay.ask(self.loaded.signatures[sample.signature], sample.inputs)
+                infos = self.signatures[sample.signature]["inputs"].items()
+                inputs = {name: to_array(sample.inputs[name], info["dtype"]) for name, info in infos}
+                self.run(sample.signature, inputs)
+        return_memory()
 
 
 def load(directory: str) -> ServedModel:
     """Loads the SavedModel of a version's directory."""
     replay.load_text_operations()
-    loaded = replay.load(directory)
-    saved = saved_model_pb2.SavedModel()
-    with tf.io.gfile.GFile(os.path.join(directory, "saved_model.pb"), "rb") as file:
-        saved.ParseFromString(file.read())
-    definitions = saved.meta_graphs[0].signature_def
+    with tf.Graph().as_default() as graph:
+        session = _v1.Session(graph=graph, config=_options())
+        definitions = replay.load(directory, functools.partial(_restore, session))
     signatures = {
         name: json.loads(  # in the order of the names, which maps of a proto do not have
             json_format.MessageToJson(
-                definitions[name],
+                definition,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
                 sort_keys=True,
             )
         )
-        for name in loaded.signatures
+        for name, definition in definitions.items()
+        if name != _INITIAL
     }
-    return ServedModel(directory, signatures, loaded)
+    functions = {
+        name: session.make_callable(
+            [info["name"] for info in signature["outputs"].values()],
+            [info["name"] for info in signature["inputs"].values()],
+        )
+        for name, signature in signatures.items()
+    }
+    return ServedModel(directory, signatures, functions)
+
+
+def _restore(session: Any, directory: str) -> Mapping[str, Any]:
+    """Reads a SavedModel into a session, as TensorFlow Serving does: its signatures."""
+    saved = saved_model_pb2.SavedModel()
+    with tf.io.gfile.GFile(os.path.join(directory, "saved_model.pb"), "rb") as file:
+        saved.ParseFromString(file.read())
+    read = saved.meta_graphs[0]
+    _leave_unused(read.graph_def)
+    saver = _v1.train.import_meta_graph(read)
+    if saver is not None:
+        saver.restore(session, os.path.join(directory, "variables", "variables"))
+    if _INITIAL in read.signature_def:
+        assets = {
+            asset.tensor_info.name: os.path.join(directory, "assets", asset.filename)
+            for asset in read.asset_file_def
+        }
+        session.run(read.signature_def[_INITIAL].outputs[_INITIAL].name, assets)
+    return {name: definition for name, definition in read.signature_def.items()}
+
+
+def _leave_unused(graph: Any) -> None:
+    """Removes functions that no signature calls, such as those for training: half of an export."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    used: set[str] = set()
+    waiting = [graph.node]
+    while waiting:
+        for node in waiting.pop():
+            values = node.attr.values()
+            named = [f.name for value in values for f in (value.func, *value.list.func)]
+            for name in {node.op, *named} & functions.keys() - used:
+                used.add(name)
+                waiting.append(functions[name].node_def)
+    kept = [function for name, function in functions.items() if name in used]
+    del graph.library.function[:]
+    graph.library.function.extend(kept)
+
+
+def _options() -> Any:
+    options = _v1.ConfigProto()
+    if not tf.config.list_physical_devices("GPU"):
+        options.intra_op_parallelism_threads = 1
+        options.inter_op_parallelism_threads = -1  # the thread that asks
+        options.use_per_session_threads = True
+    return options
+
+
+def return_memory() -> None:
+    """Gives back to the system what loading or answers needed; glibc keeps it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

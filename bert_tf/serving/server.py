@@ -4,6 +4,7 @@ Nothing here loads TensorFlow, so that it answers while the model loads.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -34,6 +35,7 @@ _MOST_COMING = 64 << 20
 # At the end, the bodies that are coming have so many, and the answers.
 _LAST_BODY_S = 1
 _LAST_S = 20
+_MEANWHILE_S = 5
 _LARGEST_BATCH = 64
 # Bytes of a body, and values of an answer, that take less time than another thread's turn.
 _SMALL = 4096
@@ -335,9 +337,12 @@ class Server:
         self._batcher = batcher
         self._door.open(model, batcher)
 
-    def wait(self) -> None:
-        """Returns when the server has failed, and raises its error."""
-        self._ended.result()
+    def wait(self, meanwhile: Callable[[], None]) -> None:
+        """Raises the error of a server that has failed; calls ``meanwhile`` every few seconds."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._ended.result(_MEANWHILE_S)
+            meanwhile()
 
     def __exit__(self, *error: object) -> None:
         """Ends the server within half a minute; a second signal ends it at once."""

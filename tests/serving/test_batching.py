@@ -84,7 +84,7 @@ REQUESTS = {
     ("words",): [{"words": [["the", "cat", ""]]}, {"words": [["a", "", ""], ["dog", "sat", "on"]]}],
     ("context", "question"): [{"question": texts, "context": texts} for texts in TEXTS],
     ("choices", "context"): [
-        {"context": texts, "choices": [["the mat", "a dog", text] for text in texts]}
+        {"context": texts, "choices": [["the mat", "dogs sat", text] for text in texts]}
         for texts in TEXTS[:2]
     ],
 }

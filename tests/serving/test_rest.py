@@ -309,6 +309,6 @@ def compare(found, expected):
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         if np.array(value).dtype.kind == "f":
-            np.testing.assert_allclose(found[key], value, atol=1e-6)
+            np.testing.assert_allclose(found[key], value, atol=2e-6)
         else:
             assert found[key] == value
