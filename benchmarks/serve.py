@@ -23,7 +23,8 @@ clients: a round is each of them in turn, for so many seconds by each number of 
 tenth of that which does not count. Rates are medians of the rounds, and ratios of the rounds'
 ratios. Every reply is compared with what this build's signature answers to the same texts alone,
 when the round is over. Memory is read at the end of all rounds. --soak then asks this build so many
-requests of one to 16 rows, of one to eight sentences, and reads it at half of them and at the end.
+requests of one to 16 rows, of one to eight sentences, and reads it at half of them and at the end,
+at once and when the server has given back what its answers needed.
 """
 
 import argparse
@@ -35,6 +36,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -54,6 +56,7 @@ _TOLERANCE = 1e-5
 # The plain server's model is computed by other software.
 _PLAIN_TOLERANCE = 1e-4
 _SOAK_CLIENTS = 8
+_REST_S = 10
 
 
 def write_checkpoint(kind: str, given: argparse.Namespace, folder: str) -> str:
@@ -183,6 +186,8 @@ def soak(server: Server, count: int) -> Iterator[str]:
         requests = mixed_requests(count // 2, half)
         server.load(server.bodies(requests), _SOAK_CLIENTS, count=len(requests))
         yield f"after {half * len(requests):,} mixed requests: {shown_memory(server)}"
+        time.sleep(_REST_S)
+        yield f"{_REST_S} seconds later: {shown_memory(server)}"
 
 
 def shown_memory(server: Server) -> str:

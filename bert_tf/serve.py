@@ -27,7 +27,6 @@ from bert_tf.cli.flag_rules import Given, Values, required
 from bert_tf.untrusted import check_model_name, one_line
 
 _SAVED_MODEL = "saved_model.pb"
-_OF_BFLOAT16 = b"\n\x01T\x12\x02\x30\x0e"  # as Protocol Buffers write an attribute of a node
 _PACKAGES = ("orjson", "uvicorn")
 
 
@@ -117,9 +116,6 @@ def main(argv: Sequence[str]) -> None:
             found = settings.special_tokens_in_texts
             export = _export(settings.model, os.path.join(folder, "1"), name, found)
         print(f"Loading {export}.", flush=True)
-        if not _computes_in_bfloat16(export):
-            # oneDNN makes float32 no faster where a thread answers, and keeps memory for each length.
-            os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
         command.load_tensorflow()
         from bert_tf.serving import model
 
@@ -154,11 +150,6 @@ def find_export(path: str) -> str | None:
         if versions:
             return str(max(versions, key=lambda version: int(version.name)))
     return None
-
-
-def _computes_in_bfloat16(export: str) -> bool:
-    """Whether a node's ``T``, the type of its arguments, is bfloat16; without TensorFlow."""
-    return _OF_BFLOAT16 in Path(export, _SAVED_MODEL).read_bytes()
 
 
 def _name_of(path: str) -> str:

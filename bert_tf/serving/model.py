@@ -1,8 +1,8 @@
 """The SavedModel that is served, by TensorFlow alone.
 
-A session runs it, as in TensorFlow Serving, a request or a part of one by one thread, beside others.
-A function of ``tf.saved_model.load`` takes twice the processor's time for a sentence, in pools of
-threads that wait for each other.
+A session runs it, as in TensorFlow Serving, a request or a part of one by one thread, beside
+others. A function of ``tf.saved_model.load`` takes twice the processor's time for a sentence, in
+pools of threads that wait for each other.
 """
 
 import ctypes
@@ -73,7 +73,9 @@ class ServedModel:
         for sample in samples:
             if sample.file == f"{sample.signature}.0.json":
                 infos = self.signatures[sample.signature]["inputs"].items()
-                inputs = {name: to_array(sample.inputs[name], info["dtype"]) for name, info in infos}
+                inputs = {
+                    name: to_array(sample.inputs[name], info["dtype"]) for name, info in infos
+                }
                 self.run(sample.signature, inputs)
         return_memory()
 
@@ -122,7 +124,7 @@ def _restore(session: Any, directory: str) -> Mapping[str, Any]:
             for asset in read.asset_file_def
         }
         session.run(read.signature_def[_INITIAL].outputs[_INITIAL].name, assets)
-    return {name: definition for name, definition in read.signature_def.items()}
+    return dict(read.signature_def.items())
 
 
 def _leave_unused(graph: Any) -> None:
@@ -146,7 +148,6 @@ def _options() -> Any:
     options = _v1.ConfigProto()
     if not tf.config.list_physical_devices("GPU"):
         options.intra_op_parallelism_threads = 1
-        options.inter_op_parallelism_threads = -1  # the thread that asks
         options.use_per_session_threads = True
     return options
 

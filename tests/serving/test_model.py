@@ -1,0 +1,34 @@
+"""A SavedModel of whatever origin is served."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.serving import model as served
+
+
+class Lookup(tf.Module):
+    """Numbers of words, the lines of a file that the SavedModel holds, times a variable."""
+
+    def __init__(self, file):
+        super().__init__()
+        line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        lines = tf.lookup.TextFileInitializer(
+            tf.saved_model.Asset(file), tf.string, line, tf.int64, number
+        )
+        self.numbers = tf.lookup.StaticHashTable(lines, -1)
+        self.factor = tf.Variable(10, dtype=tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="words")])
+    def number(self, words):
+        return {"number": self.numbers.lookup(words) * self.factor}
+
+
+def test_files_and_variables_of_any_saved_model_are_read(tmp_path):
+    (tmp_path / "words.txt").write_text("a\ncat\n")
+    module = Lookup(str(tmp_path / "words.txt"))
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures={"serving_default": module.number})
+    (tmp_path / "words.txt").unlink()
+    model = served.load(str(tmp_path / "1"))
+    assert [*model.signatures] == ["serving_default"]
+    answer = model.run("serving_default", {"words": np.array([b"cat", b"dog"], object)})
+    assert answer["number"].tolist() == [10, -10]
