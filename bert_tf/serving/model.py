@@ -18,6 +18,7 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf.cores import usable_cores
 from bert_tf.saved_models import replay
 from bert_tf.untrusted import reason
 
@@ -148,6 +149,7 @@ def _options() -> Any:
     options = _v1.ConfigProto()
     if not tf.config.list_physical_devices("GPU"):
         options.intra_op_parallelism_threads = 1
+        options.inter_op_parallelism_threads = max(usable_cores(), 2)
         options.use_per_session_threads = True
     return options
 

@@ -328,7 +328,7 @@ class Server:
             model.run,
             model.signatures,
             largest=min(_LARGEST_BATCH, self._bounds.rows),
-            workers=min(max(usable_cores(), 2), 4),
+            workers=max(usable_cores(), 2),
             most_seconds=self._bounds.seconds,
         )
         # What is loaded stays: collections need not look at it, which takes half a second.
