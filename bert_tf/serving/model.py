@@ -62,8 +62,8 @@ class ServedModel:
             # Before it TensorFlow names the graph's node, as Serving does not.
             sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()
             raise RestError(_STATUS.get(error.error_code, 500), sentence) from error
-        answer = dict(zip(names["outputs"], values, strict=True))
-        return answer if outputs is None else {name: answer[name] for name in outputs}
+        answer = zip(names["outputs"], values, strict=True)
+        return {name: value for name, value in answer if outputs is None or name in outputs}
 
     def warm_up(self) -> None:
         """Asks each signature the first sample that the export has."""
@@ -141,7 +141,7 @@ def _leave_unused(graph: Any) -> None:
                 used.add(name)
                 waiting.append(functions[name].node_def)
     kept = [function for name, function in functions.items() if name in used]
-    del graph.library.function[:]
+    del graph.library.function[:], graph.library.gradient[:]
     graph.library.function.extend(kept)
 
 
