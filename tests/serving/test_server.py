@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import re
+import socket
 import threading
 
 import pytest
@@ -234,3 +235,19 @@ def test_counts_are_servings(door):
     assert values[f'{latency}_bucket{{{labels},le="+Inf"}}'] == "4"
     assert values[f"{latency}_count{{{labels}}}"] == "4"
     assert float(values[f"{latency}_sum{{{labels}}}"]) > 0
+
+
+def test_a_server_that_waits_gives_memory_back_meanwhile(monkeypatch):
+    monkeypatch.setattr(server, "_MEANWHILE_S", 0.01)
+    calls = []
+
+    def meanwhile():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        running = server.Server("m", listening, Bounds(4, 1000, 4, 60))
+        with running, pytest.raises(KeyboardInterrupt):
+            running.wait(meanwhile)
+    assert len(calls) == 3
