@@ -23,8 +23,7 @@ from .length_buckets import (
     weight_column,
 )
 from .long_texts import cut_windows, head_and_tail
-from .packing import join_segments
-from .pools import check_at_least
+from .packing import check_at_least, join_segments
 from .wordpiece import BertTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]

@@ -18,8 +18,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .packing import Range, fit_segments, pack_from_table, token_table
-from .pools import check_at_least
+from .packing import Range, check_at_least, fit_segments, pack_from_table, token_table
 from .randomness import Operation, fold, permutation
 from .wordpiece import BertTokenizer
 

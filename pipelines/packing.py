@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .pairing import Segments
 from .randomness import Operation, fold
 
 
@@ -44,6 +43,16 @@ def longest_first(
     odd = tf.cast(a_lengths > b_lengths, most.dtype) if odd_to_longer else 1
     kept_a = tf.minimum(a_lengths, tf.maximum((most + odd) // 2, most - b_lengths))
     return kept_a, tf.minimum(b_lengths, most - kept_a)
+
+
+class Segments(NamedTuple):
+    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty."""
+
+    a_start: tf.Tensor  # (R,) int64; A is ids[a_start:a_end]
+    a_end: tf.Tensor
+    b_start: tf.Tensor
+    b_end: tf.Tensor
+    labels: tf.Tensor  # (R,) int32, 0 = B follows A in the text, 1 = B is random
 
 
 def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
@@ -167,3 +176,9 @@ def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         probs=tf.constant(0.5, tf.float64),
         output_dtype=tf.int64,
     )
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raises a ValueError that names the argument where ``value`` is below ``least``."""
+    if value < least:
+        raise ValueError(f"{name}: expected {least} or more; got {value}.")

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from .bounded_memory import value_rows
+from .packing import Segments
 from .randomness import Operation, below, bits, fold, uniform
 
 
@@ -50,16 +51,6 @@ class PairDraws(NamedTuple):
     random_next: tf.Tensor  # (N,) bool: whether B is to be random in a chunk that begins here
     other_documents: tf.Tensor  # (N,) int64, 32 bits: which other document B is from
     other_starts: tf.Tensor  # (N,) int64, 32 bits: at which of its sentences B begins
-
-
-class Segments(NamedTuple):
-    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty."""
-
-    a_start: tf.Tensor  # (R,) int64; A is ids[a_start:a_end]
-    a_end: tf.Tensor
-    b_start: tf.Tensor
-    b_end: tf.Tensor
-    labels: tf.Tensor  # (R,) int32, 0 = B follows A in the text, 1 = B is random
 
 
 def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.cores import usable_cores
 
+from .packing import check_at_least
 from .randomness import Operation, fold, permutation
 
 Cursor = tuple[int, int, int]
@@ -164,12 +165,6 @@ def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tenso
     whole = tf.constant(tf.int32.max, tf.int64)
     of_last_pool = tf.where(number == pools[shard], rows[shard], 0)
     return tf.where(number < pools[shard], whole, of_last_pool)
-
-
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raises a ValueError that names the argument where ``value`` is below ``least``."""
-    if value < least:
-        raise ValueError(f"{name}: expected {least} or more; got {value}.")
 
 
 @tf.autograph.experimental.do_not_convert

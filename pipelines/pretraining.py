@@ -18,9 +18,8 @@ from .masking import (
     mask_rows,
     predict_next,
 )
-from .packing import cut_pairs, pack
+from .packing import Segments, check_at_least, cut_pairs, pack
 from .pairing import (
-    Segments,
     Tokens,
     chunk_documents,
     cut_long_sentences,
@@ -29,7 +28,7 @@ from .pairing import (
     pair_sentences,
     without_empty,
 )
-from .pools import Batching, PoolPlan, check_at_least, pool_batches
+from .pools import Batching, PoolPlan, pool_batches
 from .randomness import Operation, fold, permutation
 from .text_notes import SAMPLE_BYTES, casing_note, copies_note, markup_note, unknown_note
 from .wordpiece import BertTokenizer

@@ -32,7 +32,7 @@ from .long_texts import (
     row_segments,
     tokenize_questions,
 )
-from .pools import check_at_least
+from .packing import check_at_least
 from .replicas import traced_step
 from .wordpiece import BertTokenizer
 

@@ -4,7 +4,7 @@ Letters: N sentences, W words of all sentences, T tokens of all sentences, B bat
 length.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,68 +12,9 @@ import tensorflow as tf
 from bert_tf import features
 
 from .length_buckets import Examples, check_rows, flat_column, tokenize_column
-from .packing import pack_from_table, token_table
-from .pools import check_at_least
+from .long_texts import TagWindows, tag_windows
+from .packing import check_at_least, pack_from_table, token_table
 from .wordpiece import BertTokenizer
-
-
-class TagWindows(NamedTuple):
-    """Rows as ranges of the sentences' tokens, in the sentences' order; int32 vectors."""
-
-    sentences: tf.Tensor  # (R,) which sentence each row is of
-    starts: tf.Tensor  # (R,) each row's first token, counted over all sentences
-    lengths: tf.Tensor  # (R,) its tokens, without [CLS] and [SEP]
-    rows: tf.Tensor  # (W,) the row in which each word is tagged
-
-
-def tag_windows(
-    first_tokens: tf.Tensor, sentence: tf.Tensor, bounds: tf.Tensor, room: int
-) -> TagWindows:
-    """Lays out rows of at most ``room`` tokens: which of them tags which words; in-graph.
-
-    Training's batches and an export's requests are cut alike. ``first_tokens`` and ``sentence``,
-    (W,), are each word's first token and its sentence, both ascending, and the tokens of sentence n
-    are ``bounds[n]`` to before ``bounds[n + 1]``, (N + 1,); int32.
-
-    A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
-    tokens; each begins half of them after the one before, and the last ends with the sentence. A
-    word is tagged in the window where the smaller of the numbers of tokens before and behind its
-    first is greatest, and of two such in the earlier (google-research/bert ``run_squad.py``,
-    ``_check_is_max_context``, for windows of one size). So it has a quarter of the room on each
-    side, or all that the sentence has there. A window that tags no word is left out.
-    """
-    stride = max(1, room // 2)
-    sizes = bounds[1:] - bounds[:-1]
-    excess = tf.maximum(sizes - room, 0)
-    # (N,): the windows of each sentence, and how many are before its first.
-    counts = 1 - (-excess // stride)
-    before = tf.cumsum(counts, exclusive=True)
-
-    # === Rows ===
-    sentences = tf.repeat(tf.range(tf.size(sizes)), counts)
-    number = tf.range(tf.size(sentences)) - tf.gather(before, sentences)
-    starts = tf.gather(bounds, sentences)
-    starts += tf.minimum(number * stride, tf.gather(excess, sentences))
-    lengths = tf.gather(tf.minimum(sizes, room), sentences)
-
-    # === Words ===
-    # Twice the start of the window that has a word's first token in its middle.
-    twice_start = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
-    last, most = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
-    earlier = tf.clip_by_value(twice_start // (2 * stride), 0, last)
-    later = tf.minimum(earlier + 1, last)
-    earlier_gap, later_gap = (
-        2 * tf.minimum(choice * stride, most) - twice_start for choice in (earlier, later)
-    )
-    is_later = tf.maximum(later_gap, -later_gap) < tf.maximum(earlier_gap, -earlier_gap)
-    rows = tf.gather(before, sentence) + tf.where(is_later, later, earlier)
-
-    tags = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, tf.size(sentences)) > 0
-    renumbered = tf.cumsum(tf.cast(tags, tf.int32)) - 1
-    sentences, starts, lengths = (
-        tf.boolean_mask(values, tags) for values in (sentences, starts, lengths)
-    )
-    return TagWindows(sentences, starts, lengths, tf.gather(renumbered, rows))
 
 
 def _tag_rows(

@@ -9,7 +9,7 @@ from bert_tf.decoding import join_words, likeliest, read_labels
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.answers import characters_of, span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
-from bert_tf.pipelines.tagging import tag_windows
+from bert_tf.pipelines.long_texts import tag_windows
 
 from . import samples
 from .rows import Rows, dense, on_rows

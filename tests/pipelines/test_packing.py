@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tokenizer_files import new_tokenizer
 from bert_tf.pipelines import packing
-from bert_tf.pipelines.pairing import Segments
+from bert_tf.pipelines.packing import Segments
 from bert_tf.pipelines.randomness import fold
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from tests.pipelines import pretraining_twins as twins
