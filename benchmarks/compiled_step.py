@@ -82,7 +82,7 @@ def build_step(
     from bert_tf.finetuning.objective import TaskObjective
     from bert_tf.modeling import BertClassifier, BertPretrainer
     from bert_tf.pretraining.objective import PretrainingLoop
-    from bert_tf.tasks.classification import ClassificationTask
+    from bert_tf.tasks.texts.classification import ClassificationTask
     from bert_tf.training import optimizers, schedules
     from bert_tf.training.loop import TrainingLoop
 

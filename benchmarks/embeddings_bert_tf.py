@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf import api, load
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.pipelines.classification import similarity_examples
-from bert_tf.tasks.similarity import at_length_1
+from bert_tf.tasks.similarity.task import at_length_1
 
 _PACKAGES = ("bert_tf", "tensorflow", "keras")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.evaluation.retrieval import compare_rankings, search
 from bert_tf.evaluation.scores import spearman_correlation
 from bert_tf.readers.glue import read_glue
-from bert_tf.tasks.similarity import at_length_1
+from bert_tf.tasks.similarity.retrieval import compare_rankings, search
+from bert_tf.tasks.similarity.task import at_length_1
 
 from .finetune_data import read_squad_articles
 

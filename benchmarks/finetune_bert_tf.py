@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf import features
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
+from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
 from bert_tf.training.attention import attention_to
 from bert_tf.training.distribution import set_precision
 from bert_tf.training.optimizers import create_optimizer

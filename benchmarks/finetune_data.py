@@ -5,9 +5,9 @@ import os
 from typing import Any
 
 from bert_tf.evaluation.scores import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
-from bert_tf.evaluation.squad import score_predictions
 from bert_tf.readers.glue import GLUE_TASKS, read_glue
-from bert_tf.readers.squad import read_squad
+from bert_tf.tasks.questions.reader import read_squad
+from bert_tf.tasks.questions.scores import score_predictions
 
 from .finetune_tasks import COMPARISONS, Run, text_columns
 

@@ -53,7 +53,7 @@ MIN_COSINE = 0.999
 
 def read_sentences(folder: str, count: int) -> list[str]:
     """The first sentences of Wikipedia, in their order."""
-    from bert_tf.pipelines import sources
+    from bert_tf.pipelines.corpora import sources
 
     corpus = sources.open_corpus(os.path.join(folder, "corpora", "enwiki", "*.gz"))
     found = list(itertools.islice(corpus.sentences(), count))

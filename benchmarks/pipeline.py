@@ -62,8 +62,8 @@ class Clock:
 
 def run_bert_tf(folder: str, files: list[str]) -> dict[str, float]:
     from bert_tf import features
-    from bert_tf.pipelines.pretraining import pretraining_dataset
-    from bert_tf.pipelines.sources import open_corpus
+    from bert_tf.pipelines.corpora.sources import open_corpus
+    from bert_tf.pipelines.pretraining.dataset import pretraining_dataset
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
     clock = Clock()

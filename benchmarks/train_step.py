@@ -54,8 +54,8 @@ class Contender:
 
 def make_batches(folder: str, path: str, batch_size: int) -> None:
     """Writes batches of real text to a file, every feature with the shape (NUM_BATCHES, B, ...)."""
-    from bert_tf.pipelines.pretraining import pretraining_dataset
-    from bert_tf.pipelines.sources import open_corpus
+    from bert_tf.pipelines.corpora.sources import open_corpus
+    from bert_tf.pipelines.pretraining.dataset import pretraining_dataset
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
     corpus = open_corpus(os.path.join(folder, "corpora", "enwiki", "wiki_00.gz"))

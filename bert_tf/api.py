@@ -274,8 +274,8 @@ def fine_tune(
 
 def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
     """Sets the flags that name data; gives the rows that are in memory, by their names."""
-    from bert_tf.tasks import KINDS
     from bert_tf.tasks.python_data import is_data, label_of, rows_of
+    from bert_tf.tasks.registry import KINDS
 
     tables: dict[str, Rows] = {}
     for argument, value in data.items():

@@ -147,8 +147,8 @@ def main(argv: list[str]) -> None:
     pipeline = _beam_pipeline(settings.runner, argv[1:]) if settings.runner else None
     command.load_tensorflow()
     from bert_tf.files import check_new
-    from bert_tf.pipelines import record_shards, tfrecords
-    from bert_tf.pipelines.pretraining import corpus_lines
+    from bert_tf.pipelines.pretraining import record_shards, tfrecords
+    from bert_tf.pipelines.pretraining.dataset import corpus_lines
 
     for path in paths:
         check_new(path)  # before all the work

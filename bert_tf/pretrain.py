@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
         report_cost(settings)
     else:
         if not (settings.input or settings.tfds or os.path.isdir(settings.model_dir)):
-            from bert_tf.pipelines import sample_corpus
+            from bert_tf.pipelines.corpora import sample as sample_corpus
 
             sample_corpus.collect_ahead()
         command.load_tensorflow()

@@ -22,7 +22,7 @@ from bert_tf.cli.flag_fields import choice, integer, string, switch, words
 from bert_tf.cli.flag_rules import required
 
 if TYPE_CHECKING:
-    from bert_tf.pipelines.corpus import Corpus
+    from bert_tf.pipelines.corpora.corpus import Corpus
 
 _SHOWN_PIECES = 20
 # Of more text, as much is taken evenly from the whole.
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> None:
 def learn(settings: VocabularySettings) -> None:
     """Learns a vocabulary from files, writes it, and prints a description."""
     from bert_tf.files import check_new, replace_whole
-    from bert_tf.pipelines import sources
+    from bert_tf.pipelines.corpora import sources
     from bert_tf.pipelines.text_notes import marks_note
     from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary
 

@@ -5,7 +5,7 @@ the spans of all a question's windows are sorted by the sum of their two logits,
 equal text only the best stays. The cost grows with the number of windows, and with the length of
 the contexts, never with the product of the two.
 
-Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``,
+Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert,
 ``write_predictions``. It differs in three points: padding never takes one of the ``n_best``
 places, so that the answers do not depend on it; a text is cut from the context at the tokens'
 bytes, where Google's ``get_final_text`` aligns two normalised texts and may fail; and there may be

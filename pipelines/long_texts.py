@@ -6,8 +6,7 @@ alike. ``room`` is how many tokens of a text a row holds, [CLS] and [SEP] left o
 A question's context that is too long for one row is read in several, each ``[CLS] question [SEP]
 window [SEP]``. Windows begin every ``stride`` tokens, so that they overlap, and of the windows
 that share a token one gives it the most context: in that one its logit counts. Source: Devlin et
-al. 2019, section 4.2; google-research/bert ``run_squad.py``, ``convert_examples_to_features`` and
-``_check_is_max_context``.
+al. 2019, section 4.2; google-research/bert, ``_check_is_max_context``.
 
 Letters: B texts or questions, W windows, C columns, S sequence length.
 """
@@ -232,7 +231,7 @@ def tag_windows(
     A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
     tokens; each begins half of them after the one before, and the last ends with the sentence. A
     word is tagged in the window where the smaller of the numbers of tokens before and behind its
-    first is greatest, and of two such in the earlier (google-research/bert ``run_squad.py``,
+    first is greatest, and of two such in the earlier (google-research/bert,
     ``_check_is_max_context``, for windows of one size). So it has a quarter of the room on each
     side, or all that the sentence has there. A window that tags no word is left out.
     """

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.pipelines.corpora.corpus import Corpus
 from bert_tf.untrusted import listed, quote
 
-from .corpus import Corpus
 from .wordpiece import BertTokenizer
 
 #: The text of a corpus that notes are of.

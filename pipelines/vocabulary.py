@@ -22,9 +22,8 @@ import tokenizers
 
 from bert_tf.files import replace_whole
 from bert_tf.paths import check_readable
+from bert_tf.pipelines.corpora.text_bytes import grouped
 from bert_tf.untrusted import quote
-
-from .text_bytes import grouped
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"

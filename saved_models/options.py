@@ -12,6 +12,7 @@ from typing import ClassVar
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check, refuses
+from bert_tf.cli.question_options import QuestionOptions
 
 _LARGEST_BATCH = 64
 _ASCENDING = refuses(
@@ -26,7 +27,7 @@ _FITS_REQUESTS = refuses(
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportOptions(flag_fields.QuestionOptions):
+class ExportOptions(QuestionOptions):
     """Options of serving a model, which are the flags of ``python -m bert_tf.export``, and more.
 
     Raises:

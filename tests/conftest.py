@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import importlib.util
+import json
 import os
 import pathlib
 import resource
@@ -75,3 +76,22 @@ def data_dir() -> pathlib.Path:
     if not path.is_dir():
         raise ValueError(f"BERT_TF_DATA names {folder!r}, which is not a folder.")
     return path
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a file and gives its path: of text, of bytes, or of lines.
+
+    A line that is no text is written as JSON.
+    """
+
+    def write_file(name, content, line_end="\n"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, list):
+            lines = (line if isinstance(line, str) else json.dumps(line) for line in content)
+            content = "".join(line + line_end for line in lines)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
+
+    return write_file

@@ -27,8 +27,8 @@ from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks import KINDS
 from bert_tf.tasks.python_data import rows_of
+from bert_tf.tasks.registry import KINDS
 from bert_tf.training import loop
 from tests.finetuning.small_runs import results_of, sentences, settings, write_inputs
 from tests.pretraining.commands import TINY, write_corpus

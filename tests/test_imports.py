@@ -31,21 +31,29 @@ ALLOWED = {
     "decoding": "features",
     "modeling": "choices config features load_hook",
     "training": "choices config cores features files modeling paths told untrusted",
-    "pipelines": "choices config cores features files paths startup untrusted",
+    "pipelines.corpora": "choices cores files paths untrusted",
+    "pipelines": "choices config cores features files paths pipelines.corpora startup untrusted",
+    "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
+    "startup untrusted",
     "saved_models": "checkpoints choices cli config decoding features files modeling paths "
     "pipelines untrusted",
     "checkpoints": "checkpoint_formats choices config features files modeling paths pipelines "
     "told training untrusted",
-    "readers": "config decoding features files paths pipelines untrusted",
+    "readers": "config features files paths pipelines.corpora untrusted",
     "evaluation": "choices decoding features files modeling pipelines readers untrusted",
-    "tasks": "checkpoints choices cli decoding evaluation features files modeling pipelines "
-    "readers training untrusted",
+    "tasks": "checkpoints choices cli evaluation features modeling pipelines readers training "
+    "untrusted",
     "cli": "choices files startup told untrusted",
 }
+# What the folder of a kind of task may import, besides its own: no other kind.
+OF_A_KIND = ALLOWED["tasks"] + " decoding files tasks"
+LIBRARY = [ROOT / name for name in ("bert_tf", "pipelines", "saved_models")]
 FOLDERS = {
-    **{path.parent.name: path.parent for path in ROOT.glob("bert_tf/**/*.py")},
-    **{name: ROOT / name for name in ("pipelines", "saved_models")},
+    ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf."): path.parent
+    for folder in LIBRARY
+    for path in folder.glob("**/*.py")
 }
+KINDS = {name for name in FOLDERS if name.startswith("tasks.")}
 
 needs_checkout = pytest.mark.skipif(
     not (ROOT / "pipelines").is_dir(), reason="the checkout is missing, whose files this reads"
@@ -65,17 +73,25 @@ def _imported(path):
     for node in imports_of(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif node.level == 0:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif node.level > 1 or path.parent.name == "bert_tf":
-            module = f"bert_tf.{node.module}" if node.module else "bert_tf"
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        else:
+        elif node.level == 1 and path.parent.name != "bert_tf":
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("bert_tf.")}
+        else:
+            own = _room(path).split(".") if path.parent.name != "bert_tf" else []
+            above = ["bert_tf", *own[: len(own) - node.level + 1]] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        inner = [name.removeprefix("bert_tf.") for name in names if name.startswith("bert_tf.")]
+        found |= {*map(_room_of, inner)}
         found |= {"bert_tf"} & {*names}  # the package as a whole, which is above every room
         assert not any(name.split(".")[0] in ("pipelines", "saved_models") for name in names), path
     return found
+
+
+def _room_of(name):
+    """The room of a module or of what is in it, or the module at the top."""
+    parts = name.split(".")
+    rooms = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((room for room in rooms if room in FOLDERS), parts[0])
 
 
 def _files():
@@ -84,18 +100,34 @@ def _files():
 
 
 def _room(path):
-    return path.stem if path.parent.name == "bert_tf" else path.parent.name
+    if path.parent.name == "bert_tf":
+        return path.stem
+    return ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf.")
 
 
 @needs_checkout
 def test_imports_go_one_way():
     rooms = [(path, _room(path)) for path in _files()]
+    allowed = {**ALLOWED, **dict.fromkeys(KINDS, OF_A_KIND)}
     wrong = {
-        path: _imported(path) - {room, *ALLOWED[room].split()}
+        path: _imported(path) - {room, *allowed[room].split()}
         for path, room in rooms
-        if room in ALLOWED
+        if room in allowed and path.name != "registry.py"
     }
     assert {path: names for path, names in wrong.items() if names} == {}
+
+
+@needs_checkout
+def test_the_registry_alone_lists_the_kinds():
+    assert _imported(FOLDERS["tasks"] / "registry.py") >= KINDS
+
+
+@needs_checkout
+def test_the_rows_of_a_kind_are_of_tf_data_alone():
+    rows = [path for path in _files() if path.name == "rows.py" and _room(path) in KINDS]
+    assert rows
+    for path in rows:
+        assert _imported(path) <= {"choices", "features", "pipelines"}, path
 
 
 @needs_checkout
@@ -116,6 +148,10 @@ def test_every_folder_is_packaged():
     setup.read(ROOT / "setup.cfg")
     packages = set(setup["options"]["packages"].split())
     assert packages == {"bert_tf", *(f"bert_tf.{name}" for name in FOLDERS if name != "bert_tf")}
+    outside = {name for name in FOLDERS if FOLDERS[name].relative_to(ROOT).parts[0] != "bert_tf"}
+    assert {f"bert_tf.{name}" for name in outside} == {
+        *setup["options"]["package_dir"].split()[::3]
+    }
     assert set(ALLOWED) - {path.stem for path in FOLDERS["bert_tf"].glob("*.py")} <= set(FOLDERS)
 
 
@@ -165,6 +201,18 @@ def test_everything_that_is_imported_is_declared():
 def test_no_module_is_loaded_twice():
     importlib.import_module("bert_tf.pretraining.run")
     assert not {"pipelines", "saved_models"} & set(sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("pipelines.tfrecords", "pipelines.pretraining.tfrecords"),
+        ("pipelines.sample_corpus", "pipelines.corpora.sample"),
+    ],
+)
+def test_a_path_that_documents_named_stays(before, now):
+    old, new = (importlib.import_module(f"bert_tf.{name}") for name in (before, now))
+    assert old is new
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.name)

@@ -10,7 +10,7 @@ import keras
 import pytest
 
 from bert_tf import api
-from bert_tf.tasks import KINDS, register
+from bert_tf.tasks.registry import KINDS, register
 from tests.finetuning.small_runs import assert_ends_as, write_checkpoint
 
 FILE = pathlib.Path(__file__).parent.parent / "examples" / "star_ratings.py"

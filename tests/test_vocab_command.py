@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import vocab
-from bert_tf.pipelines import corpus_formats
+from bert_tf.pipelines.corpora import formats as corpus_formats
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
 from tests.anew import run_main
 

@@ -157,7 +157,7 @@ class Checkpoint:
     tokenization: Tokenization | None = None  # where the source has a vocabulary
     labels: tuple[str, ...] = ()  # the classes' names in the order of their ids
     multi_label: bool = False  # whether several classes may hold at once
-    # Decided in fine-tuning, by name, such as SQuAD's ``null``.
+    # Decided in fine-tuning, by name, such as ``null``, that of no answer.
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     task: Mapping[str, Any] | None = None  # what fine-tuning's ``task.json`` says, unread
     # As the attributes of ``BertModel`` of these names.

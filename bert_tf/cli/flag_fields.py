@@ -200,35 +200,6 @@ def encoding(of: str, **more: Any) -> Any:
     return string("utf-8", f"Read {of} in this encoding.", **more)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
-    """Options of questions about contexts, for training, predictions and exports."""
-
-    doc_stride: int = integer(
-        128,
-        "squad: begin the windows of a context so many tokens apart.",
-        least=1,
-        is_kept=True,
-        heading="Questions",
-        is_rare=True,
-    )
-    max_query_length: int = integer(
-        64, "squad: cut questions to this many tokens.", least=1, is_kept=True, is_rare=True
-    )
-    # The memory grows with the square of a question's answers.
-    n_best_size: int = integer(
-        20,
-        "squad: keep this many answers for each question.",
-        least=1,
-        most=1000,
-        is_kept=True,
-        is_rare=True,
-    )
-    max_answer_length: int = integer(
-        30, "squad: give answers of at most this many tokens.", least=1, is_kept=True, is_rare=True
-    )
-
-
 def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
     """The form that a field expects of a file's value, where the value has another; else ""."""
     expected, is_good = field.metadata["check"]

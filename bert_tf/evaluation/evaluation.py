@@ -203,9 +203,9 @@ class Evaluation:
     Scores are fractions of 1, or 0 to 100 where the official script says so; ``comparison`` has
     those of each class. ``constant`` says that the run has collapsed: every prediction is the same
     and should not be, or what ``constant_means`` says. ``confusion`` is (C, C) counts, row =
-    expected, column = predicted. ``thresholds`` are those of the scores, by name, such as SQuAD's
-    ``null``, and the temperature of the probabilities: decided on this set, or given. ``calibrate``
-    compares the probabilities with what is so.
+    expected, column = predicted. ``thresholds`` are those of the scores, by name, such as
+    ``null``, that of no answer, and the temperature of the probabilities: decided on this set, or
+    given. ``calibrate`` compares the probabilities with what is so.
     """
 
     scores: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
+"""Files of predictions, one example after the other: tables, CoNLL's columns, answers as JSON."""
 
 import codecs
 import csv
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_tf.files import replace_whole
-from bert_tf.readers import conll, own_data
+from bert_tf.readers.words import is_conll_word, is_table_word
 from bert_tf.untrusted import quote
 
 # An example's id, prediction and what else is reported of it.
@@ -27,9 +27,9 @@ _NO_TAG = "_"
 # Of each form, whether the library's reader gives a word or a tag back as it was written. A JSON
 # list has any but white space alone, of which CoNLL's files may have words.
 _HOLDS: Mapping[str, Callable[[str], bool]] = {
-    ".tsv": own_data.is_word,
-    ".csv": own_data.is_word,
-    ".conll": conll.is_word,
+    ".tsv": is_table_word,
+    ".csv": is_table_word,
+    ".conll": is_conll_word,
     ".jsonl": lambda text: bool(text.replace("\0", "").strip()),
 }
 
@@ -50,7 +50,7 @@ def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
 
 def columns_suffix(texts: Iterable[str]) -> str:
     """The form for words and tags: ".conll" where that holds all of them, else ".jsonl"."""
-    return ".conll" if all(map(conll.is_word, texts)) else ".jsonl"
+    return ".conll" if all(map(is_conll_word, texts)) else ".jsonl"
 
 
 def with_columns(row: Row | None, record: Record) -> Record:
@@ -98,7 +98,7 @@ def write_records(
     if suffix == ".conll":
         parts = _conll_columns(records)
     elif suffix == ".json":
-        parts = _squad_answers(records)
+        parts = _answers_by_id(records)
     else:
         parts = _table(records, suffix, columns, rows)
     for part in parts:
@@ -126,8 +126,8 @@ def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
         yield "\n"
 
 
-def _squad_answers(records: Iterable[Record]) -> Iterator[str]:
-    """SQuAD's predictions: one JSON object, the answers by their ids.
+def _answers_by_id(records: Iterable[Record]) -> Iterator[str]:
+    """The official evaluation's form: one JSON object, the answers by their ids.
 
     The answer to a bad row (with an ``error``) is "", unless another row has its id.
     """

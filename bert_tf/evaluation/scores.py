@@ -347,8 +347,8 @@ def _of_words(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> dict[
 
 # Of these less is better, of all others more.
 LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
-# A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
-# is always among them), and for losses and errors, which have units of their own.
+# A score is a fraction of 1, except for the official ones of questions, which count to 100 (one
+# of these two is always among them), and for losses and errors, which have units of their own.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 

@@ -14,7 +14,7 @@ from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
-from bert_tf.tasks.similarity import SimilarityTask, at_length_1
+from bert_tf.tasks.similarity.task import SimilarityTask, at_length_1
 from bert_tf.tasks.task import TargetScale, Task
 from bert_tf.training.step import Batch, Objective
 

@@ -16,7 +16,7 @@ from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.options import ExportOptions
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import TEST
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices

@@ -25,8 +25,8 @@ from bert_tf.cli.flag_rules import (
 )
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
-from bert_tf.tasks import KINDS, tasks
 from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
+from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
 from bert_tf.untrusted import did_you_mean
 

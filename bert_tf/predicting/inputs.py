@@ -22,10 +22,10 @@ from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, T
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
-from bert_tf.tasks.texts import TextTask
+from bert_tf.tasks.texts.task import TextTask
 from bert_tf.untrusted import listed
 
 _CHUNK = 2048

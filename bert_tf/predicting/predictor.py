@@ -15,8 +15,8 @@ from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.tasks import KINDS
 from bert_tf.tasks.python_data import is_number, rows_of
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished

@@ -11,10 +11,14 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
-from bert_tf.pipelines.pools import Reached
+from bert_tf.pipelines import vocabulary
+from bert_tf.pipelines.corpora import sample as sample_corpus
+from bert_tf.pipelines.corpora import sources
+from bert_tf.pipelines.pretraining import dataset as pretraining
+from bert_tf.pipelines.pretraining import masking, tfrecords
+from bert_tf.pipelines.pretraining.pools import Reached
+from bert_tf.pipelines.pretraining.tfrecords import Records, open_records
 from bert_tf.pipelines.text_notes import marks_note
-from bert_tf.pipelines.tfrecords import Records, open_records
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution

@@ -13,8 +13,8 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.config import PRESETS
 from bert_tf.files import check_outside, read_json, remove, write_json
-from bert_tf.pipelines.pretraining import corpus_lines
-from bert_tf.pipelines.sources import Corpus
+from bert_tf.pipelines.corpora.sources import Corpus
+from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.told import tell
 from bert_tf.training import distribution

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import find_odd_tags, is_tag
-from .examples import ChoiceExample, Place, TextExample, place_name, shown
+from .examples import Place, TextExample, place_name
 
 YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _LABELS_SHOWN = 5
@@ -18,7 +17,7 @@ _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil",
 # Invisible characters, but for joiners, which words of some languages need.
 _HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _FLOAT = re.compile(r"-?\d+\.0")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
@@ -57,7 +56,7 @@ def class_notes(
 ) -> list[str]:
     """Notes where nearly all examples have one class, or names do not look like classes."""
     counts, total = places.counts, len(items)
-    notes = _alike_notes(path, places)
+    notes = alike_notes(path, places)
     # The numbers of classes that examples have, where each may have several.
     several = {len(item.label) for item in items if isinstance(item.label, tuple)}
     is_large = len(counts) >= _MANY_CLASSES and not several
@@ -79,7 +78,7 @@ def class_notes(
             "name: if files were joined, remove the line with the names."
         )
     are_floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
-    are_numbers = is_large and all(map(_NUMBER.fullmatch, counts)) and not are_floats
+    are_numbers = is_large and all(map(NUMBER.fullmatch, counts)) and not are_floats
     are_yes_or_no = several in ({1}, {2}) and YES_AND_NO.issuperset(map(str.lower, counts))
     odd: list[tuple[Collection[str], str]] = [
         (
@@ -111,7 +110,7 @@ def class_notes(
     return notes + [f"{path}: {names} count as classes: {remedy}" for names, remedy in shown_names]
 
 
-def _alike_notes(path: str, places: LabelPlaces) -> list[str]:
+def alike_notes(path: str, places: LabelPlaces) -> list[str]:
     """Notes on names with invisible characters, and on names that look alike."""
     seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
@@ -147,58 +146,6 @@ def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -
             f"text is row {rows[0]}): is there a quote too much, or one missing?"
         )
     return notes
-
-
-def tag_notes(path: str, places: LabelPlaces) -> list[str]:
-    """Notes on tags that look like tags of entities and are not."""
-    odd = find_odd_tags(places.counts)
-    if places.counts and all(map(_NUMBER.fullmatch, places.counts)):
-        return [
-            f"{path}: the tags are numbers, such as {places.shown([*places.counts][:1])}: words "
-            "are scored, not entities; if they stand for names, as in datasets' ClassLabel, write "
-            "the names."
-        ]
-    if not odd:
-        return _alike_notes(path, places)
-    if any(is_tag(tag) and tag != "O" for tag in places.counts):
-        return [
-            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
-            "O where entities are scored; correct them if they are misspelt."
-        ]
-    return [
-        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
-        "words are scored, not entities; spell them O, B-TYPE and I-TYPE."
-    ]
-
-
-def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
-    """A note on spans that seem to count UTF-16 units.
-
-    ``spans`` are the texts of entities by the characters, and by the units, that they count; ""
-    where these cannot be meant.
-    """
-    entities = {here for here, by_units in spans if here == by_units}
-    moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
-    right = sum(not by_units or (here != by_units and here in entities) for here, by_units in spans)
-    seem = "seem to" if moved else "may"
-    if not moved and not right:  # nothing says which are meant
-        moved = [pair for pair in spans if pair[0] != pair[1]]
-    if len(moved) <= right:
-        return []
-    here, by_units = map(shown, min(moved))
-    return [
-        f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
-        f"do: {here} is read, by units it would be {by_units}; count characters."
-    ]
-
-
-def choice_notes(path: str, items: Sequence[ChoiceExample]) -> list[str]:
-    """A note on labels that seem to count from 1."""
-    # Of so many rows, 0 is missing by chance in one file of a thousand.
-    many = [7 * len(item.choices) for item in items if item.label]
-    if not len(many) == len(items) >= max(many, default=1):
-        return []
-    return [f"{path}: no label is 0, and choices count from 0: where it counts from 1, subtract 1."]
 
 
 def _is_utf8(text: str) -> bool:

@@ -18,13 +18,13 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from bert_tf import paths
-from bert_tf.pipelines.text_bytes import open_bytes, open_text
+from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text
 from bert_tf.untrusted import check_line, listed, parse_json, reason
 
 from .examples import BadRowError, ClassName, Place, shown
 
-# SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
-# larger is no document to hold in memory whole, or a file made to fill it.
+# Published questions have some 40 MB, Natural Questions' simplified dev set 1 GB as JSON lines.
+# What is larger is no document to hold in memory whole, or a file made to fill it.
 _MAX_BYTES = 1 << 29
 _CHUNK_BYTES = 1 << 20
 

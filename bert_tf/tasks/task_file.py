@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bert_tf.cli import flag_fields
 from bert_tf.untrusted import listed, quote
 
-from . import KINDS
+from .registry import KINDS
 from .task import Task
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import re
 import pytest
 
 from bert_tf.evaluation.prediction_files import columns_suffix, write_file, write_records
-from bert_tf.readers.conll import read_conll
-from bert_tf.readers.own_data import read_tagging
+from bert_tf.tasks.tagging.conll import read_conll
+from bert_tf.tasks.tagging.reader import read_tagging
 
 RECORDS = [
     {"id": "a\tb", "prediction": ["x y", "z"], "probabilities": {"x y": 0.123456789, "z": 1.0}},

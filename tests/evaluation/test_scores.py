@@ -25,7 +25,7 @@ from bert_tf.evaluation.scores import (
     rank,
     spearman_correlation,
 )
-from bert_tf.readers.entities import find_all
+from bert_tf.tasks.tagging.entities import find_all
 
 near = functools.partial(pytest.approx, abs=1e-12)
 LABELS = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]

@@ -5,8 +5,8 @@ import gzip
 import pytest
 
 from bert_tf.extraction.run import fingerprint, read_lines
-from bert_tf.pipelines import text_bytes
-from bert_tf.pipelines.corpus_files import find_files
+from bert_tf.pipelines.corpora import text_bytes
+from bert_tf.pipelines.corpora.files import find_files
 
 
 @pytest.fixture

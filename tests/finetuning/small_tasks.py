@@ -18,7 +18,7 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 VOCAB = [*SPECIAL_TOKENS, *WORDS, "##s", "##t"]

@@ -11,7 +11,7 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 
 KIND_OF = {
     TextExample: "classification",

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.finetuning.objective import TaskObjective
-from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 

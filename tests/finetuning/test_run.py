@@ -16,7 +16,7 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.task_file import TaskFile
 
 from .small_runs import (

@@ -3,7 +3,7 @@ import pytest
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.finetuning.settings import MAY_DIFFER, flag_defaults, resolve
 from bert_tf.modeling.feature_based import VARIANTS
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 
 from .small_runs import parse
 

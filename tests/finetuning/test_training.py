@@ -16,7 +16,7 @@ from bert_tf.finetuning.training import DivergedError, LossCurve, describe_colla
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.texts.classification import ClassificationTask
 from bert_tf.training import attention, saved_states
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.compilation import asks_for_xla

@@ -6,7 +6,6 @@ from bert_tf.pipelines.answers import Answers, answers_from_columns, best_column
 from bert_tf.pipelines.long_texts import context_columns
 from bert_tf.pipelines.normalization import code_points
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from tests.pipelines import question_answering_twin as twin
 from tests.pipelines.test_long_texts import (
     CONTEXTS,
     LENGTHS,
@@ -14,6 +13,7 @@ from tests.pipelines.test_long_texts import (
     TOKENIZER,
     make_windows,
 )
+from tests.tasks.questions import twin as twin
 
 LIMITS = {"n_best": 6, "max_answer_length": 7}
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import pairing
 from bert_tf.pipelines.bounded_memory import in_blocks
+from bert_tf.pipelines.pretraining import pairing
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 # A table of so many rows and columns would take 10 GB as booleans, and 80 GB as numbers.

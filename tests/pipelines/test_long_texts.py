@@ -10,7 +10,7 @@ from bert_tf.pipelines import long_texts
 from bert_tf.pipelines.packing import pack
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from tests.pipelines import question_answering_twin as twin
+from tests.tasks.questions import twin as twin
 
 CLS, SEP, PAD = 2, 3, 0
 

@@ -12,7 +12,7 @@ from bert_tf.pipelines import packing
 from bert_tf.pipelines.packing import Segments
 from bert_tf.pipelines.randomness import fold
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
-from tests.pipelines import pretraining_twins as twins
+from tests.pipelines.pretraining import twins as twins
 
 IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)
 SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0, second_type=1, odd_to_longer=False)

@@ -3,8 +3,8 @@
 import pytest
 
 from bert_tf.pipelines import vocabulary
-from bert_tf.pipelines.pretraining import corpus_lines
-from bert_tf.pipelines.sources import from_documents
+from bert_tf.pipelines.corpora.sources import from_documents
+from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.text_notes import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer

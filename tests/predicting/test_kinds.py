@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf import Predictor
 from bert_tf.predicting.inputs import read_inputs
-from bert_tf.readers.entities import find_all
+from bert_tf.tasks.tagging.entities import find_all
 from bert_tf.tasks.task_file import TaskFile
 
 from . import prediction_models

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pipelines import tfrecords
-from bert_tf.pipelines.tfrecords import write_tfrecords
+from bert_tf.pipelines.pretraining import tfrecords
+from bert_tf.pipelines.pretraining.tfrecords import write_tfrecords
 from bert_tf.pretraining.data import PretrainingData, check_records, open_data
 from bert_tf.pretraining.phases import Phase
 from bert_tf.pretraining.run import _open_inputs
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
-from tests.pipelines.test_tfrecords import _batch
+from tests.pipelines.pretraining.test_tfrecords import _batch
 from tests.tfds_data import write_texts
 
 from .commands import arguments, parse

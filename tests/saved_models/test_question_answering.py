@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.evaluation.squad import squad_predictions
 from bert_tf.modeling import BertSpanPredictor
-from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.saved_models.question_answering import answer, question_length
+from bert_tf.tasks.questions.rows import question_examples
+from bert_tf.tasks.questions.scores import squad_predictions
 
 from .conftest import ask, make, serve, texts_of
 

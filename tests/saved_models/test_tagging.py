@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
-from bert_tf.pipelines.tagging import tagging_examples
-from bert_tf.readers import entities as iob
 from bert_tf.readers.examples import ExampleSet, TaggedExample
-from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.tagging import find_entities, tag_words
-from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.tagging import entities as iob
+from bert_tf.tasks.tagging.reader import read_tagging
+from bert_tf.tasks.tagging.rows import tagging_examples
+from bert_tf.tasks.tagging.task import TaggingTask
 
 from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, texts_of
 

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.tasks import KINDS
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task_file import TaskFile, task_of, to_json
 from tests.finetuning.small_runs import write_task_file
 

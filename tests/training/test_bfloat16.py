@@ -14,13 +14,13 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pretraining.objective import PretrainingObjective
-from bert_tf.tasks import similarity_losses
 from bert_tf.tasks.losses import (
     ChoiceCrossEntropy,
     SmoothedClasses,
     SmoothedCrossEntropy,
     squared_error,
 )
+from bert_tf.tasks.similarity import losses as similarity_losses
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.distribution import set_precision
 from bert_tf.training.losses import predicted_sums

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.pretraining import pretraining_dataset
-from bert_tf.pipelines.sources import from_documents
+from bert_tf.pipelines.corpora.sources import from_documents
+from bert_tf.pipelines.pretraining.dataset import pretraining_dataset
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining.objective import EvaluationResult

@@ -1,0 +1,1 @@
+"""Questions about contexts, SQuAD's among them."""

@@ -1,0 +1,221 @@
+"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them.
+
+Read are the published layout and a user's own tables of questions.
+Sources: the layout of the published files; BERT (2018), sections 4.2 and 4.3. The files place an
+answer by the number of its first character (code points, as Python counts them); here it is placed
+by its first byte, as TensorFlow counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bert_tf.readers.examples import (
+    Answer,
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    QuestionExample,
+    filled_text,
+    row_id,
+    shown,
+    whole_number,
+)
+from bert_tf.readers.table_formats import read_json_document
+from bert_tf.readers.tables import Row, TableFile, read_columns
+from bert_tf.untrusted import listed, one_line, quote
+
+_KINDS: dict[type, str] = {list: "list", str: "string"}
+
+
+class _Question(NamedTuple):
+    """A question of SQuAD's layout, an object with any fields."""
+
+    place: str  # in the file
+    title: str
+    context: Any
+    fields: dict[str, Any]
+
+
+def _questions(path: str, document: Any) -> Iterator[_Question]:
+    """Walks SQuAD's layout; articles and paragraphs are counted from 0."""
+    for number, article in enumerate(_required_field(document, "data", list, path)):
+        where = f"{path}, article {number}"
+        for at, paragraph in enumerate(_required_field(article, "paragraphs", list, where)):
+            inside = f"{where}, paragraph {at}"
+            for fields in _required_field(paragraph, "qas", list, inside):
+                if not isinstance(fields, dict):
+                    _required_field(fields, "id", str, f"{inside}, a question")  # raises
+                if type(fields.get("id")) is int:
+                    fields["id"] = str(fields["id"])
+                title = str(article.get("title", ""))
+                place = (
+                    f"article {number} {quote(title)}, question {one_line(str(fields.get('id')))}"
+                )
+                yield _Question(place, title, paragraph.get("context"), fields)
+
+
+def _required_field(value: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(value, dict):
+        got = f"a {type(value).__name__}"
+    elif key not in value:
+        got = f"the keys {listed(map(quote, value), 4) if value else '(none)'}"
+    elif not isinstance(value[key], kind):
+        got = f"a {type(value[key]).__name__} there"
+    else:
+        return value[key]
+    raise ValueError(
+        f"{where} is not in SQuAD's form: expected an object with a {_KINDS[kind]} {key!r}, "
+        f"got {got}."
+    )
+
+
+# === Questions to train on and to answer ===
+
+
+def read_squad(
+    path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
+) -> ExampleSet[QuestionExample]:
+    """Reads a file of SQuAD's layout, as ``read_json_document`` takes it.
+
+    Without an ``is_impossible`` a question is so if its list of answers is empty. Without
+    ``labelled`` answers are ignored; else every question must have ``answers``.
+    """
+    path = str(path)
+    document = read_json_document(path)
+    bad = BadRows.of(path, skip_bad_rows)
+    ids: set[str] = set()
+
+    def make_example(question: _Question) -> QuestionExample:
+        fields = question.fields
+        bad.begin(None, fields.get("id", ""))
+        question_id = filled_text(fields.get("id"), "'id'")
+        _check_new(question_id, ids)
+        if labelled and "answers" not in fields:
+            raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
+        return _make_question(
+            question_id,
+            question.title,
+            fields.get("question"),
+            question.context,
+            fields["answers"] if labelled else (),
+            fields.get("is_impossible"),
+        )
+
+    rows = ((question.place, question) for question in _questions(path, document))
+    return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
+
+
+def squad_has_answers(path: str) -> bool:
+    """True if the questions of a file of SQuAD's layout have answers."""
+    return any("answers" in each.fields for each in _questions(path, read_json_document(path)))
+
+
+def read_questions(
+    path: str | TableFile,
+    *,
+    text_columns: Sequence[str] = ("question", "context"),
+    label_column: str | None = "answers",
+    answer_start_column: str | None = None,
+    id_column: str | None = None,
+    title_column: str | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[QuestionExample]:
+    """Reads a user's own table of questions and contexts, one pair in each row.
+
+    A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
+    number of the context's character at which the answer begins, ``label_column`` has the one
+    answer's text. Without, it holds a list of objects with ``text`` and ``answer_start``, as SQuAD
+    has it, or an object with a list of each.
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+    ids: set[str] = set()
+
+    def make_example(row: Row) -> QuestionExample:
+        question_id, title, question, context, answers, start = row.values
+        question_id = row_id(question_id, row.number)
+        _check_new(question_id, ids)
+        if label_column is None:
+            answers = ()
+        elif answer_start_column is not None:
+            nothing = answers in ("", None)
+            answers = [] if nothing else [{"text": answers, "answer_start": start}]
+        elif isinstance(answers, dict):
+            answers = _pair_answers(answers)
+        return _make_question(
+            question_id,
+            "" if title is None else str(title),
+            question,
+            context,
+            answers,
+            names=(*text_columns, label_column or ""),
+        )
+
+    if label_column is None:  # rows to predict need no more than texts
+        title_column = answer_start_column = None
+    columns = [id_column, title_column, *text_columns, label_column, answer_start_column]
+    items = bad.collect(read_columns(path, columns, bad), make_example)
+    return ExampleSet(items, (), bad.skipped)
+
+
+def _check_new(question_id: str, ids: set[str]) -> None:
+    if question_id in ids:
+        raise BadRowError(
+            f"expected an id of its own for every row, got {quote(question_id)} again"
+        )
+    ids.add(question_id)
+
+
+def _pair_answers(answers: dict[str, Any]) -> list[dict[str, Any]]:
+    texts, starts = answers.get("text"), answers.get("answer_start")
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        raise BadRowError(
+            "expected lists of one length under 'text' and 'answer_start' of the answers, got "
+            f"{shown(answers)}"
+        )
+    return [
+        {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]
+
+
+def _make_question(
+    question_id: str,
+    title: str,
+    question: Any,
+    context: Any,
+    answers: Any,
+    is_impossible: Any = None,
+    names: Sequence[str] = ("question", "context", "answers"),
+) -> QuestionExample:
+    """Makes an example of a question's fields, which errors call ``names``.
+
+    ``answers`` is () where they are not known, ``is_impossible`` None where the file does not say.
+    """
+    question = filled_text(question, repr(names[0]))
+    context = filled_text(context, repr(names[1]))
+    if answers == ():
+        return QuestionExample(question_id, title, question, context, (), False)
+    if not isinstance(answers, list):
+        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {shown(answers)}")
+    if is_impossible is None:
+        is_impossible = not answers
+    if is_impossible is not (not answers):
+        raise BadRowError(
+            "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
+            f"got {shown(is_impossible)} and {len(answers)} answers"
+        )
+    spans = tuple(_find_answer(answer, context) for answer in answers)
+    return QuestionExample(question_id, title, question, context, spans, is_impossible)
+
+
+def _find_answer(answer: Any, context: str) -> Answer:
+    if not isinstance(answer, dict):
+        raise BadRowError(f"expected an answer with 'text' and 'answer_start', got {shown(answer)}")
+    text = filled_text(answer.get("text"), "an answer's 'text'")
+    start = whole_number(answer.get("answer_start"), "'answer_start'", len(context))
+    there = context[start : start + len(text)]
+    if there != text:
+        raise BadRowError(
+            f"expected the answer {shown(text)} at character {start} of the context, got "
+            f"{shown(there)}"
+        )
+    return Answer(text, start if context.isascii() else len(context[:start].encode()))

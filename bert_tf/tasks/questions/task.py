@@ -1,0 +1,379 @@
+"""Questions about contexts: the span of a context that answers each; SQuAD is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf import features
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import refuses
+from bert_tf.cli.question_options import QuestionOptions
+from bert_tf.evaluation.scores import LOSS, Comparison
+from bert_tf.features import NULL_THRESHOLD
+from bert_tf.readers.tables import TableFile
+from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task
+
+from .reader import read_questions, read_squad, squad_has_answers
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import QuestionExample
+
+    from .rows import QuestionExamples
+    from .scores import SquadPredictions
+
+_NO_ANSWER = "(no answer)"
+# Keys of an answer in a record, besides its text.
+_NOWHERE = {"score": None, "start": None, "end": None}
+# The keys of ``score_predictions`` that are no scores.
+_COUNTS = ("total", "thresh")
+
+
+def _holds_texts_alone(path: str) -> bool:
+    return QuestionTask.is_table(path) and not TableFile(path).holds_values
+
+
+_SAYS_WHERE = refuses(
+    lambda column, values: not column and _holds_texts_alone(values["train_file"]),
+    "--task={task} needs --{flag}, the column of {train_file} with the character of the context "
+    "where the answer begins (a .jsonl may have SQuAD's lists of answers instead).",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(QuestionOptions):
+    answer_start_column: str | None = flag_fields.string(
+        None,
+        "squad: find in this column the character of the context where the answer begins, counted "
+        "from 0.",
+        only="tables",
+        rules=[_SAYS_WHERE],
+        is_rare=True,
+    )
+    title_column: str | None = flag_fields.string(
+        None,
+        "squad: find the article's title in this column, and hold out whole articles.",
+        only="tables",
+        is_rare=True,
+    )
+    null_score_diff_threshold: float | None = flag_fields.number(
+        None,
+        'squad: answer "" where its score is this much higher than the best answer\'s, by '
+        "default the value that scores best on the evaluated set.",
+        is_rare=True,
+    )
+    # Whether a question may have no answer: by default whether a labelled one has none.
+    with_null: bool | None = flag_fields.from_data()
+
+
+class QuestionTask(Task):
+    """Questions about contexts, as SQuAD's, of version 1.1, or 2.0 where some have no answer.
+
+    The scores are the official evaluation's, 0 to 100. With ``with_null`` a question has no answer
+    where the score of "no answer" exceeds the best text's by more than a threshold. The one that
+    is best for F1 on a set is its evaluation's ``thresholds["null"]``: by it are the answers that
+    are written, and ``exact``, ``f1`` and all else but ``best_exact``, and ``exact_at_0`` and
+    ``f1_at_0``, which are by Google's default, 0.0. Where an evaluation is given its threshold, or
+    there is a ``null_score_diff_threshold``, the scores are by that one.
+
+    Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
+    loss is the mean of the cross-entropies of start and end, each a softmax over the row.
+
+    Each question is trained with its first answer. With a ``null_score_diff_threshold`` that one is
+    kept instead of the best one, and ``f1`` is the headline, without it ``best_f1``.
+    """
+
+    kind = "squad"
+    Options = _Options
+    model = "BertSpanPredictor"
+    text_form = "QUESTION,CONTEXT"
+    num_texts = (2, 2)
+    default_texts = ("question", "context")
+    texts_in_python = (("question", "context"),)
+    default_label = "answers"
+    reads_own_form = True
+    max_seq_length = 384
+    metrics = ("exact_match", "exact", "f1", "best_exact", "best_f1", LOSS)
+    threshold = NULL_THRESHOLD
+    counted = "{items:,} questions in {rows:,} windows"
+    evaluates_labelled = True
+    output_suffixes = (*Task.output_suffixes, ".json")
+    read = staticmethod(read_questions)
+
+    @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Questions of one article or, without titles, of one paragraph."""
+        if len({item.title for item in items}) > 1:
+            return (lambda item: item.title), "whole articles"
+        return (lambda item: item.context), "whole paragraphs"
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """SQuAD's JSON."""
+        return FormReader(_read_squad, squad_has_answers)
+
+    def _fit(self, options: Any) -> None:
+        with_null, threshold = options.with_null, options.null_score_diff_threshold
+        if with_null is None:
+            with_null = any(item.is_impossible for item in self._labelled)
+        if threshold is not None and not with_null:
+            raise ValueError(
+                f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
+                "answer: leave the flag out."
+            )
+        self._with_null, self._null_threshold = with_null, threshold
+        super()._fit(dataclasses.replace(options, with_null=with_null))
+
+    def _compile_arguments(self) -> dict[str, Any]:
+        outputs = (features.START_LOGITS, features.END_LOGITS)
+        losses, weights = {key: self.loss() for key in outputs}, dict.fromkeys(outputs, 0.5)
+        return {"loss": losses, "loss_weights": weights}
+
+    @property
+    def usual_headline(self) -> str:
+        """F1, that of the best threshold where a threshold is tuned."""
+        return "best_f1" if self._with_null and self._null_threshold is None else "f1"
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """Scores of the other version; a threshold that the user names leaves nothing to tune."""
+        tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
+        return ("exact_match" if self._with_null else "exact", *tuned)
+
+    def line_on_long_examples(self) -> str:
+        return (
+            "The contexts of {count:,} of the training questions are read in several windows of "
+            "{length} tokens (--max_seq_length)."
+        )
+
+    @property
+    def usual_thresholds(self) -> Thresholds:
+        """The threshold that the user names, or Google's default."""
+        return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
+
+    @classmethod
+    def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
+        """A model with a threshold was trained with null, where nothing else says so."""
+        return super().options_of(
+            {"with_null": NULL_THRESHOLD in thresholds, **options}, thresholds
+        )
+
+    @classmethod
+    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
+        """A threshold is for models that were trained with null."""
+        if options.with_null is False:
+            return (
+                f"{model_dir} was trained on questions that all have an answer: leave the "
+                "threshold out."
+            )
+        return None
+
+    @classmethod
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
+        """Columns of the answer's place and probability, and of the null odds of version 2.0."""
+        record = {**super().record_columns((), items, columns, options), **_NOWHERE}
+        return {**record, "null_odds": None} if options.with_null else record
+
+    def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
+        """The windows' rows, with the columns of the answers' first and last tokens."""
+        items = self.training_items()
+        rows: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
+        return rows.examples
+
+    def training_lines(self, examples: Examples) -> list[str]:
+        """Lines on the training set, also on long texts if one in fifty has too many words."""
+        items = self.training_items()
+        lines = super().training_lines(examples)
+        if examples.num_lost:
+            lines.append(
+                f"The answers to {examples.num_lost:,} of the training questions have no token, "
+                "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
+                "are trained as if there were none."
+            )
+        answers = [item.answers[0].text for item in items if item.answers]
+        questions = [item.question for item in items]
+        for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
+            most = getattr(self.options, flag)
+            count = sum(len(text.split()) > most for text in texts)
+            if 50 * count > len(texts):
+                what = "questions are cut" if texts is questions else "answers are never predicted"
+                lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
+        return lines
+
+    def nothing_to_learn(self) -> str:
+        return "" if any(i.answers for i in self.training_items()) else "No question has an answer"
+
+    def rows(
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
+    ) -> QuestionExamples:
+        from .rows import question_examples
+
+        spans: dict[str, Any] = {}
+        if labelled:
+            answers = [item.answers[0] if item.answers else None for item in items]
+            spans = {
+                "answer_starts": [answer.start if answer else -1 for answer in answers],
+                "answer_ends": [
+                    answer.start + len(answer.text.encode()) if answer else -1 for answer in answers
+                ],
+            }
+        return question_examples(
+            tokenizer,
+            [item.question for item in items],
+            [item.context for item in items],
+            max_seq_length=max_seq_length,
+            doc_stride=self.options.doc_stride,
+            max_query_length=self.options.max_query_length,
+            **spans,
+        )
+
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        """The official scores; a mistake is a question whose answer is not an exact match.
+
+        Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A
+        mistake's loss is the negative log-likelihood of all right entries of the n-best list; where
+        none is right, that of its unlikeliest entry, which is less than that of a right one.
+        """
+        from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
+
+        from .scores import score_answer, score_predictions
+
+        version = "2.0" if self._with_null else "1.1"
+        outputs, window_losses = outputs
+        gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
+        scores_by = functools.partial(
+            score_predictions, gold, outputs.texts, version, outputs.null_odds
+        )
+
+        threshold = self._threshold_of(thresholds or {})
+        scores = scores_by(threshold)
+        at_default = {}
+        if thresholds is None and self._with_null and self._null_threshold is None:
+            # Score by the tuned threshold, as the predictions are written by it.
+            at_default = {f"{name}_at_0": scores[name] for name in ("exact", "f1")}
+            threshold = scores["best_f1_thresh"]
+            scores = scores_by(threshold)
+        scores = {name: value for name, value in scores.items() if not name.endswith(_COUNTS)}
+        scores |= at_default
+        if thresholds is not None:
+            scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
+        answers = outputs.answers(threshold)
+        wrong = np.array([score_answer(answers[n], gold[n], version).exact == 0 for n in gold])
+        scores[LOSS] = float(window_losses.mean())
+        losses = np.zeros(len(items))
+        for index in np.flatnonzero(wrong).tolist():
+            name = items[index].id
+            losses[index] = _loss(outputs.n_best[name], gold[name], version)
+
+        def show(at: int) -> tuple[dict[str, str], str, str]:
+            item = items[at]
+            expected = " | ".join(dict.fromkeys(gold[item.id])) or _NO_ANSWER
+            return self.shown_texts(item), expected, answers[item.id] or _NO_ANSWER
+
+        return Evaluation(
+            scores=scores,
+            constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
+            mistakes=worst_mistakes(items, losses, wrong, show),
+            thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
+            comparison=Comparison(len(items), scores),
+        )
+
+    def records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        outputs, _ = outputs
+        odds, answers = outputs.null_odds, outputs.answers(self._threshold_of(thresholds))
+        for item in items:
+            answer = answers[item.id]
+            record = {"prediction": answer, **_NOWHERE}
+            record["score"] = outputs.probability(item.id, answer)
+            if answer:
+                record |= _characters(item.context, *outputs.places[item.id])
+            yield {**record, **({} if odds is None else {"null_odds": odds[item.id]})}
+
+    @staticmethod
+    def shown_texts(item: QuestionExample) -> dict[str, str]:
+        return {"question": item.question, "context": item.context}
+
+    def write_predictions(
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
+    ) -> list[str]:
+        """Writes ``predictions.json``, ``nbest_predictions.json``, with null ``null_odds.json``.
+
+        ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``. Of
+        a labelled set there is also ``SET.jsonl``, with the answers that were expected.
+        """
+        from bert_tf.evaluation.prediction_files import write_file
+
+        predictions, _ = self.outputs(inference, set_name)
+        paths = predictions.write(folder, self._threshold_of(thresholds))
+        if set_name in self.dev_sets:
+            paths.append(os.path.join(folder, f"{set_name}.jsonl"))
+            answers = predictions.answers(self._threshold_of(thresholds))
+            write_file(
+                paths[-1],
+                (
+                    {
+                        "id": item.id,
+                        "prediction": answers[item.id],
+                        "expected": [answer.text for answer in item.answers],
+                        "text": item.question,
+                    }
+                    for item in self._sets[set_name].items
+                ),
+            )
+        return paths
+
+    def _threshold_of(self, thresholds: Thresholds) -> float:
+        return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
+
+    def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
+        """The answers, and the windows' losses, 0 where nothing is known to be right."""
+        from .scores import SquadPredictions, squad_predictions
+
+        items = self._sets[set_name].items
+        if not items:
+            return SquadPredictions({}, {}, {} if self._with_null else None), np.zeros([0])
+        answers, losses = self._tokenized_set(inference, set_name).predict_answers(
+            inference.model,
+            batch_size=inference.batch_size,
+            n_best=self.options.n_best_size,
+            max_answer_length=self.options.max_answer_length,
+        )
+        ids = [item.id for item in items]
+        return squad_predictions(ids, answers, with_null=self._with_null), losses
+
+
+def _characters(context: str, *places: int) -> dict[str, int]:
+    """Start and end of an answer, in characters of the context and not in bytes."""
+    text = context.encode()
+    start, end = (len(text[:place].decode()) for place in places)
+    return {"start": start, "end": end}
+
+
+def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:
+    from .scores import score_answer
+
+    right = [
+        entry["probability"]
+        for entry in entries
+        if score_answer(entry["text"], gold, version).exact
+    ]
+    likelihood = sum(right) or min(entry["probability"] for entry in entries)
+    return -math.log(max(likelihood, np.finfo(np.float64).tiny))
+
+
+def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
+    return read_squad(path, labelled=labelled, skip_bad_rows=skip_bad_rows)

@@ -1,0 +1,1 @@
+"""Embeddings, by pairs of texts with a score and by texts that belong together."""

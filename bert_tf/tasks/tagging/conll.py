@@ -1,0 +1,162 @@
+"""CoNLL's column files: a word a line, its tag in the last column, blank lines between sentences.
+
+Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3. A
+line ``-DOCSTART-`` begins a document. CoNLL-2003 is in IOB1, CoNLL-2002 in IOB2; see ``entities``.
+Each of the Spanish files of CoNLL-2002 has an entity that continues after a sentence's end (one
+ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
+from bert_tf.readers.table_formats import read_lines
+from bert_tf.readers.words import DOCUMENT_START, conll_columns
+from bert_tf.untrusted import listed, quote
+
+from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
+
+
+class _Sentence(NamedTuple):
+    first_line: int
+    document: int
+    rows: list[list[str]]  # for each word its columns
+    tag_before: str  # the last one of the document's sentence before this
+
+    def tags(self) -> list[str]:
+        return [row[-1] for row in self.rows]
+
+    def fault(self, scheme: Scheme) -> tuple[int, str] | None:
+        """The index of the first tag that cannot be where it is, and why."""
+        tags = self.tags()
+        kind = tags[0].removeprefix("I-")
+        if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
+            tags[0] = f"B-{kind}"
+        return find_fault(tags, scheme)
+
+
+def read_conll(
+    path: str,
+    *,
+    encoding: str = "utf-8",
+    labels: Collection[str] | None = None,
+    labelled: bool = True,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TaggedExample]:
+    """Reads sentences and their entity tags; path and encoding are as for ``read_lines``.
+
+    The file's scheme is the one in which fewest sentences are invalid. Tags of IOB1 become IOB2's,
+    and those of BIOES and BILOU stay as they are, unless ``labels``, those there may be, are of a
+    scheme that does not say where an entity ends. Of a file that is not ``labelled`` only the first
+    column is read. Ids count the sentences from 0, and so do documents. The returned ``labels`` are
+    all tags of the scheme for the types that occur.
+    """
+    path = str(path)
+    bad = BadRows.of(path, skip_bad_rows)
+    sentences = list(_sentences(path, encoding))
+    _check_first_column(path, sentences)
+    width = len(sentences[0].rows[0]) if sentences else 0
+    if labelled and width == 1:
+        raise ValueError(
+            f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
+        )
+    file_scheme = _likeliest_scheme(sentences) if labelled else None
+    scheme: Scheme = file_scheme or "IOB2"
+    marks_ends = not {name[0] for name in labels or prefixes(scheme)} <= {"O", "B", "I"}
+    # Those of a sentence with a fault are not looked at.
+    spelt = [s.tags() if file_scheme and not s.fault(file_scheme) else [] for s in sentences]
+    if not marks_ends:
+        spelt, scheme = as_iob2(spelt), "IOB2"
+
+    def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
+        number, sentence = row
+        words = tuple(columns[0] for columns in sentence.rows)
+        bad.begin(number, words=words)
+        _checkconll_columns(sentence, width if labelled else None)
+        tags = None
+        if file_scheme is not None:
+            tags = _checked_tags(sentence, spelt[number], file_scheme, labels)
+        return TaggedExample(str(number), words, tags, sentence.document)
+
+    places = (sentence.first_line for sentence in sentences)
+    items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
+    known_labels = labels or entity_labels(
+        (tag for item in items for tag in item.tags or ()), scheme
+    )
+    return ExampleSet(items, tuple(known_labels) if labelled else (), bad.skipped)
+
+
+def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
+    document, document_is_empty = 0, True
+    tag_before = "O"
+    rows: list[list[str]] = []
+    line = 0
+    for line, text in read_lines(path, encoding):
+        columns = conll_columns(text)
+        starts_document = columns[0] == DOCUMENT_START
+        if columns != [""] and not starts_document:
+            rows.append(columns)
+            continue
+        if rows:
+            yield _Sentence(line - len(rows), document, rows, tag_before)
+            tag_before = rows[-1][-1]
+            rows, document_is_empty = [], False
+        if starts_document and not document_is_empty:
+            document, document_is_empty = document + 1, True
+            tag_before = "O"
+    if rows:
+        yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+
+
+def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
+    """Refuses a file that begins with a comment, or has the words' numbers in the first column."""
+    rows = sentences[0].rows if sentences else [[""]]
+    first, last = rows[0], rows[-1]
+    looks_like_comment = first[0] == "#" or len(first) != len(last)
+    has_no_tag = len(first) > 1 and not is_tag(first[-1])
+    is_comment = first[0].startswith("#") and has_no_tag and looks_like_comment
+    columns = [[row[0] for row in s.rows] for s in sentences if len(s.rows) > 1]
+    if is_comment or (columns and all(map(_numbers_words, columns))):
+        raise ValueError(
+            f"{path}, line {sentences[0].first_line}: expected a word and at the end its tag, got "
+            f"{shown(' '.join(first))}: remove comments, and columns before the words, as "
+            "'cut -f2,3' does where tabs part the columns."
+        )
+
+
+def _numbers_words(column: Sequence[str]) -> bool:
+    """True if a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
+    numbers = [int(text) for text in column if text.isdecimal()]
+    are_numbers = bool(numbers) and all(text[0].isdecimal() for text in column)
+    return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+
+
+def _checkconll_columns(sentence: _Sentence, width: int | None) -> None:
+    for line, columns in enumerate(sentence.rows, start=sentence.first_line):
+        if not columns[0].strip("\0"):
+            raise BadRowError(f"expected a word, got {shown(columns[0])}", line)
+        if width is not None and len(columns) != width:
+            raise BadRowError(
+                f"expected {width} columns, as the first line has, got {len(columns)}", line
+            )
+
+
+def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
+    """The scheme in which fewest sentences are invalid: the first of equals."""
+    faults = {
+        scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
+        for scheme in SCHEMES
+    }
+    return min(SCHEMES, key=lambda scheme: faults[scheme])
+
+
+def _checked_tags(
+    sentence: _Sentence, tags: Sequence[str], scheme: Scheme, labels: Collection[str] | None
+) -> tuple[str, ...]:
+    fault = sentence.fault(scheme)
+    if fault is not None:
+        raise BadRowError(fault[1].rstrip("."), sentence.first_line + fault[0])
+    for line, tag in enumerate(tags, start=sentence.first_line):
+        if labels is not None and tag not in labels:
+            raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)
+    return tuple(tags)

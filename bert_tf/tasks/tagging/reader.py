@@ -1,0 +1,136 @@
+"""A user's own tables of tagged words, or of texts with their entities as spans of characters."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.readers.examples import (
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    NoTextError,
+    TaggedExample,
+    filled_text,
+    known_name,
+    row_id,
+    shown,
+    sorted_names,
+    spelt_list,
+)
+from bert_tf.readers.notes import LabelPlaces
+from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
+from bert_tf.readers.words import list_of
+
+from .entities import characters_of_utf16_span, entity_labels, tags_of_spans, word_places
+from .notes import span_notes, tag_notes
+
+
+def read_tagging(
+    path: str | TableFile,
+    *,
+    text_columns: Sequence[str] = ("words",),
+    label_column: str | None = "tags",
+    character_spans: bool = False,
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TaggedExample]:
+    """Reads sentences, each a document of its own, with a tag for each word.
+
+    The column of words and that of tags hold a list, its spelling as Python, NumPy or JSON print
+    it, or a text that white space separates. With
+    ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
+    list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+    known = None if labels is None else dict.fromkeys(labels)
+    types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
+    (words_column,) = text_columns
+    words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
+    places = LabelPlaces()
+    spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
+
+    def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
+        whole = filled_text(value, words_are)
+        words_at = word_places(whole)
+        words = tuple(whole[start:end] for start, end in words_at)
+        if not words:
+            raise NoTextError(f"expected text in {words_are}, got only invisible characters")
+        tags = None
+        if label_column is not None:
+            tags = tags_of_spans(whole, entities, words_at, types, tags_are)
+            words_from, words_to = ({*places} for places in zip(*words_at, strict=True))
+            for span in [] if whole.isascii() else entities:
+                start, end = span["start"], span["end"]
+                first, last = characters_of_utf16_span(whole, start, end)
+                # Of a span that its text or the words' ends decide, units are not meant.
+                may_be_units = span.get("text") != whole[start:end] and (
+                    (first, last) == (start, end) or (first in words_from and last in words_to)
+                )
+                spans.add((whole[start:end], whole[first:last] if may_be_units else ""))
+        return TaggedExample(example_id, words, tags, number, whole, words_at)
+
+    def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
+        words = tuple(filled_text(word, words_are) for word in list_of(value, words_are))
+        if not words:
+            raise NoTextError(f"expected words in {words_are}, got none")
+        tags = None
+        if label_column is not None:
+            tagged = list_of(spelt_list(tagged, tags_are, of_numbers=True), tags_are)
+            if any(isinstance(tag, dict) for tag in tagged):
+                raise BadRowError(
+                    f"expected tags in {tags_are}, got {shown(tagged[0])}, which is for "
+                    "--character_spans"
+                )
+            tags = tuple(known_name(tag, tags_are, known) for tag in tagged)
+            if len(tags) != len(words):
+                raise BadRowError(f"expected a tag for each of {len(words)} words, got {len(tags)}")
+        return TaggedExample(example_id, words, tags, number)
+
+    def make_example(row: Row) -> TaggedExample:
+        example_id, value, tagged = row.values
+        make = of_spans if character_spans else of_words
+        example = make(row_id(example_id, row.number), row.number, value, tagged)
+        places.add(example.tags or (), bad.place)
+        return example
+
+    rows = read_columns(path, [id_column, words_column, label_column], bad)
+    items = bad.collect(rows, make_example)
+    sentences = tag_notes(str(path), places) if labels is None else []
+    if not character_spans:
+        sentences += _lone_words(path, items, (words_column, label_column))
+    sentences += span_notes(str(path), spans)
+    if labels is None:
+        labels = sorted_names(places.counts)
+        if character_spans and label_column is not None:
+            labels = entity_labels(labels, "IOB2")
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
+
+
+_SENTENCE_COLUMN = re.compile(
+    r"sent(ence)?s?[\W_]*((id|no|num|number|idx|index)\W*)?", re.IGNORECASE
+)
+
+
+def _lone_words(
+    path: str | TableFile, items: Sequence[TaggedExample], columns_read: Sequence[str | None]
+) -> list[str]:
+    """A note on rows of one word; a ``ValueError`` where a column says which are a sentence."""
+    if len(items) < 2 or any(len(item.words) > 1 for item in items):
+        return []
+    columns = next(filter(None, read_rows(path)), {})
+    for column in filter(_SENTENCE_COLUMN.fullmatch, columns):
+        if column in columns_read:
+            continue
+        names = {str(row.get(column)) for row in read_rows(path)} - {"None", ""}
+        if len(names) < len(items):
+            raise ValueError(
+                f"{path} has a word in each row, and the column {column!r} says which of them are "
+                "a sentence: expected a row for each sentence, with lists of its words and tags, "
+                f"as pandas makes them by frame[{column!r}] = frame[{column!r}].ffill() and "
+                f"frame.groupby({column!r}, sort=False).agg(list).reset_index()."
+            )
+    return [
+        f"{path}: each row has one word, and is read as a sentence of that word alone: if several "
+        "rows are a sentence, give one row for it, with lists of its words and tags."
+    ]

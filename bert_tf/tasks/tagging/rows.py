@@ -1,0 +1,178 @@
+"""Sentences of words with a tag each: rows, and labels at each word's first piece.
+
+Letters: N sentences, W words of all sentences, T tokens of all sentences, B batch, S sequence
+length.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.length_buckets import Examples, check_rows, flat_column, tokenize_column
+from bert_tf.pipelines.long_texts import TagWindows, tag_windows
+from bert_tf.pipelines.packing import check_at_least, pack_from_table, token_table
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+
+def _tag_rows(
+    first_tokens: np.ndarray, bounds: np.ndarray, room: int, documents: np.ndarray | None
+) -> TagWindows:
+    """The ``tag_windows`` of words, with what their documents have around them.
+
+    The room that a sentence leaves is halved between the tokens before and behind it; a half that
+    its document does not fill falls to the other.
+    """
+    sentence = np.searchsorted(bounds, first_tokens, "right") - 1
+    with tf.device("CPU:0"):
+        first, text, ends = (
+            tf.constant(values, tf.int32) for values in (first_tokens, sentence, bounds)
+        )
+        windows = tag_windows(first, text, ends, room)
+        if documents is None:
+            return windows
+        before, behind = (
+            tf.gather(tf.constant(tokens, tf.int32), windows.sentences)
+            for tokens in _context(bounds, documents, room)
+        )
+        return windows._replace(
+            starts=windows.starts - before, lengths=windows.lengths + before + behind
+        )
+
+
+def _context(bounds: np.ndarray, documents: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of tokens of its document before and behind each sentence: (N,) twice."""
+    begins = np.flatnonzero(np.diff(documents, prepend=documents[0] - 1))
+    document = np.searchsorted(begins, np.arange(len(documents)), "right") - 1
+    most_before = bounds[:-1] - bounds[begins][document]
+    most_behind = bounds[np.append(begins[1:], len(documents))][document] - bounds[1:]
+    left = np.maximum(room - np.diff(bounds), 0)
+    before = np.minimum(most_before, np.maximum(left // 2, left - most_behind))
+    return before, np.minimum(most_behind, left - before)
+
+
+_NO_WORD = -1
+
+
+def tagging_examples(
+    tokenizer: BertTokenizer,
+    words: Any,
+    *,
+    tags: Any = None,
+    documents: Any = None,
+    max_seq_length: int = 128,
+) -> Examples:
+    """Tokenises sentences once, to be put into batches for ``BertTokenClassifier``.
+
+    Each word is tokenised alone; its first piece is where it is tagged (the paper's section 5.3).
+    A word that has no piece, a control character for example, stands as [UNK]: every word gets a
+    tag. A row is [CLS] sentence [SEP]. A sentence that is too long for one becomes several rows
+    (``tag_windows``), and each of its words is tagged in one of them, where it has the most
+    context; ``num_too_long`` counts such sentences. A sentence without words has no row.
+
+    With ``documents`` the room that a sentence leaves is filled with the tokens before and behind
+    it in its document, as many of each as there are ("the maximal document context provided by
+    the data", section 5.3). They are not tagged.
+
+    A batch is ``features`` or, with tags, ``(features, labels)``. The features are
+    ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the sentence's number, and
+    ``word_index`` (B, S) int32: the number, in that sentence, of the word that is tagged at the
+    position. Labels are (B, S) int32: that word's tag. Both are -1 where none is tagged.
+
+    Args:
+        tokenizer: the vocabulary's.
+        words: [N, (words)] string: a list of lists or a ragged tensor.
+        tags: [N, (words)] integers, the tags' ids.
+        documents: (N,) strings or integers: neighbouring sentences of one value are of one
+            document. ``None``: every sentence stands alone.
+        max_seq_length: the most tokens of a row, at least 5.
+
+    Raises:
+        ValueError: a column is not of its form; there are no words; columns differ in length; a
+            tag is negative; ``max_seq_length`` is too short.
+
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "in", "par", "##is"]
+    >>> tokenizer = BertTokenizer(vocab)
+    >>> examples = tagging_examples(tokenizer, [["in", "Paris", "in"]], tags=[[0, 1, 0]])
+    >>> batch, labels = next(iter(examples.evaluation_batches(32)))
+    >>> for rows in (batch["input_word_ids"], batch["word_index"], labels):
+    ...     print(rows.numpy())
+    [[2 5 6 7 5 3 0 0]]
+    [[-1  0  1 -1  2 -1 -1 -1]]
+    [[-1  0  1 -1  0 -1 -1 -1]]
+    """
+    check_at_least("max_seq_length", max_seq_length, 5)
+    flat_words, words_per_sentence = flat_column(words, "words")
+    pieces = _never_empty(tokenize_column(tokenizer, flat_words, "words"), tokenizer.unk_id)
+    known = None if tags is None else _tag_column(tags, words_per_sentence)
+    numbers = None
+    if documents is not None:
+        check_rows("documents", len(documents), len(words_per_sentence))
+        _, numbers = np.unique(np.asarray(documents), return_inverse=True)
+    # (W,) and (N + 1,)
+    first_pieces = pieces.row_starts().numpy()
+    word_splits = np.concatenate([[0], np.cumsum(words_per_sentence)])
+    bounds = np.append(first_pieces, len(pieces.values))[word_splits]
+    windows = _tag_rows(first_pieces, bounds, max_seq_length - 2, numbers)
+    # (T,): the word that begins here, -1 where none does.
+    word_of_piece = np.full(len(pieces.values), _NO_WORD, np.int32)
+    word_of_piece[first_pieces] = np.arange(len(first_pieces))
+
+    with tf.device("CPU:0"):
+        table = token_table(pieces.values, tokenizer)
+        words_at = tf.constant(word_of_piece)
+        sentence_begins = tf.constant(word_splits[:-1], tf.int32)
+        kept_tags = None if known is None else tf.constant(known)
+
+    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
+        sentences, starts, lengths = (tf.gather(field, indices) for field in windows[:3])
+        # (B, S): which token stands here; [CLS] is at position 0.
+        place = tf.range(width)[None, :] - 1
+        inside = (place >= 0) & (place < lengths[:, None])
+        word = tf.gather(words_at, tf.where(inside, starts[:, None] + place, 0))
+        row = tf.gather(windows.rows, tf.maximum(word, 0))
+        tagged = inside & (word >= 0) & (row == indices[:, None])
+        begins = tf.gather(sentence_begins, sentences)[:, None]
+        batch = pack_from_table(table, [(starts, lengths)], width)
+        batch[features.EXAMPLE_INDEX] = sentences
+        batch[features.WORD_INDEX] = tf.where(tagged, word - begins, _NO_WORD)
+        if kept_tags is None:
+            return batch
+        return batch, tf.where(
+            tagged, tf.gather(kept_tags, tf.where(tagged, word, 0)), features.NO_LABEL
+        )
+
+    num_too_long = int(np.sum(np.diff(bounds) > max_seq_length - 2))
+    return Examples(windows.lengths.numpy() + 2, max_seq_length, make_batch, num_too_long)
+
+
+def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
+    """The words' pieces, [UNK] for a word that has none."""
+    lengths = pieces.row_lengths().numpy()
+    values = np.insert(pieces.values.numpy(), pieces.row_starts().numpy()[lengths == 0], unk_id)
+    with tf.device("CPU:0"):
+        return tf.RaggedTensor.from_row_lengths(values, np.maximum(lengths, 1))
+
+
+def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
+    """The tags of all words, (W,) int32, one for each."""
+    flat_tags, tags_per_sentence = flat_column(tags, "tags")
+    check_rows("tags", len(tags_per_sentence), len(words_per_sentence))
+    different = np.flatnonzero(tags_per_sentence != words_per_sentence)
+    if different.size:
+        index = different[0]
+        raise ValueError(
+            f"tags[{index}] has {tags_per_sentence[index]} tags: expected "
+            f"{words_per_sentence[index]}, one for each word."
+        )
+    values = np.asarray(flat_tags)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"tags: expected integers, the tags' ids; got dtype {values.dtype}.")
+    if values.min() < 0:
+        place = np.argmax(values < 0)
+        ends = np.cumsum(words_per_sentence)
+        index = np.searchsorted(ends, place, "right")
+        word = place - ends[index] + words_per_sentence[index]
+        raise ValueError(f"tags[{index}][{word}] is {values[place]}: expected 0 or more.")
+    return values.astype(np.int32)

@@ -1,0 +1,462 @@
+"""Sentences with a tag for each word: named entities, or any other."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf import features
+from bert_tf.choices import FEATURE_BASED
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import Given, Values, needs, refuses, without
+from bert_tf.evaluation.scores import (
+    ENTITY_SCORES,
+    LOSS,
+    TAG_SCORES,
+    Comparison,
+    compare_entities,
+    compare_tags,
+    confusion_matrix,
+    total,
+)
+from bert_tf.features import TEMPERATURE
+from bert_tf.readers.tables import TableFile
+from bert_tf.tasks.options import ON_DEV, ClassWeights, parse_class_weights
+from bert_tf.tasks.task import DRAWN, FormReader, Items, Task
+from bert_tf.untrusted import did_you_mean, quote
+
+from .conll import read_conll
+from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
+from .reader import read_tagging
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import TaggedExample
+
+_NO_ENTITY = "(none)"
+_ALL_FEATURES = "all"
+# The paper does not say how the BiLSTM was trained.
+_FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
+
+
+def _are_variants(name: str, values: Values, given_flags: Given) -> str:
+    """Refuses names that are no choices of layers."""
+    variants, known = values[name], ", ".join(FEATURE_BASED)
+    if variants is not None and not variants:
+        return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
+    wrong = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
+    return wrong and (
+        f"--{name}={wrong} is unknown{did_you_mean(wrong, FEATURE_BASED)}: expected {known}, "
+        f"several of them, or {_ALL_FEATURES}."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(ClassWeights):
+    character_spans: bool = flag_fields.switch(
+        False,
+        'tagging: read a text and the list of its entities, each as {"start": 0, "end": 3, '
+        '"label": "PER"} with the first character and the one after the last (.jsonl, .json, '
+        ".parquet).",
+        only="tables",
+        rules=[
+            refuses(
+                lambda is_on, values: is_on and not TableFile(values["train_file"]).holds_values,
+                "--{flag} reads lists of entities, and {train_file} holds texts: expected a table "
+                "in .jsonl, .json or .parquet.",
+            ),
+        ],
+        heading="Tags",
+    )
+    document_context: bool = flag_fields.switch(
+        False,
+        "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
+        only="published",
+        is_kept=True,
+        is_rare=True,
+    )
+    feature_based: str | None = flag_fields.words(
+        None,
+        "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
+        f"choice of layers, out of {', '.join(FEATURE_BASED)}, or {_ALL_FEATURES}, and compare "
+        f"the runs (--learning_rate={_FEATURES_DEFAULTS['learning_rate']:g} and "
+        f"--num_train_epochs={_FEATURES_DEFAULTS['num_train_epochs']} by default).",
+        rules=[
+            _are_variants,
+            ON_DEV,
+            without(
+                *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
+                says="--{other} is for fine-tuning, and with --{flag} the whole encoder is frozen: "
+                "leave it out.",
+            ),
+        ],
+        is_rare=True,
+    )
+    lstm_units: int | None = flag_fields.integer(
+        None,
+        "--feature_based: make each direction of the BiLSTM this wide, by default the paper's "
+        f"{_FEATURES_DEFAULTS['lstm_units']}.",
+        least=1,
+        rules=[
+            needs(
+                "feature_based",
+                "--{flag} is the width of --feature_based's BiLSTM, which is not asked for: leave "
+                "it out.",
+            ),
+        ],
+        is_rare=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Puts the choices of layers that a flag names in the paper's order, between commas."""
+        if isinstance(names := self.feature_based, list):
+            variants = [name for name in FEATURE_BASED if name in names or _ALL_FEATURES in names]
+            object.__setattr__(self, "feature_based", ",".join(variants))
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
+        return tuple(self.feature_based.split(",")) if self.feature_based else ()
+
+
+class TaggingTask(Task):
+    """Sentences of words with a tag each.
+
+    Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), entities
+    are scored: ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and
+    ``accuracy``, the share of words with the right tag. Odd tags among them, as misspelt ones,
+    count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean F1
+    of the tags that are true or predicted somewhere.
+
+    Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
+    tagged at its first piece. With ``document_context`` a row is filled with its sentence's
+    neighbours in the document. The loss is the mean cross-entropy of a batch's words.
+
+    ``feature_based`` asks for ``BertFeatureTagger``, section 5.3's "Feature-based Approach with
+    BERT", on its first choice of layers: the frozen encoder is run on each data set once
+    (``word_states``), and what it gives is kept in ``folder``.
+    """
+
+    kind = "tagging"
+    published = ("ner",)
+    Options = _Options
+    model = "BertTokenClassifier"
+    other_model = "BertFeatureTagger"
+    text_form = "WORDS"
+    num_texts = (1, 1)
+    default_texts = ("words",)
+    texts_in_python = (("words",),)
+    reads_words = True
+    default_label = "tags"
+    metrics = (*ENTITY_SCORES, *TAG_SCORES, LOSS)
+    class_metrics = True
+    classes = "tags"
+    counted = "{items:,} sentences in {rows:,} rows"
+    output_suffixes = (*Task.output_suffixes, ".conll")
+    read = staticmethod(read_tagging)
+
+    @classmethod
+    def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A BiLSTM learns faster and longer."""
+        return _FEATURES_DEFAULTS if values["feature_based"] else {}
+
+    @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Sentences of one document where there are enough documents, else equal sentences."""
+        documents = len({item.document for item in items})
+        # Of a handful of documents one would be too much; and a table's rows are one each.
+        if fraction * documents >= 1 and documents < len(items):
+            return (lambda item: item.document), "whole documents"
+        return (lambda item: item.words), DRAWN
+
+    @classmethod
+    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """CoNLL's columns."""
+        return FormReader(read_conll, lambda path: True)
+
+    def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
+        from .word_states import WordStates
+
+        self._states = WordStates(folder)  # which all copies share
+        super().__init__(*data, folder=folder, **common)
+
+    def _fit(self, options: Any) -> None:
+        variants = options.variants
+        self._variant = variants[0] if variants else None
+        self.model = self.other_model if variants else type(self).model
+        super()._fit(options)
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """The model's arguments; of frozen features also the layers and the BiLSTM's width."""
+        arguments = super().model_arguments
+        if not self._variant:
+            return arguments
+        return {**arguments, "variant": self._variant, "lstm_units": self.options.lstm_units}
+
+    def loss(self) -> Any:
+        import keras
+
+        from bert_tf.tasks.losses import SmoothedCrossEntropy
+
+        smoothing, weights = self.options.label_smoothing, None
+        if self.options.class_weights:  # of tags, by the words that have them
+            counts = self.label_counts(None)
+            weights = parse_class_weights(self.options.class_weights, self.labels, counts)
+        if smoothing or weights:
+            return SmoothedCrossEntropy(smoothing, list(weights.values()) if weights else None)
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=features.NO_LABEL
+        )
+
+    @property
+    def usual_headline(self) -> str:
+        """F1 of entities."""
+        return "f1" if self._has_entities else "accuracy"
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """Scores that the task does not have: entities and other tags have scores of their own."""
+        return ("macro_f1",) if self._has_entities else ENTITY_SCORES
+
+    @functools.cached_property
+    def _odd(self) -> set[str] | None:
+        """The tags that are none of entities; ``None`` where the others are none either."""
+        counts = collections.Counter(
+            tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
+        )
+        odd = {name for name in self.labels if not is_tag(name)}
+        are_entities = any(is_tag(name) and name != "O" for name in self.labels)
+        return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
+
+    @property
+    def _has_entities(self) -> bool:
+        return self._odd is not None
+
+    def nothing_to_learn(self) -> str:
+        if len(self.labels) == 1:  # of which Keras computes no loss
+            tag = quote(self.labels[0])
+            raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
+        return ""
+
+    def line_on_long_examples(self) -> str:
+        return (
+            "{count:,} of the training sentences are read in several rows of {length} tokens "
+            "(--max_seq_length)."
+        )
+
+    @property
+    def judged_classes(self) -> Sequence[str]:
+        """The types of entities, or the tags."""
+        if not self._has_entities:
+            return self.labels
+        entities_of_labels = self._entities([[label] for label in self.labels])
+        return sorted({entity.type for entities in entities_of_labels for entity in entities})
+
+    @classmethod
+    def words_to_write(
+        cls, labels: Sequence[str], items: Iterable[Any]
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """The tags, and each example's words."""
+        yield "a tag of the model", labels
+        for item in items:
+            yield f"row {item.id}", item.words
+
+    @classmethod
+    def empty_record(cls, words: Sequence[str] = ()) -> Record:
+        """No tags."""
+        return {"id": "", "words": tuple(words), "tags": (), "scores": ()}
+
+    @classmethod
+    def record_columns(
+        cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
+    ) -> Record:
+        """Words, tags and their probabilities; of texts that have spans, these."""
+        from bert_tf.evaluation.prediction_files import ENTITIES
+
+        first = next(iter(items), None)
+        has_spans = first.places if first else columns.get("character_spans")
+        return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
+
+    def rows(
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
+    ) -> Examples:
+        """Rows with labels (B, S)."""
+        from .rows import tagging_examples
+
+        return tagging_examples(
+            tokenizer,
+            [item.words for item in items],
+            tags=[self._tag_ids(item) for item in items] if labelled else None,
+            documents=[item.document for item in items] if self.options.document_context else None,
+            max_seq_length=max_seq_length,
+        )
+
+    @staticmethod
+    def loss_weight(targets: Any) -> tf.Tensor:
+        """The words that are tagged."""
+        import tensorflow as tf
+
+        return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
+
+    def classes_of(self, item: TaggedExample) -> Sequence[str]:
+        return item.tags or ()
+
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        """Scores; a mistake is a sentence, its loss the sum of its words'.
+
+        A mistake of entities shows all that are in the sentence, of other tags the wrong words.
+        """
+        from bert_tf import decoding
+        from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
+
+        true = np.concatenate([self._tag_ids(item) for item in items])
+        predicted = outputs.argmax(1)
+        losses = -decoding.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
+        tags = self._tags_by_sentence(items, predicted)
+        sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
+        losses = np.bincount(sentence, losses)
+        show = self._show_entities if self._has_entities else _show_differences
+        comparison = self._compare(items, tags, losses)
+
+        def describe(at: int) -> tuple[dict[str, str], str, str]:
+            return self.shown_texts(items[at]), *show(items[at], tags[at])
+
+        return Evaluation(
+            **of_one_class(outputs, true, predicted, thresholds),
+            scores=self.scores_of(comparison),
+            mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
+            comparison=comparison,
+            confusion=confusion_matrix(true, predicted, len(self.labels)),
+        )
+
+    def _compare(
+        self, items: Items, tags: Sequence[Sequence[str]], losses: np.ndarray | None = None
+    ) -> Comparison:
+        """A set's tags with the predicted ones, by sentence; ``losses`` (N,) are the sentences'."""
+        gold = [item.tags for item in items]
+        if not self._has_entities:
+            return compare_tags(gold, tags, losses)
+        entities = zip(self._entities(gold), self._entities(tags), strict=True)
+        return compare_entities(gold, tags, [*entities], losses)
+
+    @staticmethod
+    def shown_texts(item: TaggedExample) -> dict[str, str]:
+        return {"": " ".join(item.words)}
+
+    def records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        from bert_tf.decoding import likeliest
+        from bert_tf.evaluation.prediction_files import ENTITIES
+
+        labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))
+        tags = self._tags_by_sentence(items, labels)
+        shares = np.split(scores, np.cumsum([len(item.words) for item in items])[:-1])
+        spans = (
+            find_scored(list(map(self._as_entities, tags)), scores)
+            if self._has_entities
+            else [[]] * len(items)
+        )
+        for item, row, own, entities in zip(items, tags, shares, spans, strict=True):
+            record = {"words": item.words, "tags": tuple(row), "scores": tuple(own.tolist())}
+            if item.places:
+                record[ENTITIES] = [_in_text(item, *entity) for entity in entities]
+            yield record
+
+    def write_predictions(
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
+    ) -> list[str]:
+        """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
+
+        Words or tags with blanks, which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
+        """
+        from bert_tf.evaluation.prediction_files import columns_suffix, write_file
+
+        items = self._sets[set_name].items
+        records = list(self.predict(inference, set_name, thresholds))
+        suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
+        columns = os.path.join(folder, f"{set_name}{suffix}")
+        pairs = zip(items, records, strict=True)
+        write_file(columns, ({**r, "expected": i.tags} if i.tags else r for i, r in pairs))
+        if not (self._has_entities and set_name in self.dev_sets):
+            return [columns]
+        table = os.path.join(folder, f"{set_name}_entities.tsv")
+        classes = self._compare(items, [record["tags"] for record in records]).classes
+        scores = [("all", total(classes.values())), *classes.items()]
+        write_file(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
+        return [columns, table]
+
+    def _as_entities(self, tags: Sequence[str]) -> list[str]:
+        """The tags with O in place of those that are none of entities."""
+        return ["O" if tag in (self._odd or ()) else tag for tag in tags]
+
+    def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
+        return find_all(list(map(self._as_entities, tags)))
+
+    def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
+        """The true and the predicted entities."""
+        expected, predicted = (
+            "; ".join(
+                f"{entity.type}: {' '.join(item.words[entity.start : entity.end])}"
+                for entity in entities
+            )
+            for entities in self._entities([item.tags or (), tags])
+        )
+        return expected or _NO_ENTITY, predicted or _NO_ENTITY
+
+    def _tag_ids(self, item: TaggedExample) -> list[int]:
+        return [self._ids[tag] for tag in item.tags or ()]
+
+    def _tags_by_sentence(self, items: Items, predicted: np.ndarray) -> list[list[str]]:
+        tags = iter(predicted.tolist())
+        return [[self.labels[next(tags)] for _ in item.words] for item in items]
+
+    def prepared(self, model: Any, examples: Examples) -> Examples:
+        """The examples; for frozen features with the states of the model's encoder."""
+        if self._variant is None:
+            return examples
+        return self._states.of(model, examples)
+
+    def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
+        """The logits of all words of all sentences, (W, C) float32."""
+        items = self._sets[set_name].items
+        begins = np.cumsum([0, *(len(item.words) for item in items)])
+        logits_of_words = np.zeros([begins[-1], len(self.labels)], np.float32)
+        examples = self.prepared(inference.model, self._tokenized_set(inference, set_name))
+        for batch, logits in inference.outputs(examples):
+            tagged = batch[features.WORD_INDEX] >= 0
+            sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
+            words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
+            logits_of_words[words] = logits[tagged]
+        return logits_of_words
+
+
+def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
+    """An entity as characters of its text."""
+    start, _ = item.places[entity.start]
+    _, end = item.places[entity.end - 1]
+    where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
+    return {**where, "score": score}
+
+
+def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
+    """The words whose tags are wrong, with their true and with their predicted ones."""
+    true = item.tags or ()
+    wrong = [index for index, tag in enumerate(tags) if tag != true[index]]
+    expected, predicted = (
+        " ".join(f"{item.words[index]}/{column[index]}" for index in wrong)
+        for column in (true, tags)
+    )
+    return expected, predicted

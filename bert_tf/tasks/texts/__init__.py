@@ -1,0 +1,1 @@
+"""Classes, numbers and choices, of a text or two."""

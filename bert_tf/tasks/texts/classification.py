@@ -1,0 +1,150 @@
+"""Texts, or pairs of texts, with a class each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf.choices import LONG_TEXTS
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import needs, refuses, without
+from bert_tf.evaluation.scores import (
+    BINARY_SCORES,
+    CLASS_SCORES,
+    LOSS,
+    compare_classes,
+    confusion_matrix,
+)
+from bert_tf.features import TEMPERATURE
+from bert_tf.readers.glue import GLUE_TASKS
+from bert_tf.readers.own_data import read_classification
+from bert_tf.tasks.options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
+from bert_tf.tasks.task import Items
+
+from .task import TextTask
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
+
+# SetFit's.
+_FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch_size": 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(ClassWeights, LongTexts):
+    few_shot: bool = flag_fields.switch(
+        False,
+        "classification: learn from few single texts, such as 8 a class, by pairs of them that "
+        "have one class or two (by default "
+        + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
+        + ").",
+        rules=[
+            refuses(
+                lambda is_on, values: is_on and values["pooling"] == "cls",
+                "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls "
+                "out.",
+            ),
+            refuses(
+                lambda is_on, values: is_on and values["long_text"] != LONG_TEXTS[0],
+                "--{flag} learns from the beginnings of texts: leave --long_text={long_text} out.",
+            ),
+            of_single_texts,
+            without(
+                *("class_weights", "label_smoothing"),
+                says="--{flag} fits its own head, and --{other} is for a head that is trained: "
+                "leave one of the two out.",
+            ),
+        ],
+        heading="Few examples",
+    )
+    few_shot_pairs: int = flag_fields.integer(
+        20,
+        "--few_shot: form this many pairs of each text with texts of its own class, and as many "
+        "with others.",
+        least=1,
+        rules=[needs("few_shot")],
+        is_rare=True,
+    )
+
+
+class ClassificationTask(TextTask):
+    """A class each.
+
+    Scores are GLUE's for a task of GLUE; else ``accuracy``, ``macro_f1`` (the mean over the classes
+    that are true or predicted somewhere) and ``matthews_correlation``.
+    """
+
+    kind = "classification"
+    published = tuple(task.tfds_config for task in GLUE_TASKS.values() if task.labels)
+    Options = _Options
+    model = "BertClassifier"
+    classes = "classes"
+    text_headline = "accuracy"
+    metrics = (*CLASS_SCORES, *BINARY_SCORES, LOSS)
+    class_metrics = True
+    read = staticmethod(read_classification)
+
+    @classmethod
+    def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Few examples are learned in fewer and smaller steps."""
+        return _FEW_SHOT_DEFAULTS if values["few_shot"] else {}
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """F1 is of the second of two classes."""
+        return () if len(self.labels) == 2 else [*BINARY_SCORES]
+
+    @property
+    def shown_scores(self) -> Sequence[str]:
+        """GLUE's for its tasks."""
+        return self._glue.metrics if self._glue else [*CLASS_SCORES]
+
+    def _fit(self, options: Any) -> None:
+        super()._fit(options)
+        weights = options.class_weights
+        self._class_weights = weights and parse_class_weights(
+            weights, self.labels, self.label_counts(None)
+        )
+
+    def _sample_weights(self, items: Items) -> Sequence[float] | None:
+        """Weights of the examples by their classes, from ``--class_weights``."""
+        weights = self._class_weights
+        return [weights[item.label] for item in items] if weights else None
+
+    def _targets(self, items: Items) -> np.ndarray:
+        """The classes' ids, (N,) int32."""
+        return np.array([self._ids[item.label] for item in items], np.int32)
+
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        from bert_tf import decoding
+        from bert_tf.evaluation.evaluation import Evaluation, of_one_class
+
+        true = self._targets(items)
+        log_probabilities = decoding.log_probabilities(outputs).numpy()
+        predicted = log_probabilities.argmax(1)
+        losses = -log_probabilities[np.arange(len(items)), true]
+        comparison = compare_classes(true, predicted, self.labels, losses)
+        return Evaluation(
+            **of_one_class(outputs, true, predicted, thresholds),
+            scores=self.scores_of(comparison),
+            mistakes=self._mistakes(
+                items, losses, true != predicted, true, predicted, log_probabilities
+            ),
+            confusion=confusion_matrix(true, predicted, len(self.labels)),
+            comparison=comparison,
+        )
+
+    def _shown(self, target: Any) -> str:
+        return self.labels[target]
+
+    def records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        from bert_tf import decoding
+
+        for row in decoding.probabilities(outputs, thresholds.get(TEMPERATURE, 1.0)).numpy():
+            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
+            yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}

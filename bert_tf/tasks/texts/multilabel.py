@@ -1,0 +1,180 @@
+"""Texts, or pairs of texts, with any number of classes each.
+
+Letters: N examples, C classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf.cli import flag_fields
+from bert_tf.evaluation.scores import AT_HALF, LOSS, SEVERAL_SCORES, compare_several
+from bert_tf.features import HALF, PROBABILITY_THRESHOLD, TEMPERATURE
+from bert_tf.readers.examples import TextExample
+from bert_tf.readers.own_data import read_multilabel
+from bert_tf.tasks.options import ClassWeights, LongTexts, parse_class_weights
+from bert_tf.tasks.task import Items
+
+from .task import TextTask
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(ClassWeights, LongTexts):
+    label_separator: str = flag_fields.string(
+        ",",
+        "multilabel: split the classes of a row at this text.",
+        only="tables",
+        heading="Several classes a text",
+        is_rare=True,
+    )
+
+
+class MultiLabelTask(TextTask):
+    """Any number of classes each.
+
+    A class holds where its probability, calibrated, is at least a threshold: one that is given, or
+    the one that gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that
+    threshold, ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. The loss is
+    the mean of the classes' cross-entropies, a mistake's loss their sum.
+    """
+
+    kind = "multilabel"
+    Options = _Options
+    model = "BertClassifier"
+    classes = "classes"
+    multi_label = True
+    threshold = PROBABILITY_THRESHOLD
+    text_headline = "micro_f1"
+    metrics = (*SEVERAL_SCORES, *(name + AT_HALF for name in SEVERAL_SCORES), LOSS)
+    class_metrics = True
+    read = staticmethod(read_multilabel)
+
+    @classmethod
+    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
+        """A probability."""
+        return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
+
+    def loss(self) -> Any:
+        import keras
+
+        from bert_tf.tasks.losses import SmoothedClasses
+
+        smoothing, weights = self.options.label_smoothing, self._loss_class_weights()
+        if smoothing or weights:
+            return SmoothedClasses(smoothing, weights)
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    def _loss_class_weights(self) -> Sequence[float] | None:
+        """One weight a class; ``balanced``: the number of examples without it / with it."""
+        weights = self.options.class_weights
+        if not weights:
+            return None
+        counts = self.label_counts(None)
+        if weights == "balanced":
+            total = len(self.training_items())
+            return [
+                (total - counts[name]) / counts[name] if counts[name] else 1.0
+                for name in self.labels
+            ]
+        return list(parse_class_weights(weights, self.labels, counts).values())
+
+    def classes_of(self, item: TextExample) -> Sequence[Any]:
+        return item.label if isinstance(item.label, tuple) else ()
+
+    def shown_label(self, item: TextExample) -> Any:
+        """A list, as the predicted ones."""
+        return list(self.classes_of(item))
+
+    def _targets(self, items: Items) -> np.ndarray:
+        """(N, C) int32, 1 where a class holds."""
+        targets = np.zeros([len(items), len(self.labels)], np.int32)
+        for row, item in zip(targets, items, strict=True):
+            row[[self._ids[name] for name in self.classes_of(item)]] = 1
+        return targets
+
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        from bert_tf import decoding
+        from bert_tf.evaluation.calibration import as_two_classes, of_several
+        from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
+
+        true, logits = self._targets(items), outputs.astype(np.float64)
+        temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
+        probabilities = decoding.probabilities_of_several(logits, temperature).numpy()
+        if thresholds is None:
+            threshold = best_threshold(true, probabilities)
+        else:
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, HALF)
+        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, HALF))
+        losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
+        wrong = (true != predicted).any(1)
+        comparison = compare_several(true, predicted, self.labels, losses / len(self.labels))
+        at_half = compare_several(true, by_half, self.labels, suffix=AT_HALF)
+        scores = {**comparison.scores, **at_half.scores}
+        comparison = dataclasses.replace(comparison, scores=scores)
+        # A rare class's probability may be small and right: one answer for all texts is no worse.
+        counts = np.sort(true.sum(0))[::-1]
+        answered = np.arange(1, counts.size + 1) * len(true)
+        alike = 2 * counts.cumsum() / (answered + max(counts.sum(), 1))
+        found = 2 * (true & predicted).sum() / max(true.sum() + predicted.sum(), 1)
+        never = bool(true.any() and not by_half.any() and found <= alike.max())
+        means = (
+            f"no text has a class whose probability is {HALF} or more, and at the run's threshold "
+            "the predictions are no better than one answer for all texts"
+        )
+        return Evaluation(
+            scores=self.scores_of(comparison),
+            constant=never or is_constant(true, predicted),
+            constant_means=means if never else Evaluation.constant_means,
+            comparison=comparison,
+            mistakes=self._mistakes(items, losses, wrong, true, predicted),
+            thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},
+            calibrate=functools.partial(of_several, logits, true, temperature),
+        )
+
+    def records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        from bert_tf import decoding
+
+        threshold = thresholds.get(PROBABILITY_THRESHOLD, HALF)
+        temperature = thresholds.get(TEMPERATURE, 1.0)
+        for row in decoding.probabilities_of_several(outputs, temperature).numpy():
+            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
+            yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
+
+    def _names(self, holds: Any) -> list[str]:
+        return [label for label, flag in zip(self.labels, holds, strict=True) if flag]
+
+    def _shown(self, target: Any) -> str:
+        return ", ".join(self._names(target)) or "(none)"
+
+
+def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
+    """The threshold of the greatest micro F1: what is at least as probable counts as holding.
+
+    ``true`` is (N, C), 1 where a class holds, ``probabilities`` (N, C). The threshold is half-way
+    between two of these; of several that are as good the one nearest to 0.5; 0.5 where no class
+    holds.
+    """
+    holds, ranked = true.ravel(), probabilities.ravel().astype(np.float64)
+    order = np.argsort(-ranked, kind="stable")
+    holds, ranked = holds[order], ranked[order]
+    # The last of each run of equal probabilities: they hold together, or not at all.
+    ends = np.flatnonzero(np.diff(ranked, append=-1.0))
+    true_positives = np.cumsum(holds)[ends]
+    f1 = 2 * true_positives / (ends + 1 + holds.sum())
+    cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
+    best = np.flatnonzero(f1 == f1.max())
+    if not holds.any():
+        return HALF
+    # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
+    cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - HALF))]])

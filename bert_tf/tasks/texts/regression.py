@@ -1,0 +1,76 @@
+"""Texts, or pairs of texts, with a number each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
+from bert_tf.readers.glue import GLUE_TASKS
+from bert_tf.readers.own_data import read_regression
+from bert_tf.tasks.task import Items, TargetScale
+
+from .task import TextTask
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
+
+# A regressor whose predictions differ less than this share of the labels' differences says nothing.
+_LEAST_SPREAD = 0.01
+
+
+class RegressionTask(TextTask):
+    """A number each.
+
+    Scores are ``pearson`` and ``spearman``; of the errors, in the numbers' own units,
+    ``mean_squared_error``, its root and ``mean_absolute_error``; and ``r2``, the share of the
+    labels' variance that is explained, 0 for a model that always says their mean.
+    """
+
+    kind = "regression"
+    published = tuple(task.tfds_config for task in GLUE_TASKS.values() if not task.labels)
+    model = "BertRegressor"
+    text_headline = "spearman"
+    metrics = (*NUMBER_SCORES, LOSS)
+    read = staticmethod(read_regression)
+
+    def __init__(self, *data: Any, **options: Any) -> None:
+        super().__init__(*data, **options)
+        if self._train is not None and self._train.items:
+            numbers = self._targets(self._train.items).astype(np.float64)
+            differ = np.ptp(numbers) > np.finfo(np.float32).tiny
+            std = float(numbers.std()) if differ else 1.0
+            self.target_scale = TargetScale(float(numbers.mean()), std)
+
+    def loss(self) -> Any:
+        from bert_tf.tasks.losses import squared_error
+
+        return squared_error
+
+    def _targets(self, items: Items) -> np.ndarray:
+        """(N,) float32."""
+        return np.array([item.label for item in items], np.float32)
+
+    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        from bert_tf.evaluation.evaluation import Evaluation
+
+        true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
+        errors = (true - predicted) ** 2
+        comparison = compare(NUMBER_SCORES, true, predicted, errors)
+        return Evaluation(
+            scores=self.scores_of(comparison),
+            comparison=comparison,
+            constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
+            constant_means="the predictions differ by less than 1% of what the labels do",
+            mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
+        )
+
+    def _shown(self, target: Any) -> str:
+        return f"{target:.6g}"
+
+    def records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        return ({"prediction": float(number)} for number in outputs)

@@ -1,0 +1,131 @@
+"""The base of kinds that read texts, one or two each; GLUE's tasks are among them.
+
+Source: Devlin et al. 2019, section 4.1; google-research/bert ``run_classifier.py``.
+
+Letters: N examples.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
+from bert_tf.tasks.options import LongTexts
+from bert_tf.tasks.task import DRAWN, Items, Task
+from bert_tf.untrusted import quote
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_tf.evaluation.evaluation import Inference, Mistake, Thresholds
+    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.readers.examples import TextExample
+
+
+# The name of MNLI's further set to predict: GLUE's diagnostic set.
+DIAGNOSTIC = "ax"
+# Sentence on texts that are too long, where they are not cut.
+_TOO_LONG = {
+    "head_tail": "{count:,} of the training examples have more than {length} tokens "
+    "(--max_seq_length): their middle is left out.",
+    "windows": "{count:,} of the training examples have more than {length} tokens "
+    "(--max_seq_length): they are read in windows, at most {most}.",
+}
+
+
+class TextTask(Task):
+    """Texts, one or two each; a ``name`` of ``GLUE_TASKS`` has that task's metrics and files."""
+
+    Options = LongTexts
+    # The headline of data that are not GLUE's.
+    text_headline: ClassVar[str]
+
+    @property
+    def _glue(self) -> GlueTask | None:
+        return GLUE_TASKS.get(self.name)
+
+    @property
+    def usual_headline(self) -> str:
+        """GLUE's for its tasks."""
+        return self._glue.headline if self._glue else self.text_headline
+
+    def line_on_long_examples(self) -> str:
+        from bert_tf.pipelines.long_texts import MOST_WINDOWS
+
+        line = _TOO_LONG.get(self.options.long_text, super().line_on_long_examples())
+        return line.replace("{most}", str(MOST_WINDOWS))
+
+    def nothing_to_learn(self) -> str:
+        labels = {item.label for item in self.training_items()}
+        return f"Every example has the label {quote(labels.pop())}" if len(labels) == 1 else ""
+
+    @abc.abstractmethod
+    def _targets(self, items: Items) -> np.ndarray:
+        """The labels, as ``classification_examples`` takes them."""
+
+    def rows(
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
+    ) -> Examples:
+        from bert_tf.pipelines.classification import classification_examples
+
+        are_pairs = items[0].text_b is not None
+        return classification_examples(
+            tokenizer,
+            [item.text_a for item in items],
+            [str(item.text_b) for item in items] if are_pairs else None,
+            labels=self._targets(items) if labelled else None,
+            sample_weights=self._sample_weights(items) if labelled else None,
+            max_seq_length=max_seq_length,
+            long_text=self.options.long_text,
+        )
+
+    def _sample_weights(self, items: Items) -> Sequence[float] | None:
+        """Weight of each example in the loss; ``None``: all weigh the same."""
+        return None
+
+    def write_predictions(
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
+    ) -> list[str]:
+        """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
+        if self._glue is None or set_name not in self.test_sets:
+            return super().write_predictions(inference, set_name, folder, thresholds)
+        records = self.predict(inference, set_name, thresholds)
+        task, split = ("AX", "test") if set_name == DIAGNOSTIC else (self.name, set_name)
+        values = {record["id"]: record["prediction"] for record in records}
+        return [write_glue_submission(folder, task, split, values)]
+
+    def _mistakes(
+        self,
+        items: Items,
+        losses: np.ndarray,
+        wrong: np.ndarray,
+        true: np.ndarray,
+        predicted: np.ndarray,
+        log_probabilities: np.ndarray | None = None,
+    ) -> list[Mistake]:
+        from bert_tf.evaluation.evaluation import worst_mistakes
+
+        def show(at: int) -> tuple[Mapping[str, str], str, str]:
+            texts = self.shown_texts(items[at])
+            return texts, self._shown(true[at]), self._shown(predicted[at])
+
+        return worst_mistakes(items, losses, wrong, show, log_probabilities)
+
+    @classmethod
+    def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+        """Equal texts, and equal pairs in either order."""
+        pairs = {(item.text_a, item.text_b) for item in items}
+        swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
+        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), DRAWN
+
+    @staticmethod
+    def shown_texts(item: TextExample) -> dict[str, str]:
+        """The texts of a pair are A and B."""
+        return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
+
+    @abc.abstractmethod
+    def _shown(self, target: Any) -> str:
+        """A row of targets, or of predictions in their form, for people."""

@@ -1,0 +1,371 @@
+"""A corpus' index: its blocks, and what the documents in them are.
+
+A file is read once, in order: readers cut its text into blocks, workers check and count the blocks
+in parallel. Both are threads: what takes time (reading, inflating, NumPy's and TensorFlow's work on
+a block) does not hold Python's lock, while processes would each load TensorFlow.
+
+With a cache folder the index is saved there, under a key of the files and of all that decides how
+their text is parsed. Blocks of JSON lines and of large gzip files, which nothing can read from the
+middle, are saved there too, each compressed on its own. Every file appears whole, so that any
+number of processes can make or read the same index at once.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import functools
+import gzip
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.choices import INPUT_FORMATS
+from bert_tf.cores import usable_cores
+from bert_tf.files import replace_whole
+
+from . import files as corpus_files
+from . import formats as corpus_formats
+from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, whole_corpus
+from .files import SourceFile, in_threads
+from .text_bytes import check_utf8, inflate_small, open_text
+
+#: Called now and then with the bytes done and the bytes in all.
+Progress = Callable[[int, int], None]
+
+# Files read at the same time: remote file systems answer slowly.
+_NUM_READERS = 16
+# Indexes that are held one by one before they are joined: they take much memory.
+_MOST_SMALL = 1024
+_CHUNK = 1 << 22
+# Lines of text enough to tell its format.
+_HEAD_BYTES = 1 << 16
+# Formats that no other text looks like.
+_MARKED = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
+# Text is seldom longer than this many times its gzip file.
+_GZIP_RATIO = 4
+# Blocks of a file that are counted and wait for one before them.
+_MOST_WAITING = 64
+# How hard blocks are compressed: a sixth longer than gzip's default, in a quarter of the time.
+_GZIP_LEVEL = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Options of reading: their format, if given, the key of texts in JSON, the size of blocks."""
+
+    input_format: str | None
+    text_key: str
+    block_bytes: int
+
+    def key(self) -> tuple[object, ...]:
+        """The options on which an index of files depends, and the parser's limit."""
+        return (*dataclasses.astuple(self), corpus_formats.MAX_DOCUMENT_BYTES)
+
+
+def open_index(
+    sources: Sequence[SourceFile],
+    reading: Reading,
+    cache_dir: str | None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Loads the index of files, or makes it, and saves it where there is a cache folder."""
+    if cache_dir is None:
+        return _make(sources, reading, None, progress)
+    path = index_path(cache_dir, list(sources), *reading.key())
+    corpus = load_index(path, sources)
+    if corpus is None:
+        corpus = _make(sources, reading, cache_dir, progress)
+        save_index(path, corpus)
+    return corpus
+
+
+# === Making ===
+
+
+class _Kind(NamedTuple):
+    """Properties of a file that its first bytes tell."""
+
+    text_format: str
+    is_gzip: bool
+
+
+def _make(
+    sources: Sequence[SourceFile],
+    reading: Reading,
+    cache_dir: str | None,
+    progress: Progress | None,
+) -> Corpus:
+    """Makes the index of each file, several at a time, and joins them."""
+    kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
+    _check_packing(sources, kinds, reading, cache_dir)
+    cores = usable_cores()
+    room = threading.Semaphore(2 * cores)
+    indexes = []
+    with (
+        concurrent.futures.ThreadPoolExecutor(cores) as workers,
+        concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
+    ):
+        size = sum(file.size for file in sources)
+        making = _Making(reading, cache_dir, workers, room, size, progress)
+        for first in range(0, len(sources), _MOST_SMALL):
+            some = slice(first, first + _MOST_SMALL)
+            running = [
+                readers.submit(making.index_of, *each)
+                for each in zip(sources[some], kinds[some], strict=True)
+            ]
+            try:
+                # One that fails is told at once, whatever is read before it.
+                ended, _ = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_EXCEPTION
+                )
+                for future in ended:
+                    future.result()
+            except BaseException:
+                making.stop.set()
+                readers.shutdown(cancel_futures=True)
+                raise
+            indexes.append(join([future.result() for future in running]))
+    return join(indexes)
+
+
+def _kind(file: SourceFile, input_format: str | None) -> _Kind:
+    with open_text(file.path) as stream:
+        head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
+        is_gzip = isinstance(stream, gzip.GzipFile)
+    found = corpus_formats.detect_format(file.path, head)
+    # Paragraphs are what the library wrote, of documents that may begin with anything.
+    if found in _MARKED and input_format not in (None, found, corpus_formats.PARAGRAPHS):
+        raise ValueError(
+            f"{file.path} is {found} by its name or first line, and would be read as "
+            f"{input_format}: name --input_format={found}, or leave it out."
+        )
+    return _Kind(input_format or found, is_gzip)
+
+
+def _longest_whole(reading: Reading) -> int:
+    """Largest text of a gzip file that is read whole, as one block."""
+    return 2 * max(reading.block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)
+
+
+def _check_packing(
+    sources: Sequence[SourceFile], kinds: Sequence[_Kind], reading: Reading, cache_dir: str | None
+) -> None:
+    """Checks that there is space for the blocks that will be packed, as far as can be told."""
+    if cache_dir is None:
+        return
+    needed = 0
+    for source, kind in zip(sources, kinds, strict=True):
+        if kind.text_format == corpus_formats.JSONL:
+            needed += source.size if kind.is_gzip else source.size // 2
+        elif kind.is_gzip and source.size * _GZIP_RATIO > _longest_whole(reading):
+            needed += source.size
+    corpus_files.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
+
+
+class _Block(NamedTuple):
+    """Report of a worker on a block: its stored and unpacked lengths, and its documents."""
+
+    stored: int
+    length: int
+    num_bytes: np.ndarray
+    fingerprints: np.ndarray
+
+
+@dataclasses.dataclass(eq=False)
+class _Making:
+    """Makes indexes of files; ``index_of`` runs in several readers at once."""
+
+    reading: Reading
+    cache_dir: str | None
+    workers: concurrent.futures.Executor
+    room: threading.Semaphore  # for blocks in memory
+    size: int  # of all files
+    progress: Progress | None
+    done: int = 0  # of those bytes
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    stop: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def _report(self, count: int) -> None:
+        """Adds to the bytes of all files that are done, for ``progress``."""
+        with self.lock:
+            self.done = min(self.done + count, self.size)
+            if self.progress and count:
+                self.progress(self.done, self.size)
+
+    def index_of(self, source: SourceFile, kind: _Kind) -> Corpus:
+        """Reads a file once and makes its index; packs its blocks where that is needed."""
+        text_format = kind.text_format
+        is_jsonl = text_format == corpus_formats.JSONL
+        if kind.is_gzip and not is_jsonl:
+            text = inflate_small(source.path, source.size, _longest_whole(self.reading))
+            if text is not None:
+                ((block, _),) = self._count([text], source.path, text_format)
+                self._report(source.size)
+                whole = [block._replace(stored=source.size)]
+                return _index(source.path, text_format, text_format, True, whole)
+        with open_text(source.path, self._report) as stream:
+            read = iter(functools.partial(stream.read, _CHUNK), b"")
+            if not kind.is_gzip and not is_jsonl:
+                chunks = self._cut(read, text_format)
+                blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
+                return _index(source.path, text_format, text_format, False, blocks)
+            if self.cache_dir is None:
+                raise ValueError(
+                    f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
+                    "files are: give a cache folder."
+                )
+            chunks, parsed_as = read, text_format
+            if is_jsonl:
+                texts = corpus_formats.json_texts(stream, source.path, self.reading.text_key)
+                chunks, parsed_as = corpus_formats.paragraphs(texts), corpus_formats.PARAGRAPHS
+            path = self._packed_path(source, self.cache_dir)
+            blocks = []
+            with replace_whole(path) as file:
+                cut = self._cut(chunks, parsed_as)
+                for block, packed in self._count(cut, source.path, parsed_as, pack=True):
+                    file.write(packed)
+                    blocks.append(block)
+        return _index(path, text_format, parsed_as, True, blocks)
+
+    def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
+        # Not by when its mode was changed: another name would leave this copy behind.
+        source = dataclasses.replace(source, changed_nsec=0)
+        key, _ = os.path.splitext(index_path("", source, *self.reading.key()))
+        name = os.path.basename(source.path).removesuffix(".gz")
+        return os.path.join(cache_dir, f"{name}-{key}.gz")
+
+    def _cut(self, chunks: Iterable[bytes], text_format: str) -> Iterator[bytes]:
+        return corpus_formats.cut_blocks(chunks, text_format, self.reading.block_bytes)
+
+    def _count(
+        self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
+    ) -> Iterator[tuple[_Block, bytes]]:
+        """Yields what workers find in a file's blocks, in order, and the blocks packed."""
+        running: collections.deque[concurrent.futures.Future[tuple[_Block, bytes]]]
+        running = collections.deque()
+        offset = 0
+        has_document = text_format != corpus_formats.WIKIEXTRACTOR
+        for block in blocks:
+            if self.stop.is_set():
+                raise concurrent.futures.CancelledError
+            has_document = has_document or corpus_formats.starts_document(block)
+            self.room.acquire()
+            running.append(self.workers.submit(self._work, block, path, offset, text_format, pack))
+            offset += len(block)
+            while running and (running[0].done() or len(running) > _MOST_WAITING):
+                yield running.popleft().result()
+        for future in running:
+            yield future.result()
+        if not has_document:
+            raise ValueError(
+                f"{path} has no line that begins with '<doc ', as WikiExtractor's output has: give "
+                f"its format as one of {', '.join(INPUT_FORMATS)}."
+            )
+
+    def _work(
+        self, text: bytes, path: str, offset: int, text_format: str, pack: bool
+    ) -> tuple[_Block, bytes]:
+        try:
+            check_utf8(text, path, offset)
+            num_bytes, fingerprints = count_text(text, text_format)
+            # By zlib: what ISA-L makes of a text was seen to differ by some bytes, and processes
+            # that pack the same file at once have to write the same.
+            packed = gzip.compress(text, _GZIP_LEVEL, mtime=0) if pack else b""
+        finally:
+            self.room.release()
+        stored = len(packed) if pack else len(text)
+        return _Block(stored, len(text), num_bytes, fingerprints), packed
+
+
+def _index(
+    path: str, text_format: str, parsed_as: str, is_gzip: bool, blocks: Sequence[_Block]
+) -> Corpus:
+    """The index of a file that holds blocks one after another."""
+    stored = [block.stored for block in blocks]
+    lengths = [block.length for block in blocks]
+    table = DocumentTable(
+        np.cumsum([0, *(len(block.num_bytes) for block in blocks)], dtype=np.int64),
+        np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
+        np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
+    )
+    return whole_corpus(
+        [text_format], FileBlocks.of_file(path, parsed_as, is_gzip, stored, lengths), table
+    )
+
+
+# === Saving ===
+
+# To be raised when blocks or counts come out differently for another reason than the patterns.
+_VERSION = 3
+
+
+def index_path(cache_dir: str, *parts: object) -> str:
+    """Path of the index of what ``parts`` describe, as this version parses."""
+    key = corpus_files.digest(_VERSION, corpus_formats.PATTERNS, *parts)
+    return os.path.join(cache_dir, f"index-{key}.npz")
+
+
+def save_index(path: str, index: Corpus) -> None:
+    """Writes the index of a whole corpus of files."""
+    blocks = cast(FileBlocks, index.blocks)
+    arrays = {
+        f"{part}/{field.name}": np.asarray(getattr(values, field.name))
+        for part, values in (("blocks", blocks), ("table", index.table))
+        for field in dataclasses.fields(values)
+        if field.name != "files"
+    }
+    arrays["blocks/files"] = corpus_files.pack_names(blocks.files)
+    arrays["formats"] = np.asarray(", ".join(index.formats))
+    corpus_files.save_arrays(path, arrays)
+
+
+def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Corpus | None:
+    """Reads a saved index; None where there is none that still holds, of ``sources`` as given."""
+    arrays = corpus_files.load_arrays(path)
+    if arrays is None:
+        return None
+    try:
+        return _parsed(arrays, path, {file.path: file.size for file in sources})
+    except corpus_files.ERRORS:
+        return None  # another version's: it is made anew
+
+
+def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int]) -> Corpus | None:
+    parts: dict[str, dict[str, Any]] = {"blocks": {}, "table": {}}
+    for name, value in arrays.items():
+        part, _, field = name.partition("/")
+        if field:
+            parts[part][field] = value
+    fields = parts["blocks"]
+    names = corpus_files.unpack_names(fields["files"])
+    fields["files"] = _located(names, fields["file_sizes"].tolist(), path, sizes)
+    if fields["files"] is None:
+        return None
+    fields["file_formats"] = tuple(map(sys.intern, fields["file_formats"].tolist()))
+    formats = str(arrays["formats"]).split(", ")
+    return whole_corpus(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
+
+
+def _located(
+    names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
+) -> tuple[str, ...] | None:
+    """Paths of an index' files now, perhaps beside it; None if one is gone or of another size."""
+    places = list(names)
+    unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
+
+    def find(name: str) -> tuple[str, int]:
+        for place in (name, os.path.join(os.path.dirname(path), os.path.basename(name))):
+            if tf.io.gfile.exists(place):
+                return place, tf.io.gfile.stat(place).length
+        return name, -1
+
+    places_and_sizes = in_threads(find, [names[number] for number in unknown])
+    for number, (places[number], size) in zip(unknown, places_and_sizes, strict=True):
+        if size != sizes[number]:
+            return None
+    return tuple(places)

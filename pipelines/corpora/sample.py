@@ -1,0 +1,327 @@
+"""The sample corpus: English prose that every Python installation has, so nothing is downloaded.
+
+Its documents are the topics of Python's language reference (``pydoc_data.topics``) and the
+docstrings of the standard library and of the installed packages, one module a document. Sources
+are read with ``ast`` and never imported. Of a docstring only its prose is kept: code, tables,
+headings and markup go, parameter descriptions stay as sentences. A paragraph that was written
+before (a docstring copied from module to module) is left out.
+
+The file is in the ``google`` format of ``bert_tf.pipelines.corpora.sources``: one sentence a line,
+a blank line after each document. The same installation gives the same file, byte for byte.
+"""
+
+import ast
+import concurrent.futures
+import functools
+import gc
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+from bert_tf.cores import usable_cores
+
+_SHORTEST_SENTENCE = 4  # words
+_LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
+
+_FENCE = re.compile(r"^[ ]*(```|~~~).*?(^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
+_RULE = re.compile(r"^\s*([=\-~^*+#_|.`\"'])[=\-~^*+#_|.`\"' ]{2,}$")
+_CODE = re.compile(r"^\s*(>>>|\.\.\. |\.\.\.$|\$ |\| |%|@)")
+_DIRECTIVE = re.compile(r"^\s*\.\. (\w*:?)*?[\w-]+::\s*")
+_TOLD_BY_DIRECTIVE = re.compile(
+    r"^\s*\.\. (note|warning|tip|hint|important|caution|attention|seealso)::\s*"
+)
+_BULLET = re.compile(r"^\s*([*+•-]|\(?\d{1,2}[.)]|#\.)\s+")
+_FIELD = re.compile(r"^\s*:[\w\s*]+:\s+")
+_TYPED = re.compile(r"^\s*\*{0,2}\w+(, \*{0,2}\w+)* : .*$")  # NumPy's, the text stands below
+_ARGUMENT = re.compile(
+    r"^\s*(?!TODO|XXX|FIXME)(\*{0,2}`{0,2}[\w./\[\]]+`{0,2}(,\s*`?[\w.]+`?)*)(\s\([^)]*\))?:(\s+|$)"
+)
+_ROLE = re.compile(r":[\w:]+:`[~!]?([^`<]*?)(\s*<[^>`]*>)?`")
+_LINK = re.compile(r"`([^`<]+?)\s*<[^>`]*>`_{1,2}|\[([^\]]+)\]\([^)]*\)")
+_FOOTNOTE = re.compile(r"\s*\[[\w#*]+\]_")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(\S|\S[^*\n]*?\S)\1(?![\w*])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
+_ABBREVIATION = re.compile(r"(^|[\s(])([A-Z]|e\.g|i\.e|etc|vs|cf|resp|al|Dr|Mr|Mrs|St|No|Fig)\.$")
+_WORD = re.compile(r"[\"'(\[]*[A-Za-z][A-Za-z'’-]*[\"')\].,;:!?]*$")
+_NOT_PROSE = re.compile(r"[\\{}|@<>]|==|--|://|\.\.\.|__\w|\b(XXX|TODO|FIXME)\b")
+_PROSE_WORDS = 0.8  # the part of a sentence's words that consist of letters
+
+
+def read_prose(text: str) -> Iterator[list[str]]:
+    """Yields the sentences of each paragraph or list item of a docstring, or of a page of Markdown.
+
+    >>> list(read_prose('''Adds `x` and :class:`~numpy.ndarray` y. It is *fast*, e.g. A test.
+    ...
+    ... Args:
+    ...   x: The first number of the two.
+    ...
+    ... >>> print(x)
+    ... '''))
+    [['Adds x and numpy.ndarray y.', 'It is fast, e.g. A test.'], ['The first number of the two.']]
+    """
+    text = _FENCE.sub("", text.expandtabs(4))
+    code_indent = None  # the indentation of the paragraph that announced code by "::"
+    for block in re.split(r"\n[ ]*\n", text):
+        lines = [line.rstrip() for line in block.split("\n") if line.strip()]
+        if not lines:
+            continue
+        indent = _indent(lines[0])
+        if code_indent is not None and indent > code_indent:
+            continue
+        code_indent = indent if lines[-1].endswith("::") else None
+        if _DIRECTIVE.match(lines[0]) and not _TOLD_BY_DIRECTIVE.match(lines[0]):
+            continue
+        for item in _items(lines):
+            sentences = [s for s in _split_sentences(_plain(item)) if _is_prose(s)]
+            if sentences:
+                yield sentences
+
+
+def _split_sentences(text: str) -> list[str]:
+    """Splits a paragraph of English into sentences, but not at abbreviations and initials."""
+    sentences = []
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        sentence = text[start : end.end()].strip()
+        if not _ABBREVIATION.search(sentence):
+            sentences.append(sentence)
+            start = end.end()
+    rest = text[start:].strip()
+    return [*sentences, rest] if rest else sentences
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _items(lines: list[str]) -> Iterator[str]:
+    """Yields the paragraphs and list items of a block, each on one line, without their markers."""
+    item: list[str] = []
+    indent = 0
+    for line in lines:
+        if _RULE.match(line):
+            item = []  # the line above a rule is a heading
+            continue
+        if _CODE.match(line):
+            break
+        stripped = line
+        for marker in (_TOLD_BY_DIRECTIVE, _BULLET, _FIELD, _TYPED, _ARGUMENT):
+            stripped = marker.sub("", stripped, count=1)
+        # The first line of an item may hang: only a further change of indentation starts anew.
+        if stripped != line or (len(item) != 1 and _indent(line) != indent):
+            if item:
+                yield " ".join(item)
+            item = []
+        item.append(stripped.strip())
+        indent = _indent(line)
+    if item:
+        yield " ".join(item)
+
+
+def _plain(text: str) -> str:
+    # Most lines have no markup, and to look for its first character is quick.
+    if "`" in text:
+        text = _ROLE.sub(r"\1", text)
+    if "`" in text or "[" in text:
+        text = _LINK.sub(lambda match: match[1] or match[2], text)
+        text = _FOOTNOTE.sub("", text)
+    if "*" in text:
+        text = _EMPHASIS.sub(r"\2", text)
+    text = text.replace("`", "")
+    return " ".join(text.removesuffix("::").split())
+
+
+def _is_prose(sentence: str) -> bool:
+    """True if a sentence ends like one, is neither stub nor list, and is mostly made of words."""
+    words = sentence.split()
+    if len(words) < _SHORTEST_SENTENCE or len(sentence) > _LONGEST_SENTENCE:
+        return False
+    if sentence.rstrip("\"')]")[-1:] not in tuple(".!?:") or _NOT_PROSE.search(sentence):
+        return False
+    return sum(_WORD.match(word) is not None for word in words) >= _PROSE_WORDS * len(words)
+
+
+DESCRIPTION = (
+    "the documentation of this Python installation: the language reference's topics, and the "
+    "docstrings of the standard library and of installed packages"
+)
+
+# What comes with this library's own requirements comes first: it is long, edited prose, and it
+# is there whatever else is installed. Other packages follow by name where there is room.
+_PACKAGES_FIRST = ("keras", "numpy", "tensorflow", "tensorboard", "tensorflow_datasets", "absl")
+# Tests say little in prose; vendored and compatibility trees repeat other packages' docstrings.
+_FOLDERS_LEFT_OUT = (
+    *("__pycache__", "site-packages", "dist-packages", "test", "tests", "testing", "testdata"),
+    *("idlelib", "lib2to3", "_vendor", "vendor", "vendored", "third_party", "external", "_api"),
+)
+_LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
+# Parsing is most of the work, and sources with less of their text between triple quotes than this
+# would be half of it for an eighth of the prose.
+_TRIPLE_QUOTED = 0.2
+_MAX_BYTES = 6_000_000
+_SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
+_MOST_PROCESSES = 4
+# Calls a function of a path with each path, in order: ``map``, or that of several processes.
+_Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
+
+# The process that collects the corpus for this one, see `collect_ahead`.
+_ahead: subprocess.Popen[bytes] | None = None
+
+
+def collect_ahead() -> None:
+    """Collects the corpus in another process, for ``write_sample_corpus`` to write.
+
+    It takes about as long as importing TensorFlow, and is to begin before that.
+    """
+    global _ahead
+    _ahead = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import _send; _send()"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process; the other one ends at its full pipe
+    )
+
+
+def _send() -> None:
+    """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
+    # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
+    # The garbage collector took longer than to parse, and found nothing.
+    count = min(usable_cores(), _MOST_PROCESSES)
+    with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
+        text = _collect(functools.partial(pool.map, chunksize=8))
+        pool.shutdown(cancel_futures=True)
+    sys.stdout.buffer.write(text)
+
+
+def _collected_ahead() -> bytes:
+    """Text that the other process collected; empty without one, or if it failed."""
+    global _ahead
+    if _ahead is None:
+        return b""
+    process, _ahead = _ahead, None
+    text, _ = process.communicate()
+    return text if process.returncode == 0 else b""
+
+
+def write_sample_corpus(path: str) -> None:
+    """Writes the sample corpus, whole or not at all."""
+    text = _collected_ahead() or _collect()
+    if not text:
+        raise ValueError(
+            f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
+            f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
+        )
+    # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
+    from bert_tf.files import replace_whole
+
+    with replace_whole(str(path)) as file:
+        file.write(text)
+
+
+def _collect(mapped: _Mapped = map) -> bytes:
+    """The documents, each with a blank line behind it, up to the one that would be too much."""
+    documents: list[bytes] = []
+    left = _MAX_BYTES
+    for sentences in _documents(_texts(mapped)):
+        document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
+        left -= len(document)
+        if left < 0:
+            break
+        documents.append(document)
+    return b"".join(documents)
+
+
+def _documents(texts: Iterable[Iterable[list[str]]]) -> Iterator[list[str]]:
+    """Yields the sentences of each text's paragraphs that are new, where these are enough."""
+    seen: set[str] = set()
+    for paragraphs in texts:
+        sentences: list[str] = []
+        for paragraph in paragraphs:
+            key = " ".join(paragraph)
+            if key not in seen:
+                seen.add(key)
+                sentences += paragraph
+        if len(sentences) >= _SENTENCES_PER_DOCUMENT:
+            yield sentences
+
+
+def _texts(mapped: _Mapped) -> Iterator[Iterable[list[str]]]:
+    """Yields the paragraphs of each topic, and of each source."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # some distributions package it apart
+        pass
+    else:
+        yield from (read_prose(topics[name]) for name in sorted(topics))
+    for folder in _folders():
+        yield from mapped(_paragraphs, _sources(folder))
+
+
+def _folders() -> Iterator[str]:
+    """Yields the folders of the standard library, and of the installed packages."""
+    yield sysconfig.get_path("stdlib")
+    paths = sysconfig.get_paths()
+    folders = {
+        os.path.realpath(path)
+        for path in (paths["purelib"], paths["platlib"], *sys.path)
+        if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path)
+    }
+    packages = {
+        name: os.path.join(folder, name)
+        for folder in sorted(folders)
+        for name in os.listdir(folder)
+        if name.isidentifier() and os.path.isdir(os.path.join(folder, name))
+    }
+    for name in sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name)):
+        if name not in _FOLDERS_LEFT_OUT:
+            yield packages[name]
+
+
+def _sources(folder: str) -> Iterator[str]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if name not in _FOLDERS_LEFT_OUT and not name.startswith(".")
+        )
+        for name in sorted(files):
+            if name.endswith(".py") and not name.startswith("test_") and "_test." not in name:
+                yield os.path.join(parent, name)
+
+
+def _paragraphs(path: str) -> list[list[str]]:
+    """The sentences of each paragraph in a source's docstrings."""
+    return [paragraph for docstring in read_docstrings(path) for paragraph in read_prose(docstring)]
+
+
+def read_docstrings(path: str) -> list[str]:
+    """The docstrings of a source, in order; none where it cannot be parsed, or has hardly any."""
+    try:
+        if os.path.getsize(path) > _LARGEST_SOURCE:
+            return []
+        with open(path, "rb") as file:
+            source = file.read()
+        quoted = re.split(b"\"\"\"|'''", source)[1::2]
+        if sum(map(len, quoted)) < _TRIPLE_QUOTED * len(source):
+            return []
+        with warnings.catch_warnings():
+            # Invalid escapes in other people's sources are none of the reader's business.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+        return list(_docstrings(tree))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Walks definitions in the order of the source (``ast.walk`` goes level by level)."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(node)
+        if docstring:
+            yield docstring
+    for child in getattr(node, "body", []) + getattr(node, "orelse", []):
+        if isinstance(child, ast.stmt):
+            yield from _docstrings(child)

@@ -1,0 +1,234 @@
+"""Masked-LM: which tokens of a row are predicted, and what stands in their place.
+
+Source: BERT's paper, section 3.1 and appendix A.1; ``create_masked_lm_predictions`` in
+google-research/bert, ``create_pretraining_data.py``. [CLS], [SEP] and padding are never predicted.
+Google's script joins a ``##`` piece at the very front of segment B, the rest of a word cut there,
+to the last word of segment A; here it is a word of its own.
+
+Letters: R rows, S sequence length, P predictions.
+"""
+
+import math
+from typing import NamedTuple, get_args
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.choices import Masking
+from bert_tf.pipelines.packing import SpecialTokens
+from bert_tf.pipelines.randomness import Operation, below, bits, fold, uniform
+
+
+def word_starts(
+    word_ids: tf.Tensor, candidates: tf.Tensor, continuation: np.ndarray | tf.Tensor
+) -> tf.Tensor:
+    """Says where words begin, (R, S) bool: at candidates that are no ``##`` or follow no candidate.
+
+    ``word_ids`` (R, S) int32; ``candidates`` (R, S) bool, tokens neither special nor padding;
+    ``continuation`` (V,) bool, the vocabulary's ``##`` pieces.
+    """
+    follows = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
+    return candidates & ~(tf.gather(tf.constant(continuation), word_ids) & follows)
+
+
+def choose_tokens(
+    candidates: tf.Tensor, counts: tf.Tensor, max_count: int, seed: tf.Tensor
+) -> tf.Tensor:
+    """Chooses single tokens, (R, S) bool: each set of ``counts`` (R,) candidates is equally likely.
+
+    All candidates are chosen where a row has fewer than its count; no count is above ``max_count``.
+    """
+    rows, length = tf.unstack(tf.shape(candidates))
+    keys = tf.where(candidates, _sort_keys([rows, length], seed), -1)
+    keys, position = tf.math.top_k(keys, k=tf.minimum(max_count, length))
+    is_chosen = (keys >= 0) & (tf.range(tf.shape(keys)[1])[None, :] < counts[:, None])
+    flat = position + tf.range(rows)[:, None] * length
+    return _marked(tf.boolean_mask(flat, is_chosen), candidates)
+
+
+def choose_words(
+    starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, seed: tf.Tensor
+) -> tf.Tensor:
+    """Chooses the tokens of whole words, (R, S) bool: Google's ``do_whole_word_mask``.
+
+    The words are taken in random order; one that would exceed the row's count, of ``counts`` (R,)
+    int32, is left out.
+    """
+    begins, sizes = _words(starts, candidates)
+    keys = tf.RaggedTensor.from_row_lengths(
+        _sort_keys([tf.size(sizes)], seed), tf.math.count_nonzero(starts, axis=1)
+    )
+    # (R, W), W the greatest number of words in a row: the row's words in random order.
+    dense = keys.to_tensor(-1)
+    dense, order = tf.math.top_k(dense, k=tf.shape(dense)[1])
+    order += tf.cast(keys.row_starts(), tf.int32)[:, None]
+    order = tf.where(dense >= 0, order, 0)
+    is_chosen = _take_greedily(tf.where(dense >= 0, tf.gather(sizes, order), 0), counts)
+    words = tf.boolean_mask(order, is_chosen)
+    begin = tf.gather(begins, words)
+    flat = tf.ragged.range(begin, begin + tf.gather(sizes, words)).flat_values
+    return _marked(flat, candidates)
+
+
+def _sort_keys(shape: list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
+    """Random int32 sort keys that are not negative."""
+    return tf.cast(bits(shape, seed) // 2, tf.int32)
+
+
+def _marked(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """(R, S) bool, true at some positions of the flattened rows."""
+    marks = tf.scatter_nd(flat[:, None], tf.ones_like(flat), [tf.size(like)])
+    return tf.reshape(marks > 0, tf.shape(like))
+
+
+def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The words of all rows: (W,) int32 where each begins when flattened, and its tokens."""
+    begins = tf.cast(tf.where(tf.reshape(starts, [-1]))[:, 0], tf.int32)
+    number = tf.cumsum(tf.cast(tf.reshape(starts, [-1]), tf.int32)) - 1
+    tokens = tf.cast(tf.reshape(candidates, [-1]), tf.int32)
+    return begins, tf.math.unsorted_segment_sum(tokens, number, tf.size(begins))
+
+
+def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Goes through each row's ``sizes`` (R, W), 0 = nothing, and takes what fits: (R, W) bool."""
+
+    # A turn takes the words up to the first that does not fit. What is larger than the room
+    # will never fit again, so that the next turn goes on behind it: two or three turns in all.
+    def turn(
+        is_taken: tf.Tensor, is_open: tf.Tensor, room: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        open_sizes = tf.where(is_open, sizes, 0)
+        fits = is_open & (tf.cumsum(open_sizes, axis=1) <= room[:, None])
+        room -= tf.reduce_sum(tf.where(fits, sizes, 0), axis=1)
+        return is_taken | fits, is_open & ~fits & (sizes <= room[:, None]), room
+
+    is_taken, _, _ = tf.while_loop(
+        lambda is_taken, is_open, room: tf.reduce_any(is_open),
+        turn,
+        (tf.zeros_like(sizes, tf.bool), (sizes > 0) & (sizes <= counts[:, None]), counts),
+    )
+    return is_taken
+
+
+class Replacement(NamedTuple):
+    """Replacement of predicted tokens, as shares of them; the rest stays as it is."""
+
+    mask: float = 0.8  # becomes [MASK]
+    random: float = 0.1  # becomes a token drawn uniformly from the whole vocabulary
+
+
+PAPER_REPLACEMENT = Replacement()
+
+
+def default_max_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
+    """The predictions that a full row needs: 20 for 128 tokens at 0.15, 77 for 512."""
+    return max(1, math.ceil(masked_lm_prob * max_seq_length))
+
+
+def prediction_counts(
+    num_tokens: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
+) -> tf.Tensor:
+    """Number of tokens to predict in each row, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
+
+    That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))), rounded as
+    Python does (half to even), as in Google's script. ``num_tokens`` counts [CLS] and [SEP].
+    """
+    table = [
+        min(max_predictions_per_seq, max(1, round(n * masked_lm_prob))) if n else 0
+        for n in range(max_seq_length + 1)
+    ]
+    return tf.gather(tf.constant(table, tf.int32), num_tokens)
+
+
+def mask_rows(
+    word_ids: tf.Tensor,
+    tokenizer: SpecialTokens,
+    *,
+    max_predictions_per_seq: int,
+    seed: tf.Tensor,
+    masked_lm_prob: float = 0.15,
+    masking: Masking = "token",
+    replacement: Replacement = PAPER_REPLACEMENT,
+) -> dict[str, tf.Tensor]:
+    """Chooses the tokens of packed rows, (R, S) int32 with a static S, to predict; replaces them.
+
+    ``masked_lm_prob`` is the share of a row's tokens, [CLS] and [SEP] counted. ``masking`` takes
+    each token alone ("token") or words with all their ``##`` pieces ("whole_word");
+    ``replacement`` is drawn for each token.
+
+    Returns ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
+    int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and ``masked_lm_weights``
+    (R, P) float32, 1 = real; each 0 where there is no prediction.
+    """
+    if masking not in get_args(Masking):
+        raise ValueError(
+            f"masking: expected one of {', '.join(get_args(Masking))}; got {masking!r}."
+        )
+    rows, length = tf.shape(word_ids)[0], word_ids.shape[1]
+    special = (word_ids == tokenizer.cls_id) | (word_ids == tokenizer.sep_id)
+    padding = word_ids == tokenizer.pad_id
+    candidates = ~(special | padding)
+    counts = prediction_counts(
+        length - tf.math.count_nonzero(padding, axis=1, dtype=tf.int32),
+        length,
+        max_predictions_per_seq,
+        masked_lm_prob,
+    )
+    choice_seed = fold(seed, Operation.MASK_CHOICE)
+    if masking == "token":
+        chosen = choose_tokens(candidates, counts, max_predictions_per_seq, choice_seed)
+    else:
+        starts = word_starts(word_ids, candidates, tokenizer.continuation)
+        chosen = choose_words(starts, candidates, counts, choice_seed)
+    positions, real = _ascending(chosen, max_predictions_per_seq)
+    draws = uniform(tf.shape(positions), fold(seed, Operation.MASK_REPLACEMENT))  # (R, P)
+    original = tf.gather(word_ids, positions, batch_dims=1)
+    random_bits = bits(tf.shape(positions), fold(seed, Operation.MASK_RANDOM_IDS))
+    random_ids = tf.cast(below(random_bits, tokenizer.vocab_size), tf.int32)
+    replaced = tf.where(
+        draws < replacement.mask,
+        tokenizer.mask_id,
+        tf.where(draws < replacement.mask + replacement.random, random_ids, original),
+    )
+    # (R, P, 2). Where there is no prediction, position 0 is given the id that it has.
+    row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(positions))
+    masked_ids = tf.tensor_scatter_nd_update(
+        word_ids, tf.stack([row, positions], 2), tf.where(real, replaced, original)
+    )
+    return _predictions(masked_ids, positions, original, real)
+
+
+def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
+    """Lets every token of packed rows, (R, S) int32 with a static S, predict the next one.
+
+    So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
+    last token [SEP], a [SEP] the first token of the second text, and the last one and padding
+    nothing. The keys are those of ``mask_rows``, P is S - 1, ``input_word_ids`` are as they were.
+    """
+    after = word_ids[:, 1:]
+    real = after != tokenizer.pad_id
+    positions = tf.broadcast_to(tf.range(after.shape[1]), tf.shape(after))
+    return _predictions(word_ids, tf.where(real, positions, 0), after, real)
+
+
+def _predictions(
+    word_ids: tf.Tensor, positions: tf.Tensor, originals: tf.Tensor, real: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """The features of rows and what is predicted of them, where that is real."""
+    return {
+        features.INPUT_WORD_IDS: word_ids,
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: tf.where(real, originals, 0),
+        features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
+    }
+
+
+def _ascending(chosen: tf.Tensor, max_predictions_per_seq: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Positions of ``chosen`` (R, S) bool: (R, P) int32, 0 behind the last; (R, P) bool, real."""
+    where = tf.where(chosen)
+    ragged = tf.RaggedTensor.from_value_rowids(
+        tf.cast(where[:, 1], tf.int32), where[:, 0], tf.shape(chosen, tf.int64)[0]
+    )
+    positions = ragged.to_tensor(-1, shape=[None, max_predictions_per_seq])
+    return tf.maximum(positions, 0), positions >= 0

@@ -1,0 +1,237 @@
+"""Documents to segments: Google's next-sentence pairs, for all documents of a pool at once.
+
+The algorithm is that of ``create_instances_from_document`` in google-research/bert,
+``create_pretraining_data.py`` (BERT's paper, appendix A.2). Sentences are gathered into a chunk
+until it holds the document's target number of tokens or the document ends. Segment A is the
+chunk's first k sentences. Segment B is the rest (label 0) or, with probability one half, and
+always where the chunk is a single sentence, a run of sentences of another document (label 1); the
+chunk's sentences that were not used then begin the next chunk.
+
+Here no loop runs over chunks. What is drawn is drawn per *sentence*: the draw that is used if a
+chunk begins at that sentence. The place where the next chunk begins only ever moves forward, so
+that each draw is used at most once, and the result has exactly the loop's distribution. For
+every sentence it is then known where a chunk that began there would end, and where the next one
+would begin; which sentences do begin a chunk follows by pointer doubling.
+
+Two departures. Google's script tries ten times to draw a document other than the chunk's own; here
+the other document is uniform among the others, and only a pool of a single document takes the
+random segment from itself. And a sentence that is longer than a row, such as a text without full
+stops, is cut into pieces first (``cut_long_sentences``): Google's script makes one row of it, whose
+B is always random, and drops the rest.
+
+Letters: D documents, N sentences, R rows (pairs).
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.pipelines.bounded_memory import value_rows
+from bert_tf.pipelines.packing import Segments
+from bert_tf.pipelines.randomness import Operation, below, bits, fold, uniform
+
+
+class Tokens(NamedTuple):
+    """The tokens of a pool of documents. Every sentence has a token, every document a sentence."""
+
+    ids: tf.Tensor  # int32, all tokens, one sentence after the other
+    # (N+1,) int64, strictly ascending: sentence i is ids[token_splits[i]:token_splits[i + 1]]
+    token_splits: tf.Tensor
+    # (D+1,) int64, strictly ascending: document d is the sentences from sentence_splits[d] to
+    # before sentence_splits[d + 1]
+    sentence_splits: tf.Tensor
+    is_piece: tf.Tensor  # (N,) bool, of a longer sentence that `cut_long_sentences` cut
+
+
+class PairDraws(NamedTuple):
+    """Everything random about a pool's pairs, before cutting them to length."""
+
+    targets: tf.Tensor  # (D,) int64, the tokens that a chunk of each document is to hold
+    segment_ends: tf.Tensor  # (N,) int64, 32 bits: where A ends in a chunk that begins here
+    random_next: tf.Tensor  # (N,) bool: whether B is to be random in a chunk that begins here
+    other_documents: tf.Tensor  # (N,) int64, 32 bits: which other document B is from
+    other_starts: tf.Tensor  # (N,) int64, 32 bits: at which of its sentences B begins
+
+
+def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:
+    """Drops the sentences that have no token, and the documents that have no sentence left.
+
+    ``sentence_lengths`` and ``document_sizes`` are int64: tokens of each sentence, sentences of
+    each document.
+    """
+    filled = sentence_lengths > 0
+    document_of_sentence = value_rows(_splits(document_sizes))
+    document_sizes = tf.math.unsorted_segment_sum(
+        tf.cast(filled, tf.int64), document_of_sentence, tf.size(document_sizes)
+    )
+    lengths = tf.boolean_mask(sentence_lengths, filled)
+    return Tokens(
+        ids,
+        _splits(lengths),
+        _splits(tf.boolean_mask(document_sizes, document_sizes > 0)),
+        is_piece=tf.zeros_like(lengths, tf.bool),
+    )
+
+
+def draw_targets(
+    num_documents: tf.Tensor, max_tokens: int, short_seq_prob: float, seed: tf.Tensor
+) -> tf.Tensor:
+    """Draws each document's target length, (D,) int64: what fits into a row, ``max_tokens``.
+
+    With the probability ``short_seq_prob`` it is uniform on [2, max_tokens], both included.
+    """
+    short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
+    lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
+    return tf.where(short, lengths, tf.cast(max_tokens, tf.int64))
+
+
+def cut_long_sentences(
+    tokens: Tokens, targets: tf.Tensor, max_tokens: int
+) -> tuple[Tokens, tf.Tensor]:
+    """Cuts sentences of more than ``max_tokens`` into pieces, which then count as sentences.
+
+    A piece has a third of its document's target, so that three fill a row. Where a document has
+    pieces, its target is at least a quarter of ``max_tokens``, or a long text whose target is two
+    tokens would make hundreds of thousands of rows. Returns the pool, and the targets, (D,) int64.
+    """
+    starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
+    lengths = tokens.token_splits[1:] - starts
+    num_documents = tf.size(sentence_splits) - 1
+    document = value_rows(sentence_splits)
+    is_long = lengths > max_tokens
+    has_long = tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), document, num_documents)
+    targets = tf.where(has_long > 0, tf.maximum(targets, max_tokens // 4), targets)
+    piece = tf.gather(-(-targets // 3), document)
+    counts = tf.where(is_long, -(-lengths // piece), 1)
+    first = _splits(counts)
+    sentence = value_rows(first)
+    number = tf.range(first[-1]) - tf.gather(first, sentence)
+    piece_starts = tf.gather(starts, sentence) + number * tf.gather(piece, sentence)
+    return Tokens(
+        tokens.ids,
+        tf.concat([piece_starts, tokens.token_splits[-1:]], 0),
+        tf.gather(first, sentence_splits),
+        is_piece=tf.gather(is_long, sentence),
+    ), targets
+
+
+def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> PairDraws:
+    """Draws everything random about a pool's pairs but the targets, which are given."""
+    shape = [num_sentences]
+    return PairDraws(
+        targets=targets,
+        segment_ends=bits(shape, fold(seed, Operation.SEGMENT_ENDS)),
+        random_next=uniform(shape, fold(seed, Operation.RANDOM_NEXT)) < 0.5,
+        other_documents=bits(shape, fold(seed, Operation.OTHER_DOCUMENTS)),
+        other_starts=bits(shape, fold(seed, Operation.OTHER_STARTS)),
+    )
+
+
+def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
+    """Makes the next-sentence pairs of a pool, not yet cut to length, ordered by where A begins.
+
+    In a pool of one document the random segments are from that document.
+    """
+    token_splits, sentence_splits = tokens.token_splits, tokens.sentence_splits
+    sizes = sentence_splits[1:] - sentence_splits[:-1]
+    num_documents = tf.size(sizes, tf.int64)
+    document = value_rows(sentence_splits)
+    target = tf.gather(draws.targets, document)
+
+    # (N,): the chunk that would begin at each sentence, and the A that it would have.
+    begin = tf.range(tf.size(token_splits, tf.int64) - 1)
+    end = _filled_end(token_splits, begin, target, tf.gather(sentence_splits, document + 1))
+    a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
+    alone = end - begin == 1
+    # A piece that is alone, as the last of its document, has two halves: B need not be random.
+    has_halves = tokens.is_piece & (token_splits[1:] - token_splits[:-1] > 1)
+    halved = alone & has_halves & ~draws.random_next
+    is_random = (draws.random_next | alone) & ~halved
+    middle = (token_splits[:-1] + token_splits[1:] + 1) // 2
+    a_end_token = tf.where(halved, middle, tf.gather(token_splits, a_end))
+
+    # (N,): the random B that it would have. The documents after one's own move up by one.
+    other = below(draws.other_documents, num_documents - 1)
+    other += tf.cast(other >= document, tf.int64)
+    other = tf.minimum(other, num_documents - 1)
+    other_begin = tf.gather(sentence_splits, other)
+    other_begin += below(draws.other_starts, tf.gather(sizes, other))
+    # A may alone be longer than the target; B has one sentence all the same.
+    missing = tf.maximum(target - (a_end_token - token_splits[:-1]), 1)
+    other_end = _filled_end(
+        token_splits, other_begin, missing, tf.gather(sentence_splits, other + 1)
+    )
+
+    begins_chunk = _reached(
+        successor=tf.where(is_random, a_end, end),
+        starts=sentence_splits[:-1],
+        steps=tf.reduce_max(sizes),
+    )
+    row = tf.boolean_mask(begin, begins_chunk)
+    random_rows = tf.gather(is_random, row)
+    a_end_row = tf.gather(a_end_token, row)
+    other_start = tf.gather(token_splits, tf.gather(other_begin, row))
+    b_end = tf.where(random_rows, tf.gather(other_end, row), tf.gather(end, row))
+    return Segments(
+        a_start=tf.gather(token_splits, row),
+        a_end=a_end_row,
+        b_start=tf.where(random_rows, other_start, a_end_row),
+        b_end=tf.gather(token_splits, b_end),
+        labels=tf.cast(random_rows, tf.int32),
+    )
+
+
+# Of 31 tokens or more, the runs of a megabyte of text; of two they would be 125,000.
+_MOST_RUNS = 8192
+
+
+def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segments:
+    """Cuts every document into runs of its target number of tokens, for training without pairs.
+
+    A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
+    Where a target would make more than 8,192 runs of a document, they are longer, up to
+    ``max_tokens``, which fit into a row: a pool would have hardly any of other documents.
+    """
+    bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
+    least = -(-(bounds[1:] - bounds[:-1]) // _MOST_RUNS)
+    targets = tf.maximum(targets, tf.minimum(least, max_tokens))
+    starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)
+    document = value_rows(starts.row_splits)
+    a_start = starts.flat_values
+    a_end = tf.minimum(a_start + tf.gather(targets, document), tf.gather(bounds, document + 1))
+    return Segments(a_start, a_end, a_end, a_end, tf.zeros_like(a_end, tf.int32))
+
+
+def _splits(lengths: tf.Tensor) -> tf.Tensor:
+    """(n,) lengths to (n+1,) splits."""
+    return tf.pad(tf.cumsum(lengths), [[1, 0]])
+
+
+def _filled_end(
+    token_splits: tf.Tensor, begin: tf.Tensor, target: tf.Tensor, limit: tf.Tensor
+) -> tf.Tensor:
+    """The first sentence border at which ``target`` tokens from ``begin`` on are filled."""
+    end = tf.searchsorted(token_splits, tf.gather(token_splits, begin) + target, out_type=tf.int64)
+    return tf.minimum(end, limit)
+
+
+def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """True for sentences that are visited by following ``successor`` from ``starts``, (N,) bool.
+
+    A successor is greater than the sentence itself, N at most; at most ``steps`` are in a document.
+    """
+    size = tf.size(successor)
+    jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)
+    reached = tf.scatter_nd(starts[:, None], tf.ones_like(starts, tf.int32), [size + 1])
+
+    # After round i, what lies within 2**i - 1 steps is marked and `jump` makes 2**i steps.
+    def double(
+        distance: tf.Tensor, jump: tf.Tensor, reached: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        marked = tf.math.unsorted_segment_max(reached, jump, size + 1)
+        return distance * 2, tf.gather(jump, jump), tf.maximum(reached, marked)
+
+    _, _, reached = tf.while_loop(
+        lambda distance, *_: distance < steps, double, (tf.constant(1, tf.int64), jump, reached)
+    )
+    return reached[:-1] > 0

@@ -1,0 +1,127 @@
+"""Google's TFRecords of a corpus, written at once or shard by shard, by any process.
+
+A shard has every ``num_shards``-th pool of rows, which the seed and the pool's number decide: each
+shard is the same whoever writes it, and whether or not others are written.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.cores import usable_cores
+from bert_tf.files import check_new, move_new, scratch_directory
+from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.startup import begin_worker
+
+from . import dataset as pretraining
+from . import tfrecords
+
+_BATCH = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The corpus of records, its index' place, and the tokenizer, for processes to open."""
+
+    input: tuple[str, ...]
+    input_format: str | None
+    cache_dir: str
+    vocab_file: str
+    do_lower_case: bool
+
+
+@functools.lru_cache(maxsize=1)  # a process may write many shards
+def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
+    """Opens the corpus, whose index is made at the first call, and the tokenizer."""
+    tokenizer = BertTokenizer(source.vocab_file, do_lower_case=source.do_lower_case)
+    corpus = open_corpus(source.input, input_format=source.input_format, cache_dir=source.cache_dir)
+    return corpus, tokenizer
+
+
+def examples(
+    source: Source, rows: Mapping[str, Any], shard: int = 0, num_shards: int = 1
+) -> tf.data.Dataset:
+    """The batches of a shard's examples, or of all; ``rows`` is for ``pretraining_dataset``."""
+    return pretraining.pretraining_dataset(
+        *open_source(source),
+        batch_size=_BATCH,
+        shard_index=shard,
+        num_shards=num_shards,
+        drop_remainder=False,
+        **rows,
+    )
+
+
+def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], shard: int) -> int:
+    """Writes one shard, in a process that may have opened nothing yet: the number of its rows."""
+    return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
+
+
+def write_shards(
+    source: Source, rows: Mapping[str, Any], paths: Sequence[str], scratch: str | None = None
+) -> int:
+    """Writes every shard by a process for each core: the number of rows.
+
+    If this process is killed, its processes end, too, and remove ``scratch``.
+    """
+    work = functools.partial(write_shard, source, rows, paths)
+    count = min(usable_cores(), len(paths))
+    if count == 1:
+        return sum(map(work, range(len(paths))))
+    # A process must not be forked from one that has loaded TensorFlow.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(count, context, begin_worker, (scratch,))
+    try:
+        # Not by map, which cancels them: of these a pool complains whose processes end.
+        futures = [pool.submit(work, shard) for shard in range(len(paths))]
+        return sum(future.result() for future in futures)
+    except BaseException as error:
+        # What they write is of no use any more, and is removed after them.
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        if isinstance(error, BrokenProcessPool):
+            raise ChildProcessError(
+                f"One of the {count} processes that write shards was killed, as the system does "
+                "for want of memory: end what else runs, or give this command fewer cores."
+            ) from error
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def write_on_beam(
+    pipeline: Any, source: Source, rows: Mapping[str, Any], paths: Sequence[str]
+) -> None:
+    """Writes every shard by a pipeline of Apache Beam, which has workers elsewhere perhaps."""
+    import apache_beam as beam
+
+    write = functools.partial(write_shard, source, rows, paths)
+    _ = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle() | beam.Map(write)
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:  # of a kind that differs by runner; its text may hold tracebacks
+        last = str(error).strip().rpartition("\n")[2] or type(error).__name__
+        raise ValueError(f"Apache Beam failed: {last.removeprefix('RuntimeError: ')}") from error
+
+
+@contextlib.contextmanager
+def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Gives paths to write all shards to, which get their names, all or none, after the block."""
+    # NAME, without what tells the shards apart.
+    with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:
+        written = [os.path.join(folder, os.path.basename(path)) for path in paths]
+        yield written
+        for path in paths:
+            check_new(path)
+        for source, path in zip(written, paths, strict=True):
+            move_new(source, path)

@@ -1,0 +1,197 @@
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+import re
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+from bert_tf.pipelines.corpora import files as corpus_files
+from bert_tf.pipelines.corpora import sources, text_bytes
+from bert_tf.readers.table_formats import read_json_document, read_lines
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md", "sub/d.txt", ".hidden", "_SUCCESS", "sub/_x/e.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "empty.txt").write_text("")
+    return tmp_path
+
+
+def names(folder, inputs):
+    return [file.path.removeprefix(f"{folder}/") for file in corpus_files.find_files(inputs)]
+
+
+def test_finds_files_in_order_each_once(folder):
+    assert names(folder, f"{folder}/c.md, {folder}/*.txt,{folder}/a.txt") == [
+        "c.md",
+        "a.txt",
+        "b.txt",
+    ]
+    assert names(folder, [f"{folder}/sub", f"{folder}/?.md"]) == ["sub/d.txt", "c.md"]
+    assert names(folder, str(folder)) == ["a.txt", "b.txt", "c.md", "sub/d.txt"]
+    assert names(folder, f"{folder}/") == ["a.txt", "b.txt", "c.md", "sub/d.txt"]
+
+
+def test_a_file_counts_once_by_whatever_name(folder, monkeypatch):
+    (folder / "link.txt").symlink_to(folder / "a.txt")
+    monkeypatch.chdir(folder)
+    found = [file.path for file in corpus_files.find_files(f"a.txt,./a.txt,file://{folder}/*.txt")]
+    assert found == ["a.txt", f"file://{folder}/b.txt"]
+
+
+def test_links_that_lead_round_are_walked_once(folder):
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "again").symlink_to(folder / "sub")
+    assert names(folder, str(folder)) == ["a.txt", "again/d.txt", "b.txt", "c.md"]
+    assert names(folder, f"file://{folder}/") == [
+        f"file://{folder}/{name}" for name in ("a.txt", "again/d.txt", "b.txt", "c.md")
+    ]
+
+
+def test_a_path_with_a_globs_characters_is_a_path(folder):
+    (folder / "x[1].txt").write_text("x")
+    assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("{0}/a.txt,{0}/*.tex", "No file matches '{0}/*.tex': give paths or globs of text files"),
+        ("/no/such/folder/*", "No file matches '/no/such/folder/*'"),
+        ("{0}/**/*.txt", "{0}/**/*.txt: ** would stand for one folder, and leave out what"),
+        (" , ", "The input names no file: give paths or globs"),
+        ("{0}/empty.txt", "The input {0}/empty.txt is empty: every file that it names has 0 byt"),
+    ],
+)
+def test_says_what_is_nothing(folder, inputs, message):
+    with pytest.raises(ValueError, match=re.escape(message.format(folder))):
+        corpus_files.find_files(inputs.format(folder))
+
+
+def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
+    def inflate(data, limit=100):
+        path = tmp_path / "text.gz"
+        path.write_bytes(data)
+        return text_bytes.inflate_small(str(path), len(data), limit)
+
+    packed = gzip.compress(b"x" * 100)
+    assert inflate(packed) == b"x" * 100
+    assert inflate(packed, limit=99) is None
+    assert inflate(packed + packed, limit=300) is None
+    assert inflate(packed + b"\0\0") is None
+    for damaged in (packed[:-1], packed[:-8] + b"\0" * 8):
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            inflate(damaged)
+
+
+def test_bytes_that_are_no_utf8_are_converted_or_no_text():
+    for text, remedy in (
+        (b"caf\xe9", "convert the file, for example"),
+        (b"\0\xe9", "it has bytes"),
+    ):
+        with pytest.raises(ValueError, match=rf"^a is not UTF-8: .* offset \d+ \(.*\); {remedy}"):
+            text_bytes.check_utf8(text, "a", 7)
+
+
+def tar(name="a.txt", text=b"It rained."):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return file.getvalue()
+
+
+def saved(save):
+    file = io.BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+NO_TEXT = [
+    (b"PK\x03\x04 a workbook", "a zip archive, as workbooks .*, too: save a workbook as .csv"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old workbook or document of Office"),
+    (b"PAR1\x15\x04", "a file of Parquet or Arrow: write its texts as JSON lines; as tables"),
+    (b"ARROW1\0\0", "a file of Parquet or Arrow: write its texts"),
+    (b"\xff\xff\xff\xff\x00\x01\0\0", "a file of Parquet or Arrow: write its texts"),
+    (b"%PDF-1.7\n", "a PDF: extract its text first, as pdftotext does"),
+    (rb"{\rtf1\ansi so}", "Rich Text: save it as plain text"),
+    (saved(lambda file: np.save(file, np.arange(3))), "binary data of NumPy, pickle, SQL"),
+    (pickle.dumps(["so"]), "binary data of NumPy, pickle, SQL"),
+    (b"SQLite format 3\0", "binary data of NumPy, pickle, SQL"),
+    (bz2.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
+    (lzma.compress(b"so"), "packed by another program than gzip, or twice: unpack it first"),
+    (b"\x28\xb5\x2f\xfd\x04", "packed by another program than gzip, or twice: unpack it first"),
+    (
+        gzip.compress(gzip.compress(b"so", mtime=0), mtime=0),
+        "packed by another program than gzip, or twice: unpack",
+    ),
+    (tar(), "a tar archive: unpack it, and name the files in it, or their folder"),
+    (gzip.compress(tar(), mtime=0), "a tar archive: unpack it"),
+    (b"\xef\xbb\xbf\n<!DOCTYPE html>\n", "a page of HTML, whose .* download the file itself"),
+    (b"<!-- saved from x -->\n<HTML lang='en'>", "a page of HTML, whose tags would"),
+    (b"<?xml version='1.0'?>", "XML, whose tags would be read .* WikiExtractor does"),
+    (b"<mediawiki xmlns=", "XML, whose tags"),
+    ("text\tlabel\n".encode("utf-16"), "UTF-16 or UTF-32: save it as UTF-8, .*: iconv -f"),
+    ("\ufefftext\tlabel\n".encode("utf-16-be"), "UTF-16 or UTF-32: save it"),
+    ("text\tlabel\n".encode("utf-16-le"), "UTF-16 or UTF-32: save it"),
+    (b"\x9a\x02\0\0\0\0\0\0\x11", "binary data and no text: give files of text; pretrain reads"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "sentence"), NO_TEXT)
+def test_a_file_that_begins_as_no_text_does_is_named(tmp_path, content, sentence):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    for read in (corpus_of, lambda path: list(read_lines(path)), read_json_document):
+        with pytest.raises(ValueError, match=rf"^{path} is {sentence}.*\.$"):
+            read(str(path))
+
+
+def corpus_of(path):
+    return sources.open_corpus(path, cache_dir=f"{path}-cache")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PARIS",
+        "PAR1\tF2R",
+        "BZh9 is gzip's rival.",
+        "<htmlx>",
+        "<p>So.</p>",
+        "7z",
+        "%PDF",
+        "GIF8",
+        "x" * 257 + "ustar",
+    ],
+)
+def test_a_text_that_begins_almost_so_is_one(tmp_path, text):
+    path = tmp_path / "a.txt"
+    for content in (text.encode(), gzip.compress(text.encode())):
+        path.write_bytes(content)
+        assert list(corpus_of(str(path)).sentences()) == [text]
+        assert list(read_lines(str(path))) == [(1, text)]
+
+
+def test_space_is_asked_for_first(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=3_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    corpus_files.check_space(str(tmp_path), 3_000_000, "text")
+    corpus_files.check_space("gs://bucket/cache", 4_000_000, "text")
+    message = (
+        f"The cache folder {tmp_path} needs about 4 MB for text and has 3 MB free: free some space "
+        "or choose another cache folder."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpus_files.check_space(str(tmp_path), 4_000_000, "text")
+    with pytest.raises(ValueError, match=re.escape(f"file://{tmp_path} needs about 4 MB")):
+        corpus_files.check_space(f"file://{tmp_path}", 4_000_000, "text")

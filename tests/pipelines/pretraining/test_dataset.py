@@ -1,0 +1,286 @@
+import hashlib
+import random
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.corpora.sources import from_documents
+from bert_tf.pipelines.pretraining import dataset as pretraining
+from bert_tf.pipelines.pretraining.dataset import measure_share, pretraining_dataset, read_tokens
+from bert_tf.pipelines.pretraining.masking import Replacement
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"w{i}" for i in range(400)]
+
+
+def _documents(sizes=(6, 1, 9, 3, 14, 2), seed=0):
+    """Documents in which no word comes twice: an id says where in the corpus it is from."""
+    generator, words, documents = random.Random(seed), iter(WORDS), []
+    for size in sizes:
+        lengths = [generator.randint(1, 6) for _ in range(size)]
+        documents.append([" ".join(next(words) for _ in range(n)) for n in lengths])
+    return documents
+
+
+class _Tokenizer:
+    """Splits at spaces; builds a smaller graph than ``BertTokenizer``, with the same result."""
+
+    vocab = (*SPECIAL, *WORDS)
+    vocab_size = len(vocab)
+    pad_id, _, cls_id, sep_id, mask_id = range(5)
+    second_type, odd_to_longer = 1, False
+    continuation = np.zeros(vocab_size, bool)
+
+    def tokenize(self, strings):
+        words = tf.strings.split(strings)
+        return words.with_flat_values(
+            5 + tf.strings.to_number(tf.strings.substr(words.flat_values, 1, 3), tf.int32)
+        )
+
+
+DOCUMENTS = _documents()
+SENTENCES = [sentence for document in DOCUMENTS for sentence in document]
+TOKENIZER = _Tokenizer()
+# One block for each document.
+CORPUS = from_documents(DOCUMENTS, block_bytes=1)
+
+
+OPTIONS = {"max_seq_length": 16, "blocks_per_pool": 3, "seed": 5}
+
+
+def _dataset(corpus=CORPUS, tokenizer=TOKENIZER, **options):
+    given = {"batch_size": 4, "num_epochs": 1, "drop_remainder": False, **OPTIONS, **options}
+    return pretraining_dataset(corpus, tokenizer, **given)
+
+
+def _joined(parts):
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _batches(dataset):
+    """All batches of a dataset as one, in NumPy."""
+    return _joined(list(dataset.as_numpy_iterator()))
+
+
+def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
+    """What ``pool_batches`` makes a dataset of, eagerly: its graph takes seconds to trace."""
+    for epoch in map(tf.constant, np.arange(num_epochs)):
+        order = make_order(epoch)
+        for pool in range(num_pools):
+            rows = make_rows(epoch, tf.constant(pool, tf.int64), order)
+            rows = {key: value.numpy() for key, value in rows.items()}
+            places = np.int32([(epoch, pool, row) for row in range(len(rows["input_mask"]))])
+            yield {**rows, "cursor": places}
+
+
+def _rows(*given, **options):
+    """All rows of some epochs, made without a dataset."""
+    with mock.patch.object(pretraining, "pool_batches", _pools):
+        return _joined(list(_dataset(*given, **options)))
+
+
+def _digest(rows):
+    digest = hashlib.sha256()
+    for key in sorted(rows):
+        digest.update(key.encode() + np.ascontiguousarray(rows[key]).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _unmasked(rows):
+    """The ids as they were before masking."""
+    ids = rows["input_word_ids"].copy()
+    row, column = np.nonzero(rows["masked_lm_weights"])
+    ids[row, rows["masked_lm_positions"][row, column]] = rows["masked_lm_ids"][row, column]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def two_epochs():
+    return _rows(num_epochs=2)
+
+
+def test_rows_are_what_the_documents_say(two_epochs):
+    rows = two_epochs
+    ids = _unmasked(rows)
+    position = {word: i for i, word in enumerate(" ".join(SENTENCES).split())}
+    owner = np.repeat(
+        range(len(DOCUMENTS)), [len(" ".join(document).split()) for document in DOCUMENTS]
+    )
+    labels = rows["next_sentence_labels"]
+    for row, mask, types, label in zip(
+        ids, rows["input_mask"], rows["input_type_ids"], labels, strict=True
+    ):
+        size = mask.sum()
+        assert mask.tolist() == [1] * size + [0] * (16 - size)
+        assert not row[size:].any()
+        first, second = np.flatnonzero(row == TOKENIZER.sep_id)
+        assert (row[0], second) == (TOKENIZER.cls_id, size - 1)
+        assert types.tolist() == [0] * (first + 1) + [1] * (second - first) + [0] * (16 - size)
+        a, b = (
+            np.array([position[TOKENIZER.vocab[token]] for token in segment])
+            for segment in (row[1:first], row[first + 1 : second])
+        )
+        assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
+        assert len(set(owner[a])) == len(set(owner[b])) == 1
+        if label == 0:
+            assert owner[a[0]] == owner[b[0]]
+            assert b[0] > a[-1]
+        else:
+            assert owner[a[0]] != owner[b[0]]
+    # A document of one sentence has nothing but random segments to follow.
+    alone = np.isin(ids, TOKENIZER.tokenize([DOCUMENTS[1][0]]).flat_values)
+    assert (labels[alone[:, 1]] == 1).all()
+    assert set(labels) == {0, 1}
+
+
+def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
+    # Two pools an epoch: the second of two hosts has the second one of each.
+    of_shard = two_epochs["cursor"][:, 1] == 1
+    epoch, pool, row = two_epochs["cursor"][of_shard][1].tolist()
+    options = {"num_epochs": 2, "num_parallel_calls": 1, "drop_remainder": True}
+    options |= {"num_shards": 2, "shard_index": 1, "start": (epoch, pool, row + 1)}
+    dataset = _dataset(**options)
+    features.check_batch(dataset.element_spec, features.PRETRAINING_FEATURES)
+    shapes = {key: tuple(spec.shape) for key, spec in dataset.element_spec.items()}
+    assert (shapes["masked_lm_ids"], shapes["input_mask"]) == ((4, 3), (4, 16))
+    assert dataset.element_spec[features.CURSOR] == tf.TensorSpec([4, 3], tf.int32)
+    rest = _batches(dataset)
+    count = len(rest["cursor"])
+    assert of_shard.sum() - 2 - 4 < count >= 8
+    assert rest.keys() == two_epochs.keys()
+    for key, values in rest.items():
+        np.testing.assert_array_equal(values, two_epochs[key][of_shard][2 : 2 + count], key)
+
+
+def test_what_becomes_of_predicted_tokens(two_epochs):
+    masked, same = (_rows(replacement=Replacement(share, 0.0)) for share in (1.0, 0.0))
+    count = len(masked["cursor"])  # of the first epoch
+    np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs)[:count])
+    row, column = np.nonzero(masked["masked_lm_weights"])
+    seen = masked["input_word_ids"][row, masked["masked_lm_positions"][row, column]]
+    assert len(seen) > 25 and (seen == TOKENIZER.mask_id).all()
+    for key in ("masked_lm_positions", "masked_lm_ids"):  # what is predicted stays as it was
+        np.testing.assert_array_equal(masked[key], two_epochs[key][:count])
+
+
+def test_without_pairs_every_token_comes_once():
+    rows = _rows(pairs=False, short_seq_prob=0.0)
+    assert not rows["next_sentence_labels"].any()
+    assert not rows["input_type_ids"].any()
+    ids = _unmasked(rows)
+    expected = TOKENIZER.tokenize(SENTENCES).flat_values.numpy()
+    assert sorted(ids[ids > 4]) == sorted(expected)
+    np.testing.assert_array_equal((ids == TOKENIZER.sep_id).sum(1), 1)
+    np.testing.assert_array_equal(ids[:, 0], TOKENIZER.cls_id)
+    full = sum(len(" ".join(document).split()) // 14 for document in DOCUMENTS)
+    assert (rows["input_mask"].sum(1) == 16).sum() == full
+
+
+def test_every_pool_has_two_documents_and_the_shortest_rows():
+    # Six blocks of a document each: not six pools of one block, but three.
+    rows = _rows(blocks_per_pool=1, max_seq_length=5, max_predictions_per_seq=4)
+    assert set(rows["cursor"][:, 1]) == {0, 1, 2}
+    assert (rows["input_mask"] == 1).all() and rows["masked_lm_ids"].shape[1] == 4
+
+
+def test_rows_stay_as_they_were(two_epochs):
+    """What is resumed must not change: these are digests of rows that were made."""
+    assert _digest(two_epochs) == "221ed314c33e3bdb"
+    assert _digest(_rows(pairs=False)) == "5d57b5d624b652a7"
+    corpus = from_documents(_long_texts(6, 200), block_bytes=1)
+    assert _digest(_rows(corpus, blocks_per_pool=None)) == "51aa92a55eb753ae"
+
+
+def _long_texts(count, words):
+    """Documents of one sentence each."""
+    return [[" ".join(random.Random(i).choices(WORDS, k=words))] for i in range(count)]
+
+
+@pytest.mark.parametrize(("count", "words"), [(60, 400), (200, 27)])
+def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random(count, words):
+    corpus = from_documents(_long_texts(count, words))
+    share, tokens, random = measure_share(corpus, TOKENIZER, max_seq_length=16)
+    assert tokens == count * words and share > 0.85 and abs(random - 0.5) < 0.25
+    labels = _rows(corpus, batch_size=64)["next_sentence_labels"]
+    assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
+    assert measure_share(corpus, TOKENIZER, max_seq_length=16, pairs=False)[0] == 1
+
+
+def test_the_share_is_of_a_sample_and_counts_no_token_twice():
+    # Two sentences fill a row, and a pair of them loses what is over 13 tokens.
+    even = from_documents([["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000])
+    assert measure_share(even, TOKENIZER, max_seq_length=16, short_seq_prob=0)[0] == 1
+    over = from_documents([["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000])
+    share, *_ = measure_share(over, TOKENIZER, max_seq_length=16, short_seq_prob=0)
+    # Of a pair of 24 tokens 13 stay; of a random one A's 7 alone count, and its B comes back.
+    np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
+    large = from_documents([["w1 " * 250_000]] * 10)
+    assert measure_share(large, TOKENIZER, max_seq_length=16, pairs=False) == (1, 1_000_000, 0)
+
+
+def test_pools_are_capped_by_bytes():
+    """A pool of texts without full stops would otherwise be the whole corpus."""
+    corpus = from_documents([["w1 " * 350_000]] * 24)
+    with pytest.raises(ValueError, match="pool below 6, the pools of an epoch"):
+        _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
+
+
+def test_sentences_without_tokens_are_dropped():
+    corpus = from_documents([["\x01", "w1 w2"], ["\x02"], ["w3", "\x01", "w4"]])
+    tokenizer = BertTokenizer([*SPECIAL, *WORDS])
+    tokens = read_tokens(corpus, tokenizer, tf.constant([0], tf.int64))
+    assert tokens.ids.numpy().tolist() == [6, 7, 8, 9]
+    assert tokens.token_splits.numpy().tolist() == [0, 2, 3, 4]
+    assert tokens.sentence_splits.numpy().tolist() == [0, 1, 3]
+
+
+def test_text_without_tokens():
+    tokenizer = _Tokenizer()
+    tokenizer.tokenize = lambda strings: TOKENIZER.tokenize(tf.zeros_like(strings))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No sentence of this pool"):
+        _rows(tokenizer=tokenizer)
+
+
+class _NoDocuments:
+    num_documents = num_blocks = 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1; got 1.5."),
+        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1; got -1."),
+        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4."),
+        ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected 4 or more; got 3."),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected 1 or more; got 0."),
+        ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
+        ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
+        ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
+        (
+            {"corpus": from_documents([DOCUMENTS[0]])},
+            "The corpus has one document only, and next-sentence pairs take their random "
+            "segments from another one: add documents; where blank lines part them, read them so "
+            '(input_format="google", on the command line --input_format=google); or train without '
+            "pairs (pairs=False, which is a flag of pretrain).",
+        ),
+    ],
+)  # fmt: skip
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        _dataset(**options)
+
+
+def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
+    # Without pairs one document is enough.
+    options = {"corpus": from_documents([DOCUMENTS[2]]), "pairs": False}
+    masked, whole = (_rows(objective=name, **options) for name in ("mlm", "ltr"))
+    ids = whole["input_word_ids"]
+    np.testing.assert_array_equal(ids, _unmasked(masked))
+    np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
+    np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
+    np.testing.assert_array_equal(whole["cursor"], masked["cursor"])

@@ -1,0 +1,164 @@
+import itertools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines.pretraining import pairing
+from bert_tf.pipelines.pretraining.pairing import (
+    PairDraws,
+    Tokens,
+    chunk_documents,
+    cut_long_sentences,
+    draw_pairs,
+    draw_targets,
+    pair_sentences,
+    without_empty,
+)
+from bert_tf.pipelines.randomness import fold
+
+from . import twins as twins
+
+
+def _tokens(lengths):
+    flat = [length for document in lengths for length in document]
+    return without_empty(
+        tf.range(sum(flat)),
+        tf.constant(flat, tf.int64),
+        tf.constant(list(map(len, lengths)), tf.int64),
+    )
+
+
+def _tensors(*draws):
+    dtypes = (tf.int64, tf.int64, tf.bool, tf.int64, tf.int64)
+    return PairDraws(*(tf.constant(v, dtype) for v, dtype in zip(draws, dtypes, strict=True)))
+
+
+LAST = 2**32 - 1  # The draw for the last of the things to choose from; 0 is that for the first.
+
+
+def test_literal_pairs():
+    # Tokens 0-1, 2-4, 5-5 and 6-7 are document 0; 8-11 and 12-13 document 1; 14 document 2.
+    tokens = _tokens([[2, 3, 1, 2], [4, 2], [1]])
+    draws = _tensors(
+        [6, 6, 6],
+        # By the documents' sentences: where A ends, whether B is random, B's document and start.
+        [LAST, 0, 0, 0, LAST, 0, 0],
+        [False, True, False, True, True, False, False],
+        [0, 0, 0, LAST, LAST, 0, LAST],
+        [0, 0, 0, 0, 0, LAST, LAST],
+    )
+    pairs = pair_sentences(tokens, draws)
+    np.testing.assert_array_equal(
+        np.stack(pairs, 1),
+        [
+            (0, 5, 5, 6, 0),  # Three sentences fill 6: A is the first two, as drawn; B follows.
+            (6, 8, 14, 15, 1),  # One is left: B is random though 4 are missing and 1 is found.
+            (8, 12, 14, 15, 1),  # The two of document 1; B is drawn random: its last is put back,
+            (12, 14, 6, 8, 1),  # and makes a chunk; the first other document, its last sentence.
+            (14, 15, 12, 14, 1),
+        ],
+    )
+
+
+# In a graph, of any lengths.
+_PAIR = tf.function(pair_sentences, autograph=False, reduce_retracing=True)
+
+
+def test_equals_the_plain_loop_on_a_long_document():
+    generator = random.Random(0)
+    lengths = [[generator.randint(1, 30) for _ in range(3000)], [3], [2, 2]]
+    draws = twins.draw_in_advance(lengths, 60, 0.5, generator)
+    pairs = pair_sentences(_tokens(lengths), _tensors(*draws))
+    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
+
+
+@pytest.mark.parametrize("longest", ["short", "long"])
+@pytest.mark.parametrize("number", range(12))
+def test_equals_the_plain_loop(number, longest):
+    generator = random.Random(number)
+    max_tokens = generator.choice([2, 3, 9, 10, 40])
+    most = generator.choice([12, 200] if longest == "long" else [12])
+    lengths = [
+        [generator.randint(1, most) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
+        for _ in range(generator.randint(1, 7))
+    ]
+    targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
+    tokens, pieces, cut, cut_targets = _tokens(lengths), None, lengths, targets
+    if longest == "long":
+        cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
+        tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
+        assert found.numpy().tolist() == cut_targets
+        assert tokens.is_piece.numpy().tolist() == list(itertools.chain(*pieces))
+    draws = cut_targets, *twins.draw_in_advance(cut, max_tokens, 0.5, generator)[1:]
+    pairs = _PAIR(tokens, _tensors(*draws))
+    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
+
+
+def test_long_sentences_literally():
+    # At most 8 tokens: of document 0 only the sentence of 20 is cut, at its target of 7; the
+    # target of document 1 is raised to 2, a quarter of 8; document 2 stays.
+    tokens, targets = cut_long_sentences(
+        _tokens([[3, 20, 8], [9], [8, 1]]), tf.constant([7, 1, 1], tf.int64), 8
+    )
+    lengths = [3, *[3] * 6, 2, 8, *[1] * 9, 8, 1]
+    np.testing.assert_array_equal(np.diff(tokens.token_splits), lengths)
+    np.testing.assert_array_equal(tokens.sentence_splits, [0, 9, 18, 20])
+    assert tokens.is_piece.numpy().tolist() == [0, *[1] * 7, 0, *[1] * 9, 0, 0]
+    assert targets.numpy().tolist() == [7, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("random_next", "rest"), [(False, (8, 10, 10, 11, 0)), (True, (8, 11, 12, 13, 1))]
+)
+def test_a_piece_alone_has_two_halves(random_next, rest):
+    # Pieces of 4 tokens, two of which are a chunk; of the last one 3 are left.
+    tokens = Tokens(
+        tf.range(13),
+        tf.constant([0, 4, 8, 11, 12, 13], tf.int64),
+        tf.constant([0, 3, 5], tf.int64),
+        tf.constant([True, True, True, False, False]),
+    )
+    draws = _tensors(
+        [8, 2], [0] * 5, [False, False, random_next, False, False], [0] * 5, [LAST] * 5
+    )
+    np.testing.assert_array_equal(
+        np.stack(pair_sentences(tokens, draws), 1), [(0, 4, 4, 8, 0), rest, (11, 12, 12, 13, 0)]
+    )
+
+
+def test_the_only_document_gives_its_own_random_segments():
+    draws = _tensors([4], [0, 0], [True, True], [LAST, 0], [LAST, 0])
+    pairs = pair_sentences(_tokens([[3, 3]]), draws)
+    np.testing.assert_array_equal(np.stack(pairs, 1), [(0, 3, 3, 6, 1), (3, 6, 0, 3, 1)])
+
+
+def test_draws():
+    draws = draw_pairs(20_000, draw_targets(3, 10, 0.0, fold(1)), fold(2))
+    assert draws.targets.numpy().tolist() == [10, 10, 10]
+    np.testing.assert_allclose(np.mean(draws.random_next), 0.5, atol=4 * 0.5 / 20_000**0.5)
+    drawn = [draws.segment_ends, draws.other_documents, draws.other_starts]
+    correlation = np.corrcoef(np.stack([*drawn, draws.random_next]).astype(np.float64))
+    np.testing.assert_allclose(correlation, np.eye(4), atol=4 / 20_000**0.5)
+
+
+def test_short_targets():
+    n = 20_000
+    always = draw_targets(n, 6, 1.0, fold(2)).numpy()
+    shares = np.bincount(always, minlength=7) / n
+    np.testing.assert_allclose(shares, [0, 0, *[0.2] * 5], atol=4 * (0.16 / n) ** 0.5)
+    sometimes = draw_targets(n, 1000, 0.1, fold(2)).numpy()
+    expected = 0.1 * 998 / 999
+    np.testing.assert_allclose(
+        np.mean(sometimes < 1000), expected, atol=4 * (expected * 0.9 / n) ** 0.5
+    )
+
+
+def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
+    monkeypatch.setattr(pairing, "_MOST_RUNS", 3)
+    tokens = _tokens([[3, 4, 2], [1], [5]])
+    # Those of a row have room for three, and for two.
+    for most, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
+        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), most)
+        assert (chunks.a_end - chunks.a_start).numpy().tolist() == expected

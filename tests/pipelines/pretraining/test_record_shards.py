@@ -1,0 +1,240 @@
+"""TFRecords in shards: the same rows as in one file, the same bytes by processes and Beam."""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import create_pretraining_data as command
+from bert_tf.pipelines.pretraining import record_shards, tfrecords
+from tests.anew import own_flags, run_anew
+from tests.conftest import needs_beam
+from tests.killing import Started
+from tests.pretraining import commands
+from tests.training.test_two_workers import free_addresses
+
+LETTERS = "abcdefghij"
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *LETTERS, *(f"##{c}" for c in LETTERS)]
+ROWS = {
+    "max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3, "masked_lm_prob": 0.15,
+    "short_seq_prob": 0.1, "seed": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    commands.write_corpus(folder / "corpus.txt")
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCAB))
+    return folder
+
+
+def source(world):
+    return record_shards.Source(
+        (f"{world}/corpus.txt",), None, f"{world}/cache", f"{world}/vocab.txt", True
+    )
+
+
+def records(path):
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+
+
+@pytest.fixture(scope="module")
+def shards(world):
+    """Two shards, the second written first."""
+    paths = command._shard_paths([f"{world}/expected@2"])
+    for shard in (1, 0):
+        record_shards.write_shard(source(world), ROWS, paths, shard)
+    return paths
+
+
+@pytest.mark.slow
+def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
+    examples = record_shards.examples(source(world), ROWS)
+    tfrecords.write_tfrecords(examples, str(tmp_path / "all"))
+    expected = records(tmp_path / "all")
+    found = [records(path) for path in shards]
+    assert sorted(found[0] + found[1]) == sorted(expected)
+    # A pool is an epoch of so little text: the first shard has the first and the last of three.
+    assert len(found[0]) > len(found[1]) > 0
+    assert found[0][:10] == expected[:10] and found[0][-10:] == expected[-10:]
+
+
+def test_names_of_shards():
+    assert command._shard_paths(["a.tfrecord", "b@c"]) is None
+    assert command._shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
+    for outputs in (["a@2", "b"], ["b", "a@2"]):
+        with pytest.raises(ValueError, match="NAME@N stands for N files, and is given alone."):
+            command._shard_paths(outputs)
+
+
+def test_no_shard_has_its_name_until_all_are_written(tmp_path):
+    paths = command._shard_paths([f"{tmp_path}/out@3"])
+    with record_shards.named_together(paths) as written:
+        for number, path in enumerate(written):
+            pathlib.Path(path).write_text(str(number))
+        assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
+    assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
+    with pytest.raises(ValueError, match="out-00001-of-00003 exists, and is never over"):
+        with record_shards.named_together(paths) as written:
+            pathlib.Path(paths[0]).unlink()
+            pathlib.Path(written[0]).touch()
+    assert sorted(map(str, tmp_path.iterdir())) == paths[1:]
+
+
+def arguments(world, output, *more):
+    given = [f"--{name}={value}" for name, value in ROWS.items()]
+    given += [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"]
+    return [*given, f"--output_file={output}", *more]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [[], pytest.param(["--runner=DirectRunner"], marks=needs_beam)],
+    ids=["processes", "Beam"],
+)
+def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
+    done = run_anew("create_pretraining_data", *arguments(world, tmp_path / "out@2", *flags))
+    assert done.returncode == 0, done.stderr
+    assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-*'" in done.stdout
+    assert flags or not done.stderr
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {
+        f"out-0000{shard}-of-00002": pathlib.Path(path).read_bytes()
+        for shard, path in enumerate(shards)
+    }
+
+
+DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+
+
+@pytest.fixture
+def dask(tmp_path):
+    """The address of a scheduler on loopback, and its two workers."""
+    (address,) = free_addresses(1)
+    host, port = address.split(":")
+    lines = [["scheduler", f"--host={host}", f"--port={port}", "--no-dashboard"]]
+    lines += 2 * [["worker", address, "--nthreads=1", "--no-nanny", "--no-dashboard"]]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context((tmp_path / "log").open("w"))
+        started = []
+        for number, line in enumerate(lines):
+            (tmp_path / f"place{number}").mkdir()
+            command_line = [sys.executable, "-m", "dask", *line]
+            process = subprocess.Popen(
+                command_line, stdout=log, stderr=log, cwd=tmp_path / f"place{number}"
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            started.append(process)
+        yield f"tcp://{address}", started[1:]
+
+
+@pytest.mark.slow
+@needs_beam
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="Dask is not installed")
+def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
+    world, shards, dask, tmp_path, monkeypatch
+):
+    address, (lost, _) = dask
+    monkeypatch.chdir(world)  # where the workers do not begin
+    flags = [f"--runner={DASK}", f"--dask_client_address={address}", "--dask_npartitions=2"]
+    given = arguments(pathlib.Path(), tmp_path / "out@2", *flags)
+    line = [sys.executable, "-m", "bert_tf.create_pretraining_data", *given]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        while not list(tmp_path.glob("out.*.tmp/out-*.tmp")):  # a shard that is being written
+            assert run.poll() is None, run.stderr.read()
+            time.sleep(0.01)
+        lost.kill()
+        _, errors = run.communicate()
+    assert run.returncode == 0, errors
+    for expected in map(pathlib.Path, shards):
+        found = tmp_path / expected.name.replace("expected", "out")
+        assert found.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_shards, "usable_cores", lambda: 2)
+    paths = [str(tmp_path / "missing" / "a" / str(shard)) for shard in range(2)]
+    (tmp_path / "missing").touch()
+    with pytest.raises((OSError, tf.errors.OpError), match="missing"):
+        record_shards.write_shards(source(world), ROWS, paths)
+
+
+def _numbers(number, what):
+    """The numbers of the processes that a process began, or of its threads."""
+    folder = pathlib.Path(f"/proc/{number}/task")
+    if what == "threads":
+        return os.listdir(folder) if folder.exists() else []
+    children = folder / str(number) / "children"
+    return children.read_text().split() if children.exists() else []
+
+
+def _wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _have_begun(command):
+    """True if both processes that write shards run, each with the thread that ends it."""
+    threads = [_numbers(each, "threads") for each in _numbers(command.number, "processes")]
+    return sum(len(each) > 1 for each in threads) == 2
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/task").is_dir(), reason="needs Linux' /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
+    world, tmp_path, monkeypatch, number
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = Started(
+        "bert_tf.create_pretraining_data",
+        arguments(world, tmp_path / "out@2", "--num_epochs=100000"),
+    )
+    try:
+        _wait_for(lambda: _have_begun(command), 120)
+        processes = _numbers(command.number, "processes")
+    finally:
+        os.kill(command.number, number)
+    ended = command.ended()
+    assert ended.returncode == (130 if number == signal.SIGTERM else -number), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.endswith("\nInterrupted.\n") or number == signal.SIGKILL
+    _wait_for(lambda: not any(os.path.exists(f"/proc/{each}") for each in processes), 30)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("output", "flags", "sentence"),
+    [
+        ("out", ["--runner=DirectRunner"], "With --runner each worker writes files of its own: g"),
+        ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help=a"),
+        *(
+            pytest.param("out@2", flags, sentence, marks=needs_beam)
+            for flags, sentence in (
+                (["--runner=direct", "--directt=1"], "--directt=1: neither a flag of this command"),
+                ([f"--runner={DASK[:-1]}"], f"--runner={DASK[:-1]}: Apache Beam has no such runn"),
+                (["--runner=a.B"], "--runner=a.B: Apache Beam has no such runner [(]No module nam"),
+                (["--runner=Spar"], "Unexpected pipeline runner: Spar"),
+            )
+        ),
+    ],
+)
+def test_what_is_refused(world, tmp_path, output, flags, sentence):
+    with own_flags() as values:
+        command.define_flags()
+        given = ["create_pretraining_data", *arguments(world, tmp_path / output, *flags)]
+        with pytest.raises(ValueError, match=f"^{sentence}"):
+            command.main(values(given, known_only=True))

@@ -1,0 +1,187 @@
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.questions import rows as question_answering
+from bert_tf.tasks.questions.rows import question_examples
+from tests.pipelines.test_answers import extract_answers
+from tests.pipelines.test_long_texts import (
+    CONTEXTS,
+    LENGTHS,
+    QUESTIONS,
+    TOKENIZER,
+    make_windows,
+    pack_windows,
+)
+
+from . import twin as twin
+
+
+def _data(**options):
+    return question_examples(TOKENIZER, QUESTIONS, CONTEXTS, **{**LENGTHS, **options})
+
+
+def _all_answers():
+    """Every range of bytes of some contexts, and no answer: (question, start, end)."""
+    for number in (0, 1, 3, 4, 6, 7):
+        size = len(CONTEXTS[number])
+        yield number, -1, -1
+        for start in range(0, size, 3):
+            for length in (1, 2, 3, 7, 20):
+                if start + length <= size:
+                    yield number, start, start + length
+
+
+def _expected_rows(answers):
+    """Of each window the row's ids, and the columns of its answer; and which answers are lost."""
+    rows, lost = [], []
+    for place, (number, start, end) in enumerate(answers):
+        question = twin.tokenize(TOKENIZER, QUESTIONS[number])[:6]
+        context = twin.tokenize(TOKENIZER, CONTEXTS[number])
+        answer = twin.overlapping_tokens(context, start, end)
+        found = []
+        for window in twin.windows(len(question), len(context), 16, 5):
+            columns = twin.columns(len(question), window, *answer) if answer[0] >= 0 else (0, 0)
+            found.append((twin.row(TOKENIZER, question, context, window)[0], columns))
+        lost += [place] * (start >= 0 and all(columns == (0, 0) for _, columns in found))
+        rows += found
+    return rows, lost
+
+
+def test_batches_hold_every_window_and_its_answer():
+    answers = list(_all_answers())
+    numbers, starts, ends = zip(*answers, strict=True)
+    texts = ([column[number] for number in numbers] for column in (QUESTIONS, CONTEXTS))
+    data = question_examples(TOKENIZER, *texts, answer_starts=starts, answer_ends=ends, **LENGTHS)
+    expected, lost = _expected_rows(answers)
+    assert data.lost_answers.tolist() == lost and len(lost) == data.examples.num_lost > 10
+    seen = []
+    for rows, labels in data.examples.training_batches(64, length_multiple=1):
+        lengths = tf.reduce_sum(rows["input_mask"], 1).numpy()
+        assert rows["input_word_ids"].shape[1] == lengths.max()
+        found = (rows["example_index"], rows["input_word_ids"], *labels.values())
+        for length, *values in zip(lengths, *(value.numpy() for value in found), strict=True):
+            index, ids, start, end = values
+            assert (ids[:length].tolist(), (start, end)) == expected[index]
+            seen.append(index)
+    assert list(labels) == ["start_logits", "end_logits"]
+    assert sorted(seen) == list(range(len(expected)))
+    absent = sum(columns == (0, 0) for _, columns in expected)
+    assert 100 < absent < len(expected) - 100
+
+
+def test_counts():
+    data = question_examples(
+        TOKENIZER,
+        ["a"] * 4,
+        ["a b c d e f a b", "a b", "\u0301", "\u0301 a"],
+        answer_starts=[0, -1, 0, 0],
+        answer_ends=[1, -1, 2, 4],
+        **{"max_seq_length": 9, "max_query_length": 1, "doc_stride": 2},
+    )
+    assert (data.examples.num_too_long, data.examples.num_lost) == (1, 1)
+    assert data.lost_answers.tolist() == [2]
+    assert data.windows.questions.numpy().tolist() == [0, 0, 0, 1, 2, 3]
+
+
+class _Model:
+    """Logits that depend on a row's tokens and columns; the greatest stand on padding."""
+
+    def __call__(self, rows, training):
+        assert training is False
+        ids = rows[features.INPUT_WORD_IDS]
+        columns = tf.range(tf.shape(ids)[1])[None, :]
+        real = rows[features.INPUT_MASK] == 1
+
+        def logits(factor):
+            return tf.where(real, tf.cast((ids * factor + columns * 5) % 11, tf.float32) / 4, 99.0)
+
+        return {"start_logits": logits(3), "end_logits": logits(7)}
+
+
+def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
+    monkeypatch.setattr(question_answering, "_WINDOWS_AT_ONCE", 7)
+    windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
+    logits = _Model()(pack_windows(windows, 16), training=False)
+    options = {"n_best": 6, "max_answer_length": 7}
+    expected = extract_answers(
+        logits["start_logits"], logits["end_logits"], windows, tf.constant(CONTEXTS), **options
+    )
+    nowhere = [-1] * len(CONTEXTS)
+    data = _data(answer_starts=nowhere, answer_ends=nowhere)
+    received, _ = data.predict_answers(_Model(), batch_size=5, **options)
+    for values, wanted in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(values, wanted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
+        ({"questions": []}, "questions is empty"),
+        ({"contexts": [None]}, r"contexts\[0\] is None"),
+        ({"max_seq_length": 20}, "max_seq_length is 20: expected at least 68"),
+        ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
+        ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
+    ],
+)
+def test_bad_columns(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        question_examples(TOKENIZER, **{"questions": ["a"], "contexts": ["b"], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "message"),
+    [
+        ([0], None, "answer_ends: expected integers of shape .N,.; got dtype object"),
+        ([0.5], [1], "answer_starts: expected integers of shape .N,.; got dtype float64"),
+        ([[0]], [1], r"answer_starts: expected integers .* and shape \(1, 1\)"),
+        ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples; got 2"),
+        ([0], [4], "Answer 0 is bytes 0 to 4: expected a range within its context's 3 bytes"),
+        ([2], [2], "Answer 0 is bytes 2 to 2: .* not empty, or -1 and -1 for no answer"),
+        ([-1], [2], "Answer 0 is bytes -1 to 2"),
+    ],
+)
+def test_bad_answers(starts, ends, message):
+    with pytest.raises(ValueError, match=message):
+        question_examples(TOKENIZER, ["a"], ["a b"], answer_starts=starts, answer_ends=ends)
+
+
+def test_bad_limits():
+    for name in ("n_best", "max_answer_length"):
+        with pytest.raises(ValueError, match=f"{name}: expected 1 or more; got 0"):
+            _data().predict_answers(_Model(), **{name: 0})
+
+
+@pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_published_question_loses_its_answer(data_dir, step):
+    tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
+    with zipfile.ZipFile(data_dir / "squad" / "dev-v1.1.json.zip") as archive:
+        articles = json.loads(archive.read("dev-v1.1.json"))["data"]
+    asked = [
+        (item["question"], paragraph["context"], item["answers"][0])
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for item in paragraph["qas"]
+    ]
+    assert len(asked) == 10570
+    questions, contexts, answers = zip(*asked[::step], strict=True)
+    starts = [
+        len(context[: answer["answer_start"]].encode())
+        for context, answer in zip(contexts, answers, strict=True)
+    ]
+    ends = [
+        start + len(answer["text"].encode()) for start, answer in zip(starts, answers, strict=True)
+    ]
+    data = question_examples(tokenizer, questions, contexts, answer_starts=starts, answer_ends=ends)
+    assert not len(data.lost_answers)
+    has_answer = np.zeros(len(answers), bool)
+    for rows, labels in data.examples.evaluation_batches(256):
+        windows = rows["example_index"].numpy()[labels["start_logits"].numpy() > 0]
+        has_answer[data.windows.questions.numpy()[windows]] = True
+    assert has_answer.all()

@@ -1,0 +1,258 @@
+"""Models of embeddings: the losses' twins, and scores as of a plain search."""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.readers.examples import SimilarityExample
+from bert_tf.tasks.similarity.losses import CosineError, CosineOrder, InBatchNegatives
+from bert_tf.tasks.similarity.task import SimilarityTask
+from tests.finetuning.small_tasks import (
+    CONFIG,
+    TOKENIZER,
+    examples_of,
+    inference,
+    make_task,
+    random_text,
+)
+
+RNG = np.random.default_rng(0)
+
+
+def directions(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+# === Losses ===
+
+
+def in_batch_twin(labels, vectors, scale, both_ways):
+    """A plain loop: of each anchor its own text among those that are not right for it."""
+    vectors = directions(vectors)
+    right = {(anchor, own) for anchor, own, *_ in labels.tolist()}
+    right |= {(number, number) for number in labels.ravel().tolist()}
+    losses = []
+    for (anchor, own, *_), texts in zip(labels, vectors, strict=True):
+        wrong, backwards = [], []
+        for row, place in np.ndindex(labels.shape):
+            if place and (anchor, labels[row, place]) not in right:
+                wrong.append(texts[0] @ vectors[row, place])
+            if not place and (labels[row, 0], own) not in right:
+                backwards.append(texts[1] @ vectors[row, 0])
+        score = texts[0] @ texts[1]
+        ways = [np.exp(scale * (np.array(others) - score)).sum() for others in (wrong, backwards)]
+        losses.append(np.log1p(ways[: 1 + both_ways]).mean())
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("texts", [2, 3])
+def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
+    vectors = RNG.normal(size=(7, texts, 5)).astype(np.float32)
+    numbers = np.arange(7 * texts).reshape(7, texts)
+    numbers[3, 0] = numbers[1, 0]  # an anchor twice
+    numbers[5, 1] = numbers[2, 1]  # a text that belongs to two anchors
+    numbers[6, texts - 1] = numbers[0, 0]  # a text that is another's anchor
+    numbers[4, :2] = numbers[0, 1::-1]  # a pair in the other order
+    numbers[3, 1] = numbers[2, 1]  # what the anchor's other row has is not right for row 1 alone
+    expected = in_batch_twin(numbers, vectors, 4.0, both_ways)
+    loss = InBatchNegatives(4.0, both_ways)(numbers, vectors)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    without_care = InBatchNegatives(4.0, both_ways)(np.arange(7 * texts).reshape(7, -1), vectors)
+    assert abs(float(without_care) - expected) > 0.01
+
+
+def test_losses_of_scores_equal_a_plain_loop():
+    vectors = RNG.normal(size=(6, 2, 5)).astype(np.float32)
+    scores = np.array([0.0, 1.0, 0.5, 0.5, 0.2, 0.9], np.float32)
+    cosines = [float(a @ b) for a, b in directions(vectors)]
+    total = 1.0 + sum(
+        np.exp(3.0 * (cosines[i] - cosines[j]))
+        for i in range(6)
+        for j in range(6)
+        if scores[i] < scores[j]
+    )
+    assert float(CosineOrder(3.0)(scores, vectors)) == pytest.approx(np.log(total), rel=1e-5)
+    error = np.mean((np.array(cosines) - scores) ** 2)
+    assert float(CosineError()(scores, vectors)) == pytest.approx(error, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [InBatchNegatives(3.0, both_ways=True), CosineOrder(3.0)])
+def test_losses_come_back_from_their_configs(loss):
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert again.get_config() == loss.get_config() and again.scale == 3.0
+
+
+# === The task ===
+
+
+def pairs(count, texts=2, scored=False):
+    rng = np.random.default_rng(count)
+    return examples_of(
+        SimilarityExample(
+            f"id{number}",
+            tuple(random_text(rng, 9) for _ in range(texts)),
+            round(float(rng.random()), 3) if scored else None,
+        )
+        for number in range(count)
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    encoder = BertEncoder(CONFIG, pooler=False)
+    encoder.sentence_embedding = SentenceEmbedding("mean", normalize=False, max_seq_length=32)
+    return encoder
+
+
+@functools.cache
+def traced(model):
+    """The model on one row of ids without padding, traced once for all lengths."""
+
+    @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
+    def states(ids):
+        inputs = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+        return model(inputs)["sequence_output"]
+
+    return states
+
+
+def vector_of(model, text):
+    ids = tf.constant([[2, *TOKENIZER.tokenize(tf.constant([text])).values.numpy(), 3]])
+    return directions(traced(model)(ids).numpy()[0].mean(0))
+
+
+def ranks(values):
+    return [sum((other < one) + (other == one) / 2 for other in values) for one in values]
+
+
+def test_scored_pairs_are_judged_by_their_cosines(model):
+    examples = pairs(9, scored=True)
+    task = SimilarityTask("made up", examples, {"dev": examples}, {"test": examples})
+    cosines = [
+        vector_of(model, item.texts[0]) @ vector_of(model, item.texts[1]) for item in examples.items
+    ]
+    evaluation = task.evaluate(inference(model), "dev")
+    expected = np.corrcoef(ranks(cosines), ranks([item.label for item in examples.items]))[0, 1]
+    assert evaluation.scores["spearman"] == pytest.approx(expected)
+    assert evaluation.scores.keys() == {"spearman", "pearson"} and not evaluation.constant
+    assert len(evaluation.mistakes) > 3
+    records = list(task.predict(inference(model), "test", {}))
+    np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
+
+
+def test_what_belongs_together_is_judged_as_a_search(model):
+    items = pairs(12, texts=3).items
+    items[4] = SimilarityExample("again", (items[0].texts[0], *items[4].texts[1:]), None)
+    items[7] = SimilarityExample("also", (items[7].texts[0], items[2].texts[1], "a0"), None)
+    items[8] = SimilarityExample("turned", (items[3].texts[1], items[3].texts[0], "b0"), None)
+    items[9] = SimilarityExample("itself", (items[9].texts[0],) * 2 + ("c0",), None)
+    task = SimilarityTask("made up", examples_of(items), {"dev": examples_of(items)}, {})
+    assert task.headline == "ndcg@10"
+    evaluation = task.evaluate(inference(model), "dev")
+    documents = {text: vector_of(model, text) for item in items for text in item.texts[1:]}
+    gains, firsts = [], []
+    for query in dict.fromkeys(item.texts[0] for item in items):
+        own = {item.texts[1] for item in items if item.texts[0] == query}
+        vector = vector_of(model, query)
+        others = [text for text in documents if text != query or query in own]
+        ranked = sorted(others, key=lambda text: -(documents[text] @ vector))
+        best = sum(1 / np.log2(rank + 2) for rank in range(len(own)))
+        hits = [rank for rank, text in enumerate(ranked) if text in own]
+        gains.append(sum(1 / np.log2(rank + 2) for rank in hits if rank < 10) / best)
+        firsts.append(hits[0] == 0)
+    assert evaluation.scores["ndcg@10"] == pytest.approx(np.mean(gains))
+    assert evaluation.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
+    assert len(evaluation.mistakes) == firsts.count(False)
+    assert all(mistake.predicted != mistake.texts[""] for mistake in evaluation.mistakes)
+    (record, *_) = task.predict(inference(model), "dev", {})
+    third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
+    assert record["third"] == pytest.approx(third, abs=1e-5)
+
+
+def test_texts_are_read_behind_their_prefixes(model):
+    """A text that both asks and may be found has two vectors; labels are of the texts alone."""
+    items = pairs(12).items
+    items[4] = SimilarityExample("turned", items[0].texts[::-1], None)
+    embedding = SentenceEmbedding("mean", False, 32, "a1 b1 ", "c3 ")
+    task = SimilarityTask(
+        "m", examples_of(items), {"dev": examples_of(items)}, {}, embedding=embedding
+    )
+    records = task.predict(inference(model), "dev", {})
+    for item, record in zip(items, records, strict=True):
+        one, other = (
+            vector_of(model, prefix + text)
+            for prefix, text in zip(("a1 b1 ", "c3 "), item.texts, strict=True)
+        )
+        cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+        assert record["prediction"] == pytest.approx(cosine, abs=1e-5)
+    mistakes = task.evaluate(inference(model), "dev").mistakes
+    texts = {text for item in items for text in item.texts}
+    assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
+    (rows, labels), _ = task.training_examples(TOKENIZER, 32).whole_batch()
+    places, labels = rows["example_index"].numpy().argsort(), labels.numpy()
+    firsts = [TOKENIZER.vocab[i] for i in rows["input_word_ids"][0, :, 1].numpy()]
+    assert firsts == ["a1", "c3"]
+    assert labels[places[4]].tolist() == labels[places[0]].tolist()[::-1]
+
+
+def test_a_constant_model_is_named():
+    keras.utils.set_random_seed(3)
+    flat = BertEncoder(CONFIG, pooler=False)
+    flat.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
+    norm = flat.blocks[-1].output_layer_norm
+    norm.gamma.assign(0 * norm.gamma)
+    norm.beta.assign(0 * norm.beta + 1)
+    for examples in (pairs(6, scored=True), pairs(6)):
+        task = SimilarityTask("made up", None, {"dev": examples}, {})
+        assert task.evaluate(inference(flat), "dev").constant is True
+
+
+@pytest.mark.parametrize("scores", [(3e38, -3e38, 0.0), (2.0, 1.0, 1.5)])
+def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
+    texts = pairs(3).items
+    items = [dataclasses.replace(i, label=s) for i, s in zip(texts, scores, strict=True)]
+    examples = SimilarityTask("m", examples_of(items), {}, {}).training_examples(TOKENIZER, 32)
+    (rows, labels), _ = examples.whole_batch()
+    assert labels.numpy()[rows["example_index"].numpy().argsort()].tolist() == [1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("scored", "options", "sentence"),
+    [
+        (True, {"similarity_loss": "one_way"}, "the texts have scores .* one of cosent, cosine"),
+        (False, {"similarity_loss": "cosine"}, "have no scores .* expected one of one_way, both"),
+        (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
+    ],
+)
+def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_task("similarity", "made up", pairs(4, scored=scored), **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "scores", "sentence"),
+    [
+        (["a0 b0", "a1 b1"], [3.0, 3.0], "Every pair has the score 3: there is nothing to learn"),
+        (["a0 b0", "a1 b1"], [3.0, 4.0], None),
+        (["a0 b0", "a0 b1"], None, "Every text is a right one for every anchor: there is nothing"),
+        (["a0 b0", "a1 b0"], None, "Every text is a right one for every anchor: there is nothing"),
+        (["a0 b0", "a0 b1", "a1 b1"], None, None),
+        (["a0 b0 c0", "a0 b1 c1"], None, None),
+    ],
+)
+def test_data_without_anything_to_learn_are_told(rows, scores, sentence):
+    items = [
+        SimilarityExample("", tuple(row.split()), score)
+        for row, score in zip(rows, scores or [None] * len(rows), strict=True)
+    ]
+    task = SimilarityTask("m", examples_of(items), {}, {})
+    _, *notes = task.training_lines(task.training_examples(TOKENIZER, 32))
+    assert len(notes) == (sentence is not None) and all(n.startswith(sentence) for n in notes)

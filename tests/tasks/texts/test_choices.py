@@ -1,0 +1,106 @@
+import csv
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertMultipleChoice
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.tasks.texts.choices import MultipleChoiceTask
+from tests.finetuning.small_tasks import (
+    CONFIG,
+    TOKENIZER,
+    VOCAB,
+    StandIn,
+    examples_of,
+    inference,
+    loss_of,
+    random_choices,
+)
+
+
+def read_table(path):
+    with open(path) as file:
+        return list(csv.reader(file, delimiter="\t"))
+
+
+PREPROCESSOR = BertPreprocessor(VOCAB, max_seq_length=32)
+
+
+def by_plain_loop(model, item):
+    """The probabilities of one example's choices, from the preprocessor's rows."""
+    contexts = [item.context] * len(item.choices)
+    rows = PREPROCESSOR((tf.constant(contexts), tf.constant(item.choices)))
+    logits = model({key: value[None] for key, value in rows.items()}, training=False)[0]
+    return tf.nn.softmax(logits).numpy()
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return BertMultipleChoice(dataclasses.replace(CONFIG, initializer_range=0.5))
+
+
+def test_equals_a_plain_loop(model, tmp_path):
+    """Whose rows have other numbers of choices."""
+    counts = [2, 4, 1, 3, 4, 2, 3]
+    examples = examples_of(
+        dataclasses.replace(item, choices=item.choices[:count], label=item.label % count)
+        for item, count in zip(random_choices(7).items, counts, strict=True)
+    )
+    task = MultipleChoiceTask("made up", examples, {"dev": examples}, {})
+    expected = [by_plain_loop(model, item) for item in examples.items]
+    labels = [item.label for item in examples.items]
+    chosen = [int(row.argmax()) for row in expected]
+    right = np.equal(chosen, labels)
+    assert 0 < right.mean() < 1 and len(set(chosen)) > 1
+    losses = [-np.log(row[label]) for row, label in zip(expected, labels, strict=True)]
+
+    how = inference(model)
+    found = task.evaluate(how, "dev")
+    assert found.scores == {
+        "accuracy": pytest.approx(right.mean()),
+        "loss": pytest.approx(np.mean(losses), rel=1e-4),
+    }
+    assert found.constant is False
+    wrong = [number for number in np.argsort(losses)[::-1] if not right[number]]
+    for mistake, number in zip(found.mistakes, wrong, strict=True):
+        item = examples.items[number]
+        assert (mistake.id, mistake.text) == (item.id, item.context)
+        assert mistake.expected == item.choices[item.label]
+        assert mistake.predicted == item.choices[chosen[number]]
+        assert mistake.loss == pytest.approx(losses[number], rel=1e-4)
+
+    (path,) = task.write_predictions(how, "dev", str(tmp_path), {})
+    header, *rows = read_table(path)
+    probabilities = [f"probability_{number}" for number in range(4)]
+    assert header == ["id", "prediction", "expected", *probabilities, "text"]
+    for row, item, choice, shares in zip(rows, examples.items, chosen, expected, strict=True):
+        assert row[:3] == [item.id, str(choice), str(item.label)]
+        cells = row[3:7]
+        assert cells[len(shares) :] == [""] * (4 - len(shares))
+        np.testing.assert_allclose(np.float64(cells[: len(shares)]), shares, rtol=1e-4, atol=1e-6)
+
+    # What is trained on is the same loss, and smoothed that of each row's own choices.
+    (features, targets), _ = task.training_examples(TOKENIZER, 32).whole_batch()
+    assert loss_of(task, model, features, targets, training=False) == pytest.approx(
+        np.mean(losses), rel=1e-4
+    )
+    task = task.with_options(task.Options(label_smoothing=0.2))
+    smoothed = [
+        0.8 * loss - 0.2 * np.log(row).mean() for loss, row in zip(losses, expected, strict=True)
+    ]
+    assert loss_of(task, model, features, targets, training=False) == pytest.approx(
+        np.mean(smoothed), rel=1e-4
+    )
+
+
+def test_a_model_that_always_chooses_one_is_constant():
+    constant = StandIn(lambda inputs: tf.one_hot(tf.ones_like(inputs["input_mask"][:, 0, 0]), 4))
+    many = random_choices(9)
+    right = examples_of(dataclasses.replace(item, label=0) for item in many.items)
+    for examples, collapsed in ((many, True), (right, False), (random_choices(1), False)):
+        task = MultipleChoiceTask("made up", None, {"dev": examples}, {})
+        assert task.evaluate(inference(constant), "dev").constant is collapsed
