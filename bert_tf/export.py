@@ -125,9 +125,8 @@ def run(
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The user's options, else those of the directory, else the defaults."""
     from bert_tf.checkpoints.tokenizer_files import why_none
-    from bert_tf.finetuning.run import export_options
     from bert_tf.saved_models.signatures import classes_with
-    from bert_tf.tasks.task_file import task_of
+    from bert_tf.tasks.task_file import export_options, task_of
 
     if checkpoint.tokenization is None:
         raise ValueError(f"{checkpoint.path} cannot read text: {why_none(checkpoint.notes)}")

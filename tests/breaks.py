@@ -37,10 +37,10 @@ def read_breaks() -> list[tuple[str, str, str]]:
 
 def related(path: str) -> list[str]:
     """A module's tests: its own file's, those of files that import it, and its examples."""
-    room, module = pathlib.Path(path).with_suffix("").parts[-2:]
-    found = {f"tests/{room}/test_{module}.py", f"tests/test_{module}.py"}
+    room, module = _tests_of(path), pathlib.Path(path).stem
+    found = {f"{room}/test_{module}.py", f"tests/test_{module}.py"}
     # What all modules of a room promise together.
-    found |= {f"tests/{room}/test_{kind}.py" for kind in ("contract", "refused")}
+    found |= {f"{room}/test_{kind}.py" for kind in ("contract", "refused")}
     found |= _importing(path, "tests")
     found = {name for name in found if (ROOT / name).is_file() and "/test_" in name}
     if ">>> " in (ROOT / path).read_text():
@@ -63,6 +63,11 @@ def _importing(path: str, *folders: str) -> set[str]:
         if absolute.search(text)
         or (pathlib.Path(name).parent == pathlib.Path(path).parent and beside.search(text))
     }
+
+
+def _tests_of(path: str) -> str:
+    """The folder of the tests of a module's room."""
+    return f"tests/{pathlib.Path(path).parent}".replace("tests/bert_tf", "tests")
 
 
 def _dotted(path: str) -> str:
@@ -91,7 +96,7 @@ def noticed(path: str, old: str, new: str, quick: bool) -> tuple[list[str], int]
         for modules in ([path], sorted(users)):
             found = {test: None for module in modules for test in related(module)}
             if modules != [path]:
-                rooms = {f"tests/{pathlib.Path(name).parent.name}" for name in (path, *users)}
+                rooms = {_tests_of(name) for name in (path, *users)}
                 found |= dict.fromkeys(room for room in sorted(rooms) if (ROOT / room).is_dir())
             tests = [test for test in found if test not in asked]
             if tests and not failed:

@@ -18,8 +18,8 @@ def _modules():
     names = [module.name for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf.")]
     # Folders that are installed under the package's name are not below its own path.
     for room in ("pipelines", "saved_models"):
-        path = pathlib.Path(importlib.import_module(f"bert_tf.{room}").__file__).parent
-        names += [f"bert_tf.{room}.{file.stem}" for file in path.glob("*.py")]
+        path = importlib.import_module(f"bert_tf.{room}").__path__
+        names += [module.name for module in pkgutil.walk_packages(path, f"bert_tf.{room}.")]
     return sorted({name for name in names if not name.endswith(("__init__", "__main__"))})
 
 

@@ -41,8 +41,8 @@ ALLOWED = {
     "told training untrusted",
     "readers": "config features files paths pipelines.corpora untrusted",
     "evaluation": "choices decoding features files modeling pipelines readers untrusted",
-    "tasks": "checkpoints choices cli evaluation features modeling pipelines readers training "
-    "untrusted",
+    "tasks": "checkpoints choices cli evaluation features modeling pipelines readers saved_models "
+    "training untrusted",
     "cli": "choices files startup told untrusted",
 }
 # What the folder of a kind of task may import, besides its own: no other kind.
@@ -207,6 +207,7 @@ def test_no_module_is_loaded_twice():
     ("before", "now"),
     [
         ("pipelines.tfrecords", "pipelines.pretraining.tfrecords"),
+        ("pipelines.sources", "pipelines.corpora.sources"),
         ("pipelines.sample_corpus", "pipelines.corpora.sample"),
     ],
 )

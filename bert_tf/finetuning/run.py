@@ -1,7 +1,6 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,26 +8,20 @@ from typing import Any
 import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.evaluation.calibration import FEW
 from bert_tf.files import read_json, write_json
-from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.options import ExportOptions
-from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import TEST
-from bert_tf.tasks.task_file import TaskFile, task_of
+from bert_tf.tasks.task_file import export_options, task_of
 from bert_tf.training.distribution import open_devices
-from bert_tf.training.progress import duration
-from bert_tf.untrusted import one_line
 
 from .model import with_usual
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
-from .sweep import run_sweep, sweep_table
-from .training import scores_line
+from .summary import show
+from .sweep import run_sweep
 
 # The settings that every card has; others are there where they are not the default.
 _SHOWN = (
@@ -121,19 +114,6 @@ def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) ->
     return model_card.run_card(checkpoint, name, version, start, files, rows, results, told)
 
 
-def export_options(task: TaskFile | None) -> ExportOptions:
-    """Options to serve a model as it was trained; ``None`` if its directory has none."""
-    if task is None:
-        return ExportOptions()
-    known = {field.name for field in dataclasses.fields(ExportOptions)}
-    reads_pairs = KINDS[task.kind].num_texts == (1, 2)
-    return ExportOptions(
-        max_seq_length=task.max_seq_length,
-        pair=reads_pairs and len(task.columns.get("text_columns", ())) == 2,
-        **{name: value for name, value in task.options.items() if name in known},
-    )
-
-
 def export_best(directory: FineTuningDirectory, name: str) -> None:
     """Exports a run's best weights, as ``name``, in place of an export that a killed run left."""
     print("Exporting.", flush=True)
@@ -141,79 +121,3 @@ def export_best(directory: FineTuningDirectory, name: str) -> None:
     checkpoint = open_checkpoint(directory.path)
     model, options = bert_tf.load(checkpoint), export_options(task_of(checkpoint))
     export(model, directory.export, options=options, name=name)
-
-
-# === What is printed of a finished run ===
-
-
-def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
-    """Prints the results of a finished fine-tuning, and the commands that come next."""
-    if "configurations" in results:
-        print(sweep_table(results))
-        print(f"\nBest: {results['best_run']}, kept in {directory.path}")
-    best = results["best"]
-    trained = f"{results['steps']:,} steps"
-    if results["examples_per_second"]:
-        speed = f"{results['examples_per_second']:,.1f} examples/s"
-        # Of each process' steps but its first, which compiles the graph.
-        trained += f", {duration(results['seconds'])} after the first, {speed}"
-    print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
-    for name, scores in results["scores"].items():
-        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
-    for name, value in results["thresholds"].items():
-        if name != TEMPERATURE:
-            print(f"  threshold {name}: {value:g}, used for the scores and the predictions")
-    for line in calibration_lines(results.get("calibration", {})):
-        print(f"  {line}")
-    if results["collapsed"]:
-        print(
-            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
-            "lower --learning_rate, or more --num_train_epochs."
-        )
-    if directory.is_temporary:
-        return
-    for name, paths in results["files"].items():
-        print(f"\n{name}:")
-        for path in paths:
-            print(f"  {path}")
-    logs = directory.runs if "configurations" in results else directory.logs
-    print(f"\nResults: {directory.results}")
-    exported = results.get("export")
-    if exported:
-        print(f"SavedModel: {exported}")
-    print(f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE")
-    if exported:
-        print(f"  python -m bert_tf.verify {exported}")
-    print(
-        f"  tensorboard --logdir {logs}\n"
-        f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'
-    )
-    if exported:
-        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
-
-
-def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    r"""Lines on the temperature's effect on each set where it helps: the loss and the bins' error.
-
-    >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
-    >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
-    >>> print(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
-    temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
-    the loss is 0.250, without it 0.500
-    >>> calibration_lines({"dev": {**values, "raw": {**raw, "expected_calibration_error": 0.2}}})
-    []
-    """
-    lines = []
-    for name, values in calibration.items():
-        raw, scaled = values["raw"], values["calibrated"]
-        if any(scaled[figure] >= raw[figure] for figure in raw):
-            continue
-        error = "expected_calibration_error"
-        is_few = values["decisions"] < FEW
-        few = f"; {values['decisions']:,} decisions are few to tell" if is_few else ""
-        lines.append(
-            f"temperature {values['temperature']:.3g}: on {one_line(name)} the probabilities are "
-            f"off by {scaled[error]:.3f} on average, without it by {raw[error]:.3f}; the loss is "
-            f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
-        )
-    return lines

@@ -19,13 +19,13 @@ from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
-from bert_tf.untrusted import listed, one_line, quote
 
 from .data import DataSplits, read_task, table_columns
+from .few_shot import few_shot_learner
 from .model import StartingModel, build_model, model_spec, open_start
-from .objective import few_shot_learner
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
+from .summary import data_lines, label_lines
 from .training import Training, describe_collapse
 
 _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
@@ -97,57 +97,6 @@ def prepare(
     for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
         print(line, flush=True)
     return RunInputs(settings, task, start, examples, strategy, tuple(callbacks))
-
-
-def data_lines(task: Task, examples: Examples) -> list[str]:
-    """Lines on the data, printed before the training."""
-    labels = f", labels {listed(task.labels)}" if task.labels else ""
-    evaluated = ", ".join(task.dev_sets) or "nothing"
-    predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
-    count, *sentences = task.training_lines(examples)
-    return [
-        f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
-        *sentences,
-    ]
-
-
-def label_lines(task: Task) -> list[str]:
-    """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
-    counts = task.label_counts(None)
-    if not counts:
-        return []
-    total = sum(counts.values())
-    ranked = sorted(counts, key=lambda label: (-counts[label], label))
-    share = "" if task.multi_label else f" of {total:,}"
-    lines = [
-        "In the training set: "
-        + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
-        + f"{share}."
-    ]
-    if task.deciding_set is None:
-        return lines
-    name = task.deciding_set
-    dev_counts = task.label_counts(name)
-    if not task.multi_label and dev_counts:
-        baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
-        lines.append(
-            f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
-            f"{baseline:.3f} on {name}."
-        )
-    help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
-    unjudged = [label for label in counts if not dev_counts.get(label)]
-    if unjudged and dev_counts:
-        lines.append(
-            f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
-            f"well that is learned; {help}."
-        )
-    unlearned = [label for label in dev_counts if not counts.get(label)]
-    if unlearned:
-        lines.append(
-            f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
-            f"learn that from; {help}."
-        )
-    return lines
 
 
 def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:

@@ -26,6 +26,7 @@ from .stages import (
     train,
     write_outputs,
 )
+from .summary import table_rows
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
@@ -230,42 +231,3 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
     scored = [entry for entry in entries if entry["mean"] is not None]
     scored.sort(key=lambda entry: rank(name, {name: entry["mean"]}), reverse=True)
     return scored + [entry for entry in entries if entry["mean"] is None]
-
-
-# === A sweep's table ===
-
-_COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
-
-
-def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The table of a sweep, its header first: a row for each configuration, the best first."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    headline = results["headline"]
-    for entry in results["configurations"]:
-        scores = {
-            name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
-            for name in ("mean", "std", "best")
-        }
-        seed = "-" if entry["best_seed"] is None else entry["best_seed"]
-        size, rate, epochs = (entry[name] for name in _PAPER)
-        cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
-        rows.append((*map(str, cells), str(entry["collapsed"])))
-    if not any(entry.get("feature_based") for entry in results["configurations"]):
-        return rows
-    layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
-    return [(name, *row) for name, row in zip(layers, rows, strict=True)]
-
-
-def sweep_table(results: Mapping[str, Any]) -> str:
-    """The table for people, and the collapsed runs by name."""
-    rows = table_rows(results)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [f"{results['headline']} on {results['dev_set']}:"]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"  {'  '.join(cells)}")
-    collapsed = [run for run in results["runs"] if run["collapsed"]]
-    if collapsed:
-        lines.append("Collapsed:")
-        lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
-    return "\n".join(lines)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.cli import flag_fields
+from bert_tf.saved_models.options import ExportOptions
 from bert_tf.untrusted import listed, quote
 
 from .registry import KINDS
@@ -118,3 +119,16 @@ def _value_faults(
             yield f"{quote(key)} is not known", ", ".join(fields) or "nothing"
         elif expected := flag_fields.fault(fields[key], value):
             yield f"{key} is {quote(value)}", expected
+
+
+def export_options(task: TaskFile | None) -> ExportOptions:
+    """Options to serve a model as it was trained; ``None`` if its directory has none."""
+    if task is None:
+        return ExportOptions()
+    known = {field.name for field in dataclasses.fields(ExportOptions)}
+    reads_pairs = KINDS[task.kind].num_texts == (1, 2)
+    return ExportOptions(
+        max_seq_length=task.max_seq_length,
+        pair=reads_pairs and len(task.columns.get("text_columns", ())) == 2,
+        **{name: value for name, value in task.options.items() if name in known},
+    )

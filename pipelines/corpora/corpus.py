@@ -192,7 +192,7 @@ class Corpus:
     file, and any function that TensorFlow traces can read it; the function takes the corpus' tables
     as inputs, so that no graph grows with the corpus.
 
-    >>> from bert_tf.pipelines import sources
+    >>> from bert_tf.pipelines.corpora import sources
     >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
     >>> corpus.describe()
     'in memory, 2 documents, 0.0 MB, 1 block'
@@ -303,7 +303,7 @@ class Corpus:
         and two of four or more, as a random next segment comes from another document. Where all
         are copies of one, the result is this corpus and None.
 
-        >>> from bert_tf.pipelines import sources
+        >>> from bert_tf.pipelines.corpora import sources
         >>> corpus = sources.from_documents([[f"This is document {i}."] for i in range(300)])
         >>> train, held_out = corpus.split_held_out()
         >>> train.num_documents, held_out.num_documents

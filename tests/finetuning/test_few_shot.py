@@ -9,10 +9,10 @@ import bert_tf
 from bert_tf import api
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.objective import draw_pairs, fit_head
-from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning.few_shot import draw_pairs, fit_head
+from bert_tf.finetuning.run import run
 from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks.task_file import task_of
+from bert_tf.tasks.task_file import export_options, task_of
 
 from .small_runs import sentences, settings, write_table
 

@@ -3,7 +3,7 @@ import operator
 
 import pytest
 
-from bert_tf.finetuning import data
+from bert_tf.finetuning import held_out as drawing
 from bert_tf.readers.examples import (
     ChoiceExample,
     QuestionExample,
@@ -24,7 +24,7 @@ KIND_OF = {
 
 def hold_out(items, fraction, seed):
     key, what = KINDS[KIND_OF[type(items[0])]].grouping(items, fraction)
-    return data.hold_out(items, fraction, seed, key, what)
+    return drawing.hold_out(items, fraction, seed, key, what)
 
 
 def texts(count):

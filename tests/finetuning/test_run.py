@@ -11,13 +11,13 @@ import bert_tf
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.model import build_model, open_start, with_usual
-from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.tagging.task import TaggingTask
-from bert_tf.tasks.task_file import TaskFile
+from bert_tf.tasks.task_file import TaskFile, export_options
 
 from .small_runs import (
     TINY,

@@ -1,6 +1,5 @@
-from bert_tf.finetuning.run import show
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.stages import data_lines, label_lines
+from bert_tf.finetuning.summary import data_lines, label_lines, show
 from bert_tf.readers.examples import TextExample
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 

@@ -12,6 +12,7 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import RunInputs
+from bert_tf.finetuning.summary import table_rows
 from bert_tf.training import saved_states
 
 from .small_runs import results_of, settings
@@ -47,7 +48,7 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     assert [one.model_arguments["variant"] for one in own] == variants
     ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
     table = {"headline": "f1", "configurations": sweep.summarise(ended, "dev")}
-    assert [row[:2] for row in sweep.table_rows(table)] == [
+    assert [row[:2] for row in table_rows(table)] == [
         ("layers", "batch"),
         *((name, "16") for name in variants),
     ]

@@ -157,7 +157,7 @@ def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_pat
 
 def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
     program = (
-        "import os\nfrom bert_tf.pipelines import sample_corpus\n"
+        "import os\nfrom bert_tf.pipelines.corpora import sample as sample_corpus\n"
         "def killed(path):\n    os.kill(os.getpid(), 9)\n"
         "sample_corpus._collect = lambda mapped: list(mapped(killed, ['a', 'b']))\n"
         "sample_corpus._send()"

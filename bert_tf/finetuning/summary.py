@@ -1,0 +1,177 @@
+"""What a fine-tuning prints: of its data before the training, of its results after it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.evaluation.calibration import FEW
+from bert_tf.evaluation.scores import score_text
+from bert_tf.modeling.base import TEMPERATURE
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.task import Task
+from bert_tf.training.progress import duration
+from bert_tf.untrusted import listed, one_line, quote
+
+from .run_directory import FineTuningDirectory
+from .training import scores_line
+
+# The settings that a sweep varies, and the columns of its table.
+_VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
+_COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
+
+
+def data_lines(task: Task, examples: Examples) -> list[str]:
+    """Lines on the data, printed before the training."""
+    labels = f", labels {listed(task.labels)}" if task.labels else ""
+    evaluated = ", ".join(task.dev_sets) or "nothing"
+    predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
+    count, *sentences = task.training_lines(examples)
+    return [
+        f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
+        *sentences,
+    ]
+
+
+def label_lines(task: Task) -> list[str]:
+    """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
+    counts = task.label_counts(None)
+    if not counts:
+        return []
+    total = sum(counts.values())
+    ranked = sorted(counts, key=lambda label: (-counts[label], label))
+    share = "" if task.multi_label else f" of {total:,}"
+    lines = [
+        "In the training set: "
+        + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
+        + f"{share}."
+    ]
+    if task.deciding_set is None:
+        return lines
+    name = task.deciding_set
+    dev_counts = task.label_counts(name)
+    if not task.multi_label and dev_counts:
+        baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
+        lines.append(
+            f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
+            f"{baseline:.3f} on {name}."
+        )
+    help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
+    unjudged = [label for label in counts if not dev_counts.get(label)]
+    if unjudged and dev_counts:
+        lines.append(
+            f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
+            f"well that is learned; {help}."
+        )
+    unlearned = [label for label in dev_counts if not counts.get(label)]
+    if unlearned:
+        lines.append(
+            f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
+            f"learn that from; {help}."
+        )
+    return lines
+
+
+def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
+    """Prints the results of a finished fine-tuning, and the commands that come next."""
+    if "configurations" in results:
+        print(sweep_table(results))
+        print(f"\nBest: {results['best_run']}, kept in {directory.path}")
+    best = results["best"]
+    trained = f"{results['steps']:,} steps"
+    if results["examples_per_second"]:
+        speed = f"{results['examples_per_second']:,.1f} examples/s"
+        # Of each process' steps but its first, which compiles the graph.
+        trained += f", {duration(results['seconds'])} after the first, {speed}"
+    print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
+    for name, scores in results["scores"].items():
+        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
+    for name, value in results["thresholds"].items():
+        if name != TEMPERATURE:
+            print(f"  threshold {name}: {value:g}, used for the scores and the predictions")
+    for line in calibration_lines(results.get("calibration", {})):
+        print(f"  {line}")
+    if results["collapsed"]:
+        print(
+            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
+            "lower --learning_rate, or more --num_train_epochs."
+        )
+    if directory.is_temporary:
+        return
+    for name, paths in results["files"].items():
+        print(f"\n{name}:")
+        for path in paths:
+            print(f"  {path}")
+    logs = directory.runs if "configurations" in results else directory.logs
+    print(f"\nResults: {directory.results}")
+    exported = results.get("export")
+    if exported:
+        print(f"SavedModel: {exported}")
+    print(f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE")
+    if exported:
+        print(f"  python -m bert_tf.verify {exported}")
+    print(
+        f"  tensorboard --logdir {logs}\n"
+        f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'
+    )
+    if exported:
+        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
+
+
+def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    r"""Lines on the temperature's effect on each set where it helps: the loss and the bins' error.
+
+    >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
+    >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
+    >>> print(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
+    temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
+    the loss is 0.250, without it 0.500
+    >>> calibration_lines({"dev": {**values, "raw": {**raw, "expected_calibration_error": 0.2}}})
+    []
+    """
+    lines = []
+    for name, values in calibration.items():
+        raw, scaled = values["raw"], values["calibrated"]
+        if any(scaled[figure] >= raw[figure] for figure in raw):
+            continue
+        error = "expected_calibration_error"
+        is_few = values["decisions"] < FEW
+        few = f"; {values['decisions']:,} decisions are few to tell" if is_few else ""
+        lines.append(
+            f"temperature {values['temperature']:.3g}: on {one_line(name)} the probabilities are "
+            f"off by {scaled[error]:.3f} on average, without it by {raw[error]:.3f}; the loss is "
+            f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
+        )
+    return lines
+
+
+def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The table of a sweep, its header first: a row for each configuration, the best first."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    headline = results["headline"]
+    for entry in results["configurations"]:
+        scores = {
+            name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
+            for name in ("mean", "std", "best")
+        }
+        seed = "-" if entry["best_seed"] is None else entry["best_seed"]
+        size, rate, epochs = (entry[name] for name in _VARIED)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
+        rows.append((*map(str, cells), str(entry["collapsed"])))
+    if not any(entry.get("feature_based") for entry in results["configurations"]):
+        return rows
+    layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
+    return [(name, *row) for name, row in zip(layers, rows, strict=True)]
+
+
+def sweep_table(results: Mapping[str, Any]) -> str:
+    """The table for people, and the collapsed runs by name."""
+    rows = table_rows(results)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"{results['headline']} on {results['dev_set']}:"]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"  {'  '.join(cells)}")
+    collapsed = [run for run in results["runs"] if run["collapsed"]]
+    if collapsed:
+        lines.append("Collapsed:")
+        lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
+    return "\n".join(lines)
