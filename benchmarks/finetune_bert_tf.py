@@ -13,8 +13,8 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
 from bert_tf.training.attention import attention_to
-from bert_tf.training.distribution import set_precision
 from bert_tf.training.optimizers import create_optimizer
+from bert_tf.training.precision import set_precision
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .finetune_tasks import (

@@ -84,9 +84,10 @@ def our_stepper(
     from bert_tf.modeling import BertPretrainer
     from bert_tf.pretraining.objective import PretrainingLoop
     from bert_tf.training import distribution, optimizers, schedules
+    from bert_tf.training.precision import set_precision
 
     devices = distribution.choose_strategy("one_device")
-    distribution.set_precision(precision, devices.device_type, jit_compile)
+    set_precision(precision, devices.device_type, jit_compile)
     model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
     schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)
     optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)

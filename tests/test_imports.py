@@ -30,7 +30,9 @@ ALLOWED = {
     "files": "paths untrusted",
     "decoding": "features",
     "modeling": "choices config features load_hook",
-    "training": "choices config cores features files modeling paths told untrusted",
+    "training": "choices config cores features files modeling paths told training.workers "
+    "untrusted",
+    "training.workers": "told untrusted",
     "pipelines.corpora": "choices cores files paths untrusted",
     "pipelines": "choices config cores features files paths pipelines.corpora startup untrusted",
     "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "

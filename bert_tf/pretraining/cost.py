@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
 from bert_tf.training.compilation import Compilation, asks_for_xla
+from bert_tf.training.precision import dtype_policy
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
@@ -67,7 +68,7 @@ def memory_bytes(
     stored += logits * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On a CPU only the products are bfloat16, and what is kept between them is not.
-    each = 4 if distribution.dtype_policy(settings.precision, device) == "float32" else 2
+    each = 4 if dtype_policy(settings.precision, device) == "float32" else 2
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
     return weights + round(rows * stored * each)
 

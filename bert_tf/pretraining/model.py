@@ -16,6 +16,7 @@ from bert_tf.pipelines import vocabulary
 from bert_tf.told import tell
 from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.precision import set_precision
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import PretrainingLoop
@@ -125,7 +126,7 @@ def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
         raise ValueError(
             "--jit_compile=false: a TPU runs only what XLA has compiled; leave the flag out."
         )
-    distribution.set_precision(settings.precision, device_type, jit_compile)
+    set_precision(settings.precision, device_type, jit_compile)
     return jit_compile and device_type != "TPU"  # where it compiles the whole step by itself
 
 

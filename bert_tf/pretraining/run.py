@@ -18,10 +18,11 @@ from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.told import tell
 from bert_tf.training import distribution
-from bert_tf.training.distribution import Workers, find_cluster
-from bert_tf.training.launchers import lone_tasks
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
+from bert_tf.training.workers.cluster import find_cluster
+from bert_tf.training.workers.launchers import lone_tasks
+from bert_tf.training.workers.workers import Workers
 
 from .cost import parameter_count
 from .data import (

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import keras
 
-from .distribution import Workers
 from .loop import BadStepError, Pace, StepResults, TrainingLoop
 from .progress import Progress
 from .saved_states import BackgroundSaving
+from .workers.workers import Workers
 
 # SIGTERM is what a preempted cloud machine sends before it goes away.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.pretraining.model import _set_arithmetic, build_loop
 from bert_tf.training import distribution
+from bert_tf.training.precision import set_precision
 from tests.training.conftest import SEQUENCE, batches_dataset
 
 from .commands import parse
@@ -24,7 +25,7 @@ CONFIG = BertConfig(
 @pytest.fixture
 def restored():
     yield
-    distribution.set_precision("float32", "CPU")
+    set_precision("float32", "CPU")
 
 
 @pytest.mark.parametrize(

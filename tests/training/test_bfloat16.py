@@ -22,8 +22,8 @@ from bert_tf.tasks.losses import (
 )
 from bert_tf.tasks.similarity import losses as similarity_losses
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.distribution import set_precision
 from bert_tf.training.losses import predicted_sums
+from bert_tf.training.precision import set_precision
 
 ROWS, LENGTH = 40, 128
 CONFIG = BertConfig(

@@ -10,15 +10,14 @@ import time
 
 import pytest
 
-from bert_tf.training import partners
-
-from .test_two_workers import free_addresses
+from bert_tf.training.workers import partners
+from tests.training.test_two_workers import free_addresses
 
 # What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
 WORKER = """
 import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
-from bert_tf.training.partners import present
+from bert_tf.training.workers.partners import present
 
 def main(argv):
     _, addresses, own, folder, count = argv

@@ -1,0 +1,1 @@
+"""Workers: processes on several machines that share a training, found, joined, and agreed."""

@@ -1,0 +1,89 @@
+"""What the workers of a training agree on, summed by the strategy's own all-reduce."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from .cluster import Cluster
+from .waiting import within
+
+# TensorFlow's errors where another worker ended, or does not answer.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    # Where a collective operation breaks off, among others.
+    tf.errors.InternalError,
+)
+
+
+class LostWorkerError(ConnectionError):
+    """Another worker ended; ``command`` ends the process at once."""
+
+
+class Workers:
+    """The workers of a strategy; without a cluster, this process alone."""
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy | None = None, cluster: Cluster | None = None
+    ) -> None:
+        self._strategy = strategy or tf.distribute.get_strategy()
+        self._addresses = cluster.addresses if cluster else ("",)
+        self.index = cluster.task if cluster else 0
+        self.count = len(self._addresses)
+        self.is_chief = self.index == 0
+        self._gather_replicas = tf.function(self._rows_of_replicas)
+
+    def name(self, index: int) -> str:
+        """A worker's name for a sentence."""
+        return f"worker {index} ({self._addresses[index]})"
+
+    def gather(self, values: Sequence[float]) -> np.ndarray:
+        """Every worker's values, (workers, values) float64, the same on each of them."""
+        mine = np.asarray(values, np.float64)
+        if self.count == 1:
+            return mine[None]
+        with self.connected():
+            replicas = within(lambda: self._gather_replicas(tf.constant(mine)).numpy())
+        # A worker's replicas are neighbours and hold the same: take the first of each.
+        return replicas[:: len(replicas) // self.count]
+
+    def _rows_of_replicas(self, values: tf.Tensor) -> tf.Tensor:
+        replicas = self._strategy.num_replicas_in_sync
+
+        def of_replica() -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            place = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, place[:, None] * values)
+
+        return self._strategy.experimental_local_results(self._strategy.run(of_replica))[0]
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Says in a sentence that another worker ended."""
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise LostWorkerError(
+                f"Another of the {self.count} workers ended or cannot be reached: see what it "
+                "printed, and start every worker again with the same command; the run goes on from "
+                "its newest checkpoint."
+            ) from error
+
+    def wait(self) -> None:
+        """Waits until every worker has come here."""
+        self.gather([0.0])
+
+    def check_same(self, number: float, what: str) -> None:
+        """Checks that every worker has the same number; errors call it ``what``."""
+        numbers = self.gather([number])[:, 0]
+        if (numbers != numbers[0]).any():
+            raise ValueError(
+                f"The workers differ in the {what} ({numbers.tolist()}): start every worker with "
+                "the same flags, on a disk that all of them share."
+            )

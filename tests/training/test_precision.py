@@ -1,0 +1,64 @@
+"""The arithmetic of a device, and what is told where it has none of that kind."""
+
+import warnings
+
+import keras
+import pytest
+import tensorflow as tf
+
+from bert_tf.told import DifferenceWarning
+from bert_tf.training import precision as precisions
+
+
+@pytest.fixture
+def restore_precision():
+    yield
+    precisions.set_precision("float32", "CPU")
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "policy", "rewrite"),
+    [
+        ("float32", "GPU", "float32", False),
+        ("bfloat16", "GPU", "mixed_bfloat16", False),
+        ("bfloat16", "TPU", "mixed_bfloat16", False),
+        ("bfloat16", "CPU", "float32", True),
+    ],
+)
+def test_precision_is_a_policy_or_a_graph_rewrite(
+    precision, device, policy, rewrite, restore_precision
+):
+    assert precisions.set_precision(precision, device) == policy
+    # XLA does not see what is rewritten.
+    assert precisions.set_precision("bfloat16", device, jit_compile=True) == "mixed_bfloat16"
+    assert precisions.set_precision(precision, device) == policy
+    assert keras.config.dtype_policy().name == policy
+    options = tf.config.optimizer.get_experimental_options()
+    assert options["auto_mixed_precision_onednn_bfloat16"] is rewrite
+
+
+def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch):
+    monkeypatch.setattr(precisions, "_REWRITE", "auto_mixed_precision_of_another_name")
+    with pytest.raises(ImportError, match="no graph rewrite auto_mixed_precision_of_another_name"):
+        precisions.set_precision("bfloat16", "CPU")
+
+
+@pytest.mark.parametrize(("capability", "told"), [((7, 5), 1), ((8, 0), 0), (None, 0)])
+def test_a_gpu_that_has_no_bfloat16_is_told(capability, told, restore_precision, monkeypatch):
+    details = {"device_name": "Tesla T4", "compute_capability": capability}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [None])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        precisions.set_precision("float32", "GPU")
+        precisions.set_precision("bfloat16", "GPU")
+    sentences = [str(each.message) for each in found if each.category is DifferenceWarning]
+    assert len(sentences) == told
+    start = "--precision=bfloat16: Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0"
+    assert all(sentence.startswith(start) for sentence in sentences)
+
+
+def test_an_unknown_precision_is_refused():
+    message = r"Unknown precision 'float16': expected one of float32, bfloat16\."
+    with pytest.raises(ValueError, match=message):
+        precisions.set_precision("float16", "GPU")

@@ -1,0 +1,181 @@
+"""Which workers flags, TF_CONFIG and Slurm name."""
+
+import json
+import re
+
+import pytest
+
+from bert_tf.told import DifferenceWarning
+from bert_tf.training.workers import cluster, launchers
+
+CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "expected"),
+    [
+        ({"worker": ["a:1", "b:2"]}, {"type": "worker", "index": 1}, (("a:1", "b:2"), 1)),
+        (CHIEF_AND_WORKER, {"type": "worker", "index": 0}, (("a:1", "b:2"), 1)),
+        (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0)),
+        ({"worker": ["a:1"]}, None, None),
+        ({}, None, None),
+        # Vertex AI's and Kubeflow's index is a string; without other workers there is none to join.
+        (CHIEF_AND_WORKER, {"type": "worker", "index": "0", "trial": "1"}, (("a:1", "b:2"), 1)),
+        ({"chief": ["a:1"]}, {"type": "chief", "index": "0", "cloud": "x"}, None),
+        ({**CHIEF_AND_WORKER, "ps": []}, {"type": "chief", "index": 0}, (("a:1", "b:2"), 0)),
+    ],
+)
+def test_tf_config(monkeypatch, jobs, task, expected):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
+    assert cluster.find_cluster() == expected
+    # Flags come before it.
+    assert cluster.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "expected", "sentence"),
+    [
+        (
+            {"worker": ["b:2"], "master": ["a:1"]},
+            {"type": "master", "index": 0},
+            (("a:1", "b:2"), 0),
+            "TF_CONFIG: master is read as chief, which is TensorFlow's name for it.",
+        ),
+        (
+            {**CHIEF_AND_WORKER, "evaluator": ["e:1"]},
+            {"type": "worker", "index": 0},
+            (("a:1", "b:2"), 1),
+            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+        ),
+        (
+            {"chief": ["a:1"], "evaluator": ["e:1"]},
+            {"type": "chief", "index": 0},
+            None,
+            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+        ),
+    ],
+)
+def test_what_tensorflow_reads_otherwise_is_told(monkeypatch, jobs, task, expected, sentence):
+    config = {"cluster": jobs, "task": task, "environment": "cloud", "job": {"region": "x"}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.warns(DifferenceWarning) as told:
+        assert cluster.find_cluster() == expected
+    assert [str(each.message) for each in told] == [sentence]
+
+
+def of_workers(workers, task):
+    return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": task}}
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ([], "the environment variable TF_CONFIG: expected a JSON object"),
+        ({"cluster": ["a:1"]}, "TF_CONFIG: expected a cluster such as"),
+        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
+        ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
+        (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
+        (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one'"),
+        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
+         "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."),
+        (of_workers(["a:1", "b:1"], 2),
+         "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
+        (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),
+        (of_workers(["a:1", "a:1"], 0), "each another, got 'a:1'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_tf_config(monkeypatch, config, sentence):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match=sentence):
+        cluster.find_cluster()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "task", "sentence"),
+    [
+        (["a:1", "b:1"], None, "--worker_hosts and --task_index go together"),
+        ([], 1, "--worker_hosts and --task_index go together"),
+        (["a:1", "b:1"], 2, "--worker_hosts and --task_index: expected one of the cluster's 2 ta"),
+    ],
+)
+def test_wrong_flags(hosts, task, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cluster.find_cluster(hosts, task)
+
+
+def set_slurm(monkeypatch, nodes, tasks, rank="0"):
+    monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    monkeypatch.setenv("SLURM_PROCID", rank)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts"),
+    [
+        ("n[1-2]", ["n1", "n2"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),  # not by their letters
+        ("n[08-10,12],login,gpu-[7]", ["n08", "n09", "n10", "n12", "login", "gpu-7"]),
+        ("a,b", ["a", "b"]),
+        ("a", None),
+    ],
+)
+def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
+    count = len(hosts or "1")
+    set_slurm(monkeypatch, nodes, str(count), str(count - 1))
+    for word, port in (("slurm", 2222), ("slurm:20001", 20001)):
+        addresses = tuple(f"{host}:{port}" for host in hosts or ())
+        expected = (addresses, len(hosts) - 1) if hosts else None
+        assert cluster.find_cluster([word]) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "task", "sentence"),
+    [
+        (None, None, "the environment has no SLURM_STEP_NODELIST, which srun sets"),
+        (
+            ("n[1-2]", "4"),
+            None,
+            r"srun started 4 tasks on 2 nodes \(n\[1-2\]\), and a worker takes",
+        ),
+        (("n[1-2]", "2"), 0, "--worker_hosts=slurm finds the --task_index, too: leave it out"),
+        (("n[1-2]", "2", "2"), None, "expected one of the cluster's 2 tasks"),
+    ],
+)
+def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
+    monkeypatch.delenv("SLURM_STEP_NODELIST", raising=False)
+    if environment:
+        set_slurm(monkeypatch, *environment)
+    with pytest.raises(ValueError, match=sentence):
+        cluster.find_cluster(["slurm"], task)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({}, None),
+        ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "1"}, None),
+        (
+            {"SLURM_STEP_NUM_TASKS": "2"},
+            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*--worker_hosts=slurm",
+        ),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "4"},
+            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*OMPI_COMM_WORLD_RANK",
+        ),
+    ],
+)
+def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environment, sentence):
+    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    told = list(launchers.lone_tasks())
+    assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
+
+
+def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}')
+    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 3 tasks"):
+        cluster.check_one_worker()
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')
+    cluster.check_one_worker()
