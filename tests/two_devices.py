@@ -24,8 +24,10 @@ from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
+from bert_tf.tasks.task import predict
 from bert_tf.training.distribution import choose_strategy
 from bert_tf.training.loop import TrainingLoop
 from tests.anew import run_main
@@ -97,7 +99,7 @@ def train(name, strategy, folder):
     flags |= FLAGS.get(name, {})
     made = FineTuningSettings(**flags)
     with strategy.scope():
-        model = build_model(TINY, ModelSpec(task.model_class, dict(task.model_arguments)))
+        model = build_model(TINY, ModelSpec(MODEL_CLASSES[task.model], dict(task.model_arguments)))
     if task.embeds:
         model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
     inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
@@ -115,7 +117,7 @@ def train(name, strategy, folder):
     return saved(folder / "last"), {
         "losses": trained.state.curve.sums,
         "evaluations": trained.state.evaluations,
-        "predictions": list(task.predict(inference, dev, {})),
+        "predictions": list(predict(task, inference, dev, {})),
     }
 
 

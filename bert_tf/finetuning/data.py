@@ -15,6 +15,7 @@ from bert_tf import paths
 from bert_tf.readers.examples import BadRows, ExampleSet, TextExample
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
+from bert_tf.tasks.kinds import table_options
 from bert_tf.tasks.task import TEST, FormReader, Task
 from bert_tf.untrusted import quote
 
@@ -223,7 +224,7 @@ def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
         "label_column": settings.label_column,
         "id_column": settings.id_column,
     }
-    return columns | {name: settings.option(name) for name in settings.kind.table_options()}
+    return columns | {name: settings.option(name) for name in table_options(settings.kind)}
 
 
 def check_tables(settings: FineTuningSettings) -> None:
@@ -238,7 +239,7 @@ def check_tables(settings: FineTuningSettings) -> None:
         return
     ids = [*settings.text_columns, settings.id_column]
     # What else names columns, as where an answer starts, may be of labelled files alone.
-    others = [name for name in settings.kind.table_options() if name.endswith("_column")]
+    others = [name for name in table_options(settings.kind) if name.endswith("_column")]
     labelled = [*ids, settings.label_column, *(settings.option(name) for name in others)]
     tables = [
         (settings.train_file, labelled),

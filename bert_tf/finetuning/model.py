@@ -170,13 +170,13 @@ def forget_models() -> None:
 
 def model_spec(task: Task, start: StartingModel) -> ModelSpec:
     """The model that a task trains from a start, as a directory describes it."""
-    known = task.model_class.argument_checks
+    known = MODEL_CLASSES[task.model].argument_checks
     head = {
         name: value
         for name, usual in _HEAD.items()
         if name in known and (value := start.head.get(name, usual)) != usual
     }
-    return ModelSpec(task.model_class, {**task.model_arguments, **head})
+    return ModelSpec(MODEL_CLASSES[task.model], {**task.model_arguments, **head})
 
 
 def build_model(

@@ -25,6 +25,7 @@ from bert_tf.cli.flag_rules import (
 )
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
+from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
 from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
@@ -402,7 +403,7 @@ def flag_defaults() -> dict[str, Any]:
 
 def tasks_having(name: str) -> list[str]:
     """Each ``--task`` that a flag means something to."""
-    kinds = [kind for kind in KINDS.values() if name in kind.option_fields()]
+    kinds = [kind for kind in KINDS.values() if name in option_fields(kind)]
     every = {task for task, kind in tasks().items() if kind in kinds or not kinds}
     known = {
         "": every,
@@ -451,7 +452,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     values |= {name: value for name, value in changed.items() if name not in given}
     if values["num_train_epochs"] is not None:
         values["num_train_epochs"] = int(values["num_train_epochs"])
-    options = {name: values[name] for name in kind.option_fields() if name in values}
+    options = {name: values[name] for name in option_fields(kind) if name in values}
     common = {field.name: values[field.name] for field in flag_fields.flags_of(FineTuningSettings)}
     return FineTuningSettings(**common, options=kind.Options(**options))
 
@@ -482,8 +483,8 @@ def _task(task: str | None, tfds: str | None) -> str:
 
 def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: type[Task]) -> None:
     task = values["task"]
-    if kind.reads_own_form and not kind.is_table(values["train_file"] or ""):
-        columns_of = {"text_columns", "label_column", "id_column", *kind.table_options()}
+    if kind.reads_own_form and not is_table_of(kind, values["train_file"] or ""):
+        columns_of = {"text_columns", "label_column", "id_column", *table_options(kind)}
         for name in sorted(columns_of & given.keys()):
             raise ValueError(
                 f"--{name} names a column, and {values['train_file']} is no table: expected a "

@@ -17,7 +17,8 @@ from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.kinds import saved_options
+from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
 
 from .data import DataSplits, read_task, table_columns
@@ -136,7 +137,10 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
             for name, e in evaluations.items()
             if e.comparison.classes
         },
-        "rows": task.set_sizes(),
+        "rows": {
+            "train": len(task.training_items()),
+            **{name: len(examples.items) for name, examples in task.sets.items()},
+        },
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,
@@ -168,11 +172,11 @@ def inference_of(
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
     """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
     deciding = task.deciding_set
-    by_set = {} if deciding is None else {deciding: task.evaluate(inference, deciding)}
+    by_set = {} if deciding is None else {deciding: evaluate(task, inference, deciding)}
     thresholds = by_set[deciding].thresholds if deciding is not None else {}
     for name in task.dev_sets:
         if name != deciding:
-            by_set[name] = task.evaluate(inference, name, thresholds)
+            by_set[name] = evaluate(task, inference, name, thresholds)
     return {name: by_set[name] for name in task.dev_sets}
 
 
@@ -186,7 +190,9 @@ def describe(
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
     length, columns = inputs.settings.max_seq_length, table_columns(inputs.settings)
-    task_file = TaskFile(task.kind, task.name, length, columns, task.saved_options(task.options))
+    task_file = TaskFile(
+        task.kind, task.name, length, columns, saved_options(type(task), task.options)
+    )
     described = Checkpoint(
         path=directory.path,
         format="bert_tf",

@@ -7,7 +7,7 @@ from bert_tf.evaluation.calibration import FEW
 from bert_tf.evaluation.scores import score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
@@ -33,7 +33,7 @@ def data_lines(task: Task, examples: Examples) -> list[str]:
 
 def label_lines(task: Task) -> list[str]:
     """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
-    counts = task.label_counts(None)
+    counts = label_counts(task, None)
     if not counts:
         return []
     total = sum(counts.values())
@@ -47,7 +47,7 @@ def label_lines(task: Task) -> list[str]:
     if task.deciding_set is None:
         return lines
     name = task.deciding_set
-    dev_counts = task.label_counts(name)
+    dev_counts = label_counts(task, name)
     if not task.multi_label and dev_counts:
         baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
         lines.append(

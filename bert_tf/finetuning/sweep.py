@@ -12,6 +12,8 @@ import tensorflow as tf
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
+from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.tasks.task import with_options
 from bert_tf.training import saved_states
 
 from .model import forget_models
@@ -112,7 +114,7 @@ def run_sweep(directory: FineTuningDirectory, inputs: RunInputs) -> dict[str, An
 
 def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
     """The inputs of a run of a sweep: with the run's own settings and options of the task."""
-    return dataclasses.replace(inputs, settings=run, task=inputs.task.with_options(run.options))
+    return dataclasses.replace(inputs, settings=run, task=with_options(inputs.task, run.options))
 
 
 def _make_run(
@@ -173,7 +175,7 @@ def _put_in_place(
     with inputs.strategy.scope():
         model, _ = load_with_report(
             there.path,
-            inputs.task.model_class,
+            MODEL_CLASSES[inputs.task.model],
             max_seq_length=inputs.settings.max_seq_length,
             **inputs.task.model_arguments,
         )

@@ -11,7 +11,7 @@ from bert_tf import features
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.task import Task, evaluate
 from bert_tf.training import saved_states
 from bert_tf.training.attention import attention_to
 from bert_tf.training.compilation import asks_for_xla
@@ -99,12 +99,16 @@ class Training(Trainer):
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         self._makes_single_steps = bool(callbacks) or replicas > 1
+        loss = learner.task.compile_arguments["loss"]
+        compares_rows = getattr(loss, "compares_rows", False)
         self.loop = TrainingLoop(
             learner.model,
             optimizer,
             model.distribute_strategy,
             TaskObjective(
-                learner.model, learner.task.loss_weight, compares_rows=learner.task.compares_rows
+                learner.model,
+                learner.task.loss_weight,
+                compares_rows=compares_rows,
             ),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
@@ -240,7 +244,7 @@ class Training(Trainer):
         state = self.state
         if self.inference.cache is not None:
             self.inference.cache.clear()
-        evaluation = self.task.evaluate(self.inference, deciding)
+        evaluation = evaluate(self.task, self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
         best = [each["scores"] for each in state.evaluations if each["step"] == state.best_step]

@@ -22,6 +22,7 @@ from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, T
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
+from bert_tf.tasks.kinds import is_table_of, table_options
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
@@ -114,7 +115,7 @@ def _own_form(
     form = kind.own_form(task.name, task.columns)
     if form is None or table.suffix is not None or is_given(table.path):
         return None
-    is_own = not kind.is_table(table.path) or (form.is_table and text_columns is None)
+    is_own = not is_table_of(kind, table.path) or (form.is_table and text_columns is None)
     return form if is_own else None
 
 
@@ -145,7 +146,7 @@ def _in_memory(
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
     """The arguments of the kind's reader that name what the model reads, and say how."""
     kind, trained = KINDS[task.kind], task.columns.get("text_columns")
-    how = {name: task.columns[name] for name in kind.table_options() if name in task.columns}
+    how = {name: task.columns[name] for name in table_options(kind) if name in task.columns}
     if names is None and trained is None:
         raise ValueError(
             f"The model does not say which columns of {path} to read: name them, "

@@ -15,8 +15,10 @@ from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
+from bert_tf.tasks.kinds import saved_options, trains
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.registry import KINDS
+from bert_tf.tasks.task import predict
 from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
@@ -102,7 +104,7 @@ class Predictor:
         self.kind = KINDS[task.kind]
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
         self._options = self.kind.options_of(task.options, self._thresholds)
-        self.task = dataclasses.replace(task, options=self.kind.saved_options(self._options))
+        self.task = dataclasses.replace(task, options=saved_options(self.kind, self._options))
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
@@ -241,11 +243,12 @@ class Predictor:
                 options=self._options,
                 embedding=inference.model.sentence_embedding,
             )
-            predictions = task.predict(inference, _SET, self._thresholds)
+            predictions = predict(task, inference, _SET, self._thresholds)
         for item in items:
             if isinstance(item, BadRow):
-                empty = self.kind.empty_record(item.words)
-                yield {**empty, "id": item.id, "error": item.reason}
+                words = {"words": tuple(item.words)} if self.kind.reads_words else {}
+                nothing = {**self.kind.no_prediction, **words}
+                yield {**nothing, "id": item.id, "error": item.reason}
             else:
                 yield next(predictions)
 
@@ -275,7 +278,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
     kinds = [
-        kind for kind in KINDS.values() if kind.trains(model_class) and (embeds or not kind.embeds)
+        kind for kind in KINDS.values() if trains(kind, model_class) and (embeds or not kind.embeds)
     ]
     if checkpoint.unread_head:
         raise ValueError(checkpoint.unread_head)

@@ -1,6 +1,6 @@
 """Interface of every kind of task: data, a model, a loss, an evaluation, predictions.
 
-A kind is a class in a module next to this one, and a line of the list in ``tasks``. Fine-tuning and
+A kind is a class in a folder next to this file, and a line in ``registry``. Fine-tuning and
 predictions know only ``Task``. ``--help`` reads the options of every kind, and must not take the
 seconds that TensorFlow loads: a module of a kind imports what needs it in the methods that use it.
 
@@ -18,14 +18,14 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.readers import examples as read
 from bert_tf.readers.notes import encoding_notes
-from bert_tf.readers.tables import is_table
 from bert_tf.untrusted import listed, one_line
 
 if TYPE_CHECKING:
@@ -164,31 +164,19 @@ class Task(abc.ABC):
     counted: ClassVar[str] = "{rows:,} examples"
     # True if the rows to evaluate on have labels, for a loss that is computed with the outputs.
     evaluates_labelled: ClassVar[bool] = False
+    # Line on examples of more tokens than a row, with {count} and {length}.
+    long_examples: str = (
+        "{count:,} of the training examples have more than {length} tokens "
+        "(--max_seq_length): they are cut."
+    )
+    # The scores that are always reported, () for all of the kind's.
+    shown_scores: Sequence[str] = ()
+    # The losses' weights, where ``loss`` gives several by the outputs' names.
+    loss_weights: ClassVar[Mapping[str, float] | None] = None
+    # A record of an example that cannot be predicted.
+    no_prediction: ClassVar[Record] = MappingProxyType({"id": "", "prediction": None})
     # Suffixes of the files that hold its predictions.
     output_suffixes: ClassVar[Sequence[str]] = (".tsv", ".csv", ".jsonl")
-
-    @classmethod
-    def option_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """The fields of its options, by their names."""
-        return {field.name: field for field in dataclasses.fields(cls.Options)}
-
-    @classmethod
-    def table_options(cls) -> list[str]:
-        """Names of the options that say how a table is read."""
-        fields = cls.option_fields().items()
-        return [name for name, field in fields if field.metadata["only"] == "tables"]
-
-    @classmethod
-    def saved_options(cls, options: Any) -> dict[str, Any]:
-        """The options that ``task.json`` keeps for predictions and exports."""
-        fields = cls.option_fields().items()
-        return {name: getattr(options, name) for name, f in fields if f.metadata["is_kept"]}
-
-    @classmethod
-    def is_table(cls, path: str) -> bool:
-        """True if a path's name is that of a table of the kind."""
-        is_json = path.lower().removesuffix(".gz").endswith(".json")
-        return is_table(path) and not (cls.reads_own_form and is_json)
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -231,7 +219,9 @@ class Task(abc.ABC):
         self.options = self.Options() if options is None else options
         self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
-        self._train, self._sets = train, {**dev, **test}
+        #: The set that decides on weights and thresholds: the first dev set that is no test set.
+        self.deciding_set = next((set_name for set_name in dev if set_name != TEST), None)
+        self._train, self.sets = train, {**dev, **test}
         for set_name, examples in dev.items():
             if not examples.items:
                 raise ValueError(f"{name}: {set_name} is empty: expected examples to evaluate on.")
@@ -247,39 +237,28 @@ class Task(abc.ABC):
         for set_name, examples in labelled.items():
             for fault in filter(None, map(self.fault_of, examples.items)):
                 raise ValueError(f"{name}, {set_name}: {fault}.")
-        self._tokenized = functools.cache(
+        #: The rows of a set, by tokenizer, name and length of rows; copies share them.
+        self.tokenized = functools.cache(
             lambda tokenizer, set_name, max_seq_length: self.rows(
                 tokenizer,
-                self._sets[set_name].items,
+                self.sets[set_name].items,
                 max_seq_length,
                 labelled=self.evaluates_labelled and set_name in self.dev_sets,
             )
         )
-        self._fit(self.options)
+        self._apply(self.options)
         self.headline = self.usual_headline
         if metric is not None:
-            self._check_metric(metric)
+            _check_metric(self, metric)
             self.headline = metric
 
     # === For training ===
 
-    def with_options(self, options: Any) -> Self:
-        """The task on the same data, tokenised once for both, with other options."""
-        other = copy.copy(self)
-        other._fit(options)
-        return other
-
-    def _fit(self, options: Any) -> None:
+    def _apply(self, options: Any) -> None:
+        """Takes options, at first and where a sweep's run has others: see ``with_options``."""
         self.options = options
         #: The loss, or losses and their weights, for ``model.compile``.
-        self.compile_arguments = self._compile_arguments()
-
-    @property
-    def model_class(self) -> type[BertModel]:
-        """The class of its model."""
-        from bert_tf.modeling import MODEL_CLASSES
-
-        return MODEL_CLASSES[self.model]
+        self.compile_arguments = {"loss": self.loss(), "loss_weights": self.loss_weights}
 
     @property
     @abc.abstractmethod
@@ -292,31 +271,9 @@ class Task(abc.ABC):
         return ()
 
     @property
-    def shown_scores(self) -> Sequence[str]:
-        """The scores that are always reported, () for all of the kind's."""
-        return ()
-
-    def _check_metric(self, name: str) -> None:
-        classes = self.judged_classes
-        known = [metric for metric in self.metrics if metric not in self.no_scores]
-        of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
-        if name not in (*known, *of_class):
-            of_classes = ""
-            if classes:
-                forms = ", ".join(f"{metric}_CLASS" for metric in CLASS_METRICS)
-                of_classes = f"; or {forms}, and the classes are {listed(classes)}"
-            raise ValueError(
-                f"--metric={one_line(name)} is no score of {self.name}: expected "
-                f"{', '.join(known)}{of_classes}."
-            )
-
-    @property
     def model_arguments(self) -> dict[str, Any]:
         """Arguments of the model's constructor besides the config."""
         return {"num_classes": len(self.labels)} if self.classes else {}
-
-    def _compile_arguments(self) -> dict[str, Any]:
-        return {"loss": self.loss()}
 
     def loss(self) -> Any:
         """The loss to train with, by default the (smoothed) cross-entropy of classes."""
@@ -327,11 +284,6 @@ class Task(abc.ABC):
 
             return SmoothedCrossEntropy(smoothing)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    @property
-    def compares_rows(self) -> bool:
-        """True if the loss compares examples of a batch with each other."""
-        return getattr(self.compile_arguments["loss"], "compares_rows", False)
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
@@ -346,11 +298,6 @@ class Task(abc.ABC):
     def usual_thresholds(self) -> Thresholds:
         """The thresholds where no set decides on any."""
         return {}
-
-    @property
-    def deciding_set(self) -> str | None:
-        """The set that decides on weights and thresholds: the first dev set that is no test set."""
-        return next((name for name in self.dev_sets if name != TEST), None)
 
     @property
     def judged_classes(self) -> Sequence[str]:
@@ -389,7 +336,7 @@ class Task(abc.ABC):
         lines += encoding_notes([joined(self.shown_texts(item)) for item in some])
         if examples.num_too_long:
             count, length = examples.num_too_long, examples.max_seq_length
-            lines.append(self.line_on_long_examples().format(count=count, length=length))
+            lines.append(self.long_examples.format(count=count, length=length))
         if equal := self.nothing_to_learn():
             lines.append(
                 f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
@@ -404,24 +351,6 @@ class Task(abc.ABC):
         """Sentence on targets that are the same in all training examples, or ""."""
         return ""
 
-    def line_on_long_examples(self) -> str:
-        """Line on examples of more tokens than a row, with {count} and {length}."""
-        return (
-            "{count:,} of the training examples have more than {length} tokens "
-            "(--max_seq_length): they are cut."
-        )
-
-    def set_sizes(self) -> dict[str, int]:
-        """Number of examples that were read of each set, the training set first."""
-        sizes = {name: len(examples.items) for name, examples in self._sets.items()}
-        return {"train": len(self.training_items()), **sizes}
-
-    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """Counts of the labels in a dev set, or (``None``) the training set; {} without labels."""
-        items = self.training_items() if set_name is None else self._sets[set_name].items
-        names = map(self.classes_of, items if self.labels else ())
-        return collections.Counter(itertools.chain.from_iterable(names))
-
     def classes_of(self, item: Any) -> Sequence[Any]:
         """The classes of a labelled example."""
         return (item.label,)
@@ -432,26 +361,6 @@ class Task(abc.ABC):
         """Examples as a model takes them; a subclass may run a frozen part of it once."""
         return examples
 
-    def evaluate(
-        self, inference: Inference, set_name: str, thresholds: Thresholds | None = None
-    ) -> Evaluation:
-        """Predicts on one of ``dev_sets`` and compares.
-
-        Scores by the ``thresholds``, by the defaults where {}; with ``None`` by the best thresholds
-        of this set.
-        """
-        return self.judge(self._sets[set_name].items, self.outputs(inference, set_name), thresholds)
-
-    def predict(
-        self, inference: Inference, set_name: str, thresholds: Thresholds
-    ) -> Iterator[Record]:
-        """Predicts on a set: a record of each example, as ``bert_tf.Predictor`` has them."""
-        items = self._sets[set_name].items
-        if items:
-            records = self.records(items, self.outputs(inference, set_name), thresholds)
-            for item, record in zip(items, records, strict=True):
-                yield {"id": item.id, **record}
-
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
@@ -459,13 +368,14 @@ class Task(abc.ABC):
         from bert_tf.evaluation.evaluation import joined
         from bert_tf.evaluation.prediction_files import write_file
 
-        records: Iterable[Record] = self.predict(inference, set_name, thresholds)
+        records: Iterable[Record] = predict(self, inference, set_name, thresholds)
         if set_name in self.dev_sets:
-            items = self._sets[set_name].items
+            items = self.sets[set_name].items
             records = (
                 {
                     **{name: record[name] for name in ("id", "prediction")},
-                    "expected": self.shown_label(item),
+                    # Several classes are a list, as the predicted ones.
+                    "expected": list(item.label) if self.multi_label else item.label,
                     **record,
                     "text": joined(self.shown_texts(item)),
                 }
@@ -475,25 +385,14 @@ class Task(abc.ABC):
         write_file(path, records)
         return [path]
 
-    def shown_label(self, item: Any) -> Any:
-        """An example's label as predictions spell it."""
-        return item.label
-
     @staticmethod
     @abc.abstractmethod
     def shown_texts(item: Any) -> Mapping[str, str]:
         """An example's texts by their names, for people; ``""`` names an only one."""
 
-    def outputs(self, inference: Inference, set_name: str) -> Any:
-        """Predictions on a set, in the set's order."""
-        return inference.once(set_name, lambda: self._outputs(inference, set_name))
-
     def _outputs(self, inference: Inference, set_name: str) -> Any:
         """The model's output for each example, (N, ...) float32."""
-        return inference.in_order(self._tokenized_set(inference, set_name))
-
-    def _tokenized_set(self, inference: Inference, set_name: str) -> Any:
-        return self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
+        return inference.in_order(tokenized(self, inference, set_name))
 
     @abc.abstractmethod
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -515,11 +414,6 @@ class Task(abc.ABC):
     # === For predictions of a file ===
 
     @classmethod
-    def trains(cls, model_class: type[BertModel]) -> bool:
-        """True if a model of the class may have been trained for the kind."""
-        return model_class.__name__ in (cls.model, cls.other_model)
-
-    @classmethod
     def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """The options of a model that has thresholds, of those that ``task.json`` keeps."""
         return cls.Options(**options)
@@ -537,11 +431,6 @@ class Task(abc.ABC):
         yield from ()
 
     @classmethod
-    def empty_record(cls, words: Sequence[str] = ()) -> Record:
-        """A record of an example that cannot be predicted."""
-        return {"id": "", "prediction": None}
-
-    @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
@@ -549,7 +438,7 @@ class Task(abc.ABC):
 
         ``items`` are the examples that are no bad rows; ``columns`` and ``options`` the training's.
         """
-        record = dict(cls.empty_record())
+        record = dict(cls.no_prediction)
         return {**record, "probabilities": dict.fromkeys(labels)} if labels else record
 
 
@@ -564,3 +453,70 @@ class FormReader(NamedTuple):
     read: Callable[..., ExampleSet]
     is_labelled: Callable[[str], bool]
     is_table: bool = False
+
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+def with_options(task: TaskT, options: Any) -> TaskT:
+    """A task on the same data, tokenised once for both, with other options."""
+    other = copy.copy(task)
+    other._apply(options)
+    return other
+
+
+def _check_metric(task: Task, name: str) -> None:
+    classes = task.judged_classes
+    known = [metric for metric in task.metrics if metric not in task.no_scores]
+    of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
+    if name not in (*known, *of_class):
+        of_classes = ""
+        if classes:
+            forms = ", ".join(f"{metric}_CLASS" for metric in CLASS_METRICS)
+            of_classes = f"; or {forms}, and the classes are {listed(classes)}"
+        raise ValueError(
+            f"--metric={one_line(name)} is no score of {task.name}: expected "
+            f"{', '.join(known)}{of_classes}."
+        )
+
+
+def label_counts(task: Task, set_name: str | None) -> Mapping[str, int]:
+    """Counts of the labels in a dev set, or (``None``) the training set; {} without labels."""
+    items = task.training_items() if set_name is None else task.sets[set_name].items
+    names = map(task.classes_of, items if task.labels else ())
+    return collections.Counter(itertools.chain.from_iterable(names))
+
+
+# === Running a model ===
+
+
+def tokenized(task: Task, inference: Inference, set_name: str) -> Any:
+    """The rows of a set, as ``rows`` makes them, once for all that ask."""
+    return task.tokenized(inference.tokenizer, set_name, inference.max_seq_length)
+
+
+def outputs(task: Task, inference: Inference, set_name: str) -> Any:
+    """Predictions on a set, in the set's order."""
+    return inference.once(set_name, lambda: task._outputs(inference, set_name))
+
+
+def evaluate(
+    task: Task, inference: Inference, set_name: str, thresholds: Thresholds | None = None
+) -> Evaluation:
+    """Predicts on one of the ``dev_sets`` and compares.
+
+    Scores by the ``thresholds``, by the defaults where {}; with ``None`` by the best thresholds of
+    this set.
+    """
+    return task.judge(task.sets[set_name].items, outputs(task, inference, set_name), thresholds)
+
+
+def predict(
+    task: Task, inference: Inference, set_name: str, thresholds: Thresholds
+) -> Iterator[Record]:
+    """Predicts on a set: a record of each example, as ``bert_tf.Predictor`` has them."""
+    items = task.sets[set_name].items
+    if items:
+        records = task.records(items, outputs(task, inference, set_name), thresholds)
+        for item, record in zip(items, records, strict=True):
+            yield {"id": item.id, **record}

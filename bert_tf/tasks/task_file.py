@@ -15,6 +15,7 @@ from bert_tf.cli import flag_fields
 from bert_tf.saved_models.options import ExportOptions
 from bert_tf.untrusted import listed, quote
 
+from .kinds import option_fields, table_options
 from .registry import KINDS
 from .task import Task
 
@@ -104,8 +105,8 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
         and all(isinstance(name, str) for name in texts)
     ):
         yield f"text_columns is {quote(texts)}", f"a list of {least} to {most:,} columns' names"
-    fields = kind.option_fields()
-    of_tables = {name: fields[name] for name in kind.table_options()}
+    fields = option_fields(kind)
+    of_tables = {name: fields[name] for name in table_options(kind)}
     kept = {name: field for name, field in fields.items() if field.metadata["is_kept"]}
     yield from _value_faults(values["columns"], {**_COLUMNS, **of_tables})
     yield from _value_faults(values["options"], kept)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.tasks.kinds import saved_options
+from bert_tf.tasks.task import evaluate, outputs
+
 from .small_tasks import (
     IDS,
     LABELS,
@@ -77,9 +80,9 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
         task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
         expected = [by_plain_loop(model, form, item.text_a.split()) for item in items]
         how = inference(model, max_seq_length=LENGTH)
-        np.testing.assert_allclose(task.outputs(how, "dev"), expected, atol=1e-5)
+        np.testing.assert_allclose(outputs(task, how, "dev"), expected, atol=1e-5)
         # The loss that is trained on is that of the means, and those of the whole data's loss.
-        loss = task.evaluate(how, "dev", {}).scores["loss"]
+        loss = evaluate(task, how, "dev", {}).scores["loss"]
         if kind == "classification":
             logs = tf.nn.log_softmax(np.array(expected)).numpy()
             ids = [LABELS.index(item.label) for item in items]
@@ -89,4 +92,4 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
             assert loss == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
         assert task.training_lines(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
-        assert task.saved_options(task.options) == {"long_text": form}
+        assert saved_options(type(task), task.options) == {"long_text": form}

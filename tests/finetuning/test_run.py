@@ -10,10 +10,10 @@ import pytest
 import bert_tf
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
+from bert_tf.finetuning import stages
 from bert_tf.finetuning.model import build_model, open_start, with_usual
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.tagging.task import TaggingTask
@@ -160,17 +160,16 @@ def test_a_finished_run_is_exported_when_that_is_asked_for(
     assert capsys.readouterr().out.count("SavedModel: ") == 2
 
 
-def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():
+def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one(monkeypatch):
     calls = []
 
-    def evaluate(inference, name, thresholds=None):
+    def evaluate(task, inference, name, thresholds=None):
         calls.append((name, thresholds))
         return Evaluation({}, constant=False, thresholds={"null": len(calls)})
 
-    task = types.SimpleNamespace(
-        deciding_set="dev", dev_sets=("test", "dev", "more"), evaluate=evaluate
-    )
-    assert list(evaluate_all(task, None)) == ["test", "dev", "more"]
+    monkeypatch.setattr(stages, "evaluate", evaluate)
+    task = types.SimpleNamespace(deciding_set="dev", dev_sets=("test", "dev", "more"))
+    assert list(stages.evaluate_all(task, None)) == ["test", "dev", "more"]
     assert calls == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 

@@ -174,18 +174,18 @@ def test_xla_trains_as_tensorflow_does(inputs, tmp_path, capsys):
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
-    outputs, evaluate = Inference.outputs, ClassificationTask.evaluate
+    outputs, judge = Inference.outputs, ClassificationTask.judge
 
     def counted(self, examples):
         counts[len(examples)] += 1
         return outputs(self, examples)
 
-    def evaluated(self, *given):
-        found = evaluate(self, *given)
+    def judged(self, *given):
+        found = judge(self, *given)
         return dataclasses.replace(found, scores={self.headline: left.popleft() if left else 0.7})
 
     monkeypatch.setattr(Inference, "outputs", counted)
-    monkeypatch.setattr(ClassificationTask, "evaluate", evaluated)
+    monkeypatch.setattr(ClassificationTask, "judge", judged)
     is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
     monkeypatch.setattr(training.Training, "is_evaluation_due", is_due)
     monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)

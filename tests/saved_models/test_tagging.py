@@ -16,6 +16,7 @@ from bert_tf.tasks.tagging import entities as iob
 from bert_tf.tasks.tagging.reader import read_tagging
 from bert_tf.tasks.tagging.rows import tagging_examples
 from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.task import predict
 
 from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, texts_of
 
@@ -73,7 +74,7 @@ def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer,
     items = read_tagging(str(path), labels=IOB, **columns).items
     task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
     inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
-    records = task.predict(inference, "test", {})
+    records = predict(task, inference, "test", {})
     outputs = ask(find_entities, serve(tagger, 24), text=texts)
     counts = outputs["counts"]
     assert counts[0] > 20 and sum(counts[1:]) > 1 and not outputs["truncated"].any()

@@ -18,7 +18,8 @@ from bert_tf.cli.question_options import QuestionOptions
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task
+from bert_tf.tasks.kinds import is_table_of
+from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task, outputs, tokenized
 
 from .reader import read_questions, read_squad, squad_has_answers
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .rows import QuestionExamples
     from .scores import SquadPredictions
 
+_OUTPUTS = (features.START_LOGITS, features.END_LOGITS)
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
@@ -40,7 +42,7 @@ _COUNTS = ("total", "thresh")
 
 
 def _holds_texts_alone(path: str) -> bool:
-    return QuestionTask.is_table(path) and not TableFile(path).holds_values
+    return is_table_of(QuestionTask, path) and not TableFile(path).holds_values
 
 
 _SAYS_WHERE = refuses(
@@ -107,6 +109,11 @@ class QuestionTask(Task):
     threshold = NULL_THRESHOLD
     counted = "{items:,} questions in {rows:,} windows"
     evaluates_labelled = True
+    long_examples = (
+        "The contexts of {count:,} of the training questions are read in several windows of "
+        "{length} tokens (--max_seq_length)."
+    )
+    loss_weights = dict.fromkeys(_OUTPUTS, 0.5)
     output_suffixes = (*Task.output_suffixes, ".json")
     read = staticmethod(read_questions)
 
@@ -122,7 +129,7 @@ class QuestionTask(Task):
         """SQuAD's JSON."""
         return FormReader(_read_squad, squad_has_answers)
 
-    def _fit(self, options: Any) -> None:
+    def _apply(self, options: Any) -> None:
         with_null, threshold = options.with_null, options.null_score_diff_threshold
         if with_null is None:
             with_null = any(item.is_impossible for item in self._labelled)
@@ -132,12 +139,10 @@ class QuestionTask(Task):
                 "answer: leave the flag out."
             )
         self._with_null, self._null_threshold = with_null, threshold
-        super()._fit(dataclasses.replace(options, with_null=with_null))
+        super()._apply(dataclasses.replace(options, with_null=with_null))
 
-    def _compile_arguments(self) -> dict[str, Any]:
-        outputs = (features.START_LOGITS, features.END_LOGITS)
-        losses, weights = {key: self.loss() for key in outputs}, dict.fromkeys(outputs, 0.5)
-        return {"loss": losses, "loss_weights": weights}
+    def loss(self) -> dict[str, Any]:
+        return {key: super(QuestionTask, self).loss() for key in _OUTPUTS}
 
     @property
     def usual_headline(self) -> str:
@@ -149,12 +154,6 @@ class QuestionTask(Task):
         """Scores of the other version; a threshold that the user names leaves nothing to tune."""
         tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
-
-    def line_on_long_examples(self) -> str:
-        return (
-            "The contexts of {count:,} of the training questions are read in several windows of "
-            "{length} tokens (--max_seq_length)."
-        )
 
     @property
     def usual_thresholds(self) -> Thresholds:
@@ -317,7 +316,7 @@ class QuestionTask(Task):
         """
         from bert_tf.evaluation.prediction_files import write_file
 
-        predictions, _ = self.outputs(inference, set_name)
+        predictions, _ = outputs(self, inference, set_name)
         paths = predictions.write(folder, self._threshold_of(thresholds))
         if set_name in self.dev_sets:
             paths.append(os.path.join(folder, f"{set_name}.jsonl"))
@@ -331,7 +330,7 @@ class QuestionTask(Task):
                         "expected": [answer.text for answer in item.answers],
                         "text": item.question,
                     }
-                    for item in self._sets[set_name].items
+                    for item in self.sets[set_name].items
                 ),
             )
         return paths
@@ -343,10 +342,10 @@ class QuestionTask(Task):
         """The answers, and the windows' losses, 0 where nothing is known to be right."""
         from .scores import SquadPredictions, squad_predictions
 
-        items = self._sets[set_name].items
+        items = self.sets[set_name].items
         if not items:
             return SquadPredictions({}, {}, {} if self._with_null else None), np.zeros([0])
-        answers, losses = self._tokenized_set(inference, set_name).predict_answers(
+        answers, losses = tokenized(self, inference, set_name).predict_answers(
             inference.model,
             batch_size=inference.batch_size,
             n_best=self.options.n_best_size,

@@ -111,7 +111,7 @@ class SimilarityTask(Task):
 
     @property
     def _has_scores(self) -> bool:
-        sets = [*([self._train] if self._train else ()), *self._sets.values()]
+        sets = [*([self._train] if self._train else ()), *self.sets.values()]
         return any(item.label is not None for examples in sets for item in examples.items)
 
     @property

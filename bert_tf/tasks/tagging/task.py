@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from bert_tf.evaluation.scores import (
 from bert_tf.features import TEMPERATURE
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.options import ON_DEV, ClassWeights, parse_class_weights
-from bert_tf.tasks.task import DRAWN, FormReader, Items, Task
+from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
 from bert_tf.untrusted import did_you_mean, quote
 
 from .conll import read_conll
@@ -163,6 +164,11 @@ class TaggingTask(Task):
     class_metrics = True
     classes = "tags"
     counted = "{items:,} sentences in {rows:,} rows"
+    long_examples = (
+        "{count:,} of the training sentences are read in several rows of {length} tokens "
+        "(--max_seq_length)."
+    )
+    no_prediction = MappingProxyType({"id": "", "words": (), "tags": (), "scores": ()})
     output_suffixes = (*Task.output_suffixes, ".conll")
     read = staticmethod(read_tagging)
 
@@ -191,11 +197,11 @@ class TaggingTask(Task):
         self._states = WordStates(folder)  # which all copies share
         super().__init__(*data, folder=folder, **common)
 
-    def _fit(self, options: Any) -> None:
+    def _apply(self, options: Any) -> None:
         variants = options.variants
         self._variant = variants[0] if variants else None
         self.model = self.other_model if variants else type(self).model
-        super()._fit(options)
+        super()._apply(options)
 
     @property
     def model_arguments(self) -> dict[str, Any]:
@@ -212,7 +218,7 @@ class TaggingTask(Task):
 
         smoothing, weights = self.options.label_smoothing, None
         if self.options.class_weights:  # of tags, by the words that have them
-            counts = self.label_counts(None)
+            counts = label_counts(self, None)
             weights = parse_class_weights(self.options.class_weights, self.labels, counts)
         if smoothing or weights:
             return SmoothedCrossEntropy(smoothing, list(weights.values()) if weights else None)
@@ -250,12 +256,6 @@ class TaggingTask(Task):
             raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
         return ""
 
-    def line_on_long_examples(self) -> str:
-        return (
-            "{count:,} of the training sentences are read in several rows of {length} tokens "
-            "(--max_seq_length)."
-        )
-
     @property
     def judged_classes(self) -> Sequence[str]:
         """The types of entities, or the tags."""
@@ -274,11 +274,6 @@ class TaggingTask(Task):
             yield f"row {item.id}", item.words
 
     @classmethod
-    def empty_record(cls, words: Sequence[str] = ()) -> Record:
-        """No tags."""
-        return {"id": "", "words": tuple(words), "tags": (), "scores": ()}
-
-    @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
@@ -287,7 +282,7 @@ class TaggingTask(Task):
 
         first = next(iter(items), None)
         has_spans = first.places if first else columns.get("character_spans")
-        return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
+        return {**cls.no_prediction, **({ENTITIES: None} if has_spans else {})}
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -384,8 +379,8 @@ class TaggingTask(Task):
         """
         from bert_tf.evaluation.prediction_files import columns_suffix, write_file
 
-        items = self._sets[set_name].items
-        records = list(self.predict(inference, set_name, thresholds))
+        items = self.sets[set_name].items
+        records = list(predict(self, inference, set_name, thresholds))
         suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
         columns = os.path.join(folder, f"{set_name}{suffix}")
         pairs = zip(items, records, strict=True)
@@ -431,10 +426,10 @@ class TaggingTask(Task):
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
         """The logits of all words of all sentences, (W, C) float32."""
-        items = self._sets[set_name].items
+        items = self.sets[set_name].items
         begins = np.cumsum([0, *(len(item.words) for item in items)])
         logits_of_words = np.zeros([begins[-1], len(self.labels)], np.float32)
-        examples = self.prepared(inference.model, self._tokenized_set(inference, set_name))
+        examples = self.prepared(inference.model, tokenized(self, inference, set_name))
         for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)

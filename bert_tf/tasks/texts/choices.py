@@ -78,7 +78,7 @@ class MultipleChoiceTask(Task):
         from bert_tf.tasks.losses import NO_CHOICE
 
         logits: np.ndarray = super()._outputs(inference, set_name)
-        counts = np.array([len(item.choices) for item in self._sets[set_name].items])
+        counts = np.array([len(item.choices) for item in self.sets[set_name].items])
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:

@@ -22,7 +22,7 @@ from bert_tf.features import TEMPERATURE
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
 from bert_tf.tasks.options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
-from bert_tf.tasks.task import Items
+from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
 
@@ -97,16 +97,12 @@ class ClassificationTask(TextTask):
         """F1 is of the second of two classes."""
         return () if len(self.labels) == 2 else [*BINARY_SCORES]
 
-    @property
-    def shown_scores(self) -> Sequence[str]:
-        """GLUE's for its tasks."""
-        return self._glue.metrics if self._glue else [*CLASS_SCORES]
-
-    def _fit(self, options: Any) -> None:
-        super()._fit(options)
+    def _apply(self, options: Any) -> None:
+        super()._apply(options)
+        self.shown_scores = self._glue.metrics if self._glue else [*CLASS_SCORES]
         weights = options.class_weights
         self._class_weights = weights and parse_class_weights(
-            weights, self.labels, self.label_counts(None)
+            weights, self.labels, label_counts(self, None)
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:

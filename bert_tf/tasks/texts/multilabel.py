@@ -18,7 +18,7 @@ from bert_tf.features import HALF, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
 from bert_tf.tasks.options import ClassWeights, LongTexts, parse_class_weights
-from bert_tf.tasks.task import Items
+from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
 
@@ -77,7 +77,7 @@ class MultiLabelTask(TextTask):
         weights = self.options.class_weights
         if not weights:
             return None
-        counts = self.label_counts(None)
+        counts = label_counts(self, None)
         if weights == "balanced":
             total = len(self.training_items())
             return [
@@ -88,10 +88,6 @@ class MultiLabelTask(TextTask):
 
     def classes_of(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()
-
-    def shown_label(self, item: TextExample) -> Any:
-        """A list, as the predicted ones."""
-        return list(self.classes_of(item))
 
     def _targets(self, items: Items) -> np.ndarray:
         """(N, C) int32, 1 where a class holds."""

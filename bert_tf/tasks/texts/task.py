@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
 from bert_tf.tasks.options import LongTexts
-from bert_tf.tasks.task import DRAWN, Items, Task
+from bert_tf.tasks.task import DRAWN, Items, Task, predict
 from bert_tf.untrusted import quote
 
 if TYPE_CHECKING:
@@ -52,11 +52,12 @@ class TextTask(Task):
         """GLUE's for its tasks."""
         return self._glue.headline if self._glue else self.text_headline
 
-    def line_on_long_examples(self) -> str:
+    def _apply(self, options: Any) -> None:
+        super()._apply(options)
         from bert_tf.pipelines.long_texts import MOST_WINDOWS
 
-        line = _TOO_LONG.get(self.options.long_text, super().line_on_long_examples())
-        return line.replace("{most}", str(MOST_WINDOWS))
+        line = _TOO_LONG.get(options.long_text, type(self).long_examples)
+        self.long_examples = line.replace("{most}", str(MOST_WINDOWS))
 
     def nothing_to_learn(self) -> str:
         labels = {item.label for item in self.training_items()}
@@ -92,7 +93,7 @@ class TextTask(Task):
         """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
         if self._glue is None or set_name not in self.test_sets:
             return super().write_predictions(inference, set_name, folder, thresholds)
-        records = self.predict(inference, set_name, thresholds)
+        records = predict(self, inference, set_name, thresholds)
         task, split = ("AX", "test") if set_name == DIAGNOSTIC else (self.name, set_name)
         values = {record["id"]: record["prediction"] for record in records}
         return [write_glue_submission(folder, task, split, values)]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.tasks.questions.scores import score_predictions
+from bert_tf.tasks.task import evaluate, predict
 from tests.finetuning import small_tasks
 from tests.finetuning.small_tasks import (
     CONFIG,
@@ -62,7 +63,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     task = task_on((), items)
     assert task.headline == "f1"
     how = inference(stand_in({"b0": 3.0, "d0": 1.0}, {"c0": 3.0, "d0": 1.0}))
-    found = task.evaluate(how, "dev")
+    found = evaluate(task, how, "dev")
     # "b0 c0" of "b0 c0 d0": two words of two and of three, F1 0.8.
     loss = found.scores["loss"]
     assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0, "loss": loss})
@@ -96,14 +97,14 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
         }
         assert by_id[name].loss == pytest.approx(-np.log(entries[answer]))
     # The score of an answer is its probability there.
-    records = {record["id"]: record for record in task.predict(how, "dev", {})}
+    records = {record["id"]: record for record in predict(task, how, "dev", {})}
     assert records["wrong"]["score"] == pytest.approx(entries["b0 c0"])
 
 
 def test_a_right_answer_that_is_not_listed_loses_as_much_as_the_last_entry():
     item = question("7", "g0", "b0 c0 d0", "d0")
     task = task_on((), [item], n_best_size=2)
-    found = task.evaluate(inference(stand_in({"b0": 9.0, "c0": 8.0}, {"c0": 9.0})), "dev")
+    found = evaluate(task, inference(stand_in({"b0": 9.0, "c0": 8.0}, {"c0": 9.0})), "dev")
     # "b0 c0" (18) and "c0" (17) are the list.
     assert found.mistakes[0].loss == pytest.approx(np.log(1 + np.e))
     assert found.constant is False, "one question alone is no collapse"
@@ -123,7 +124,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     how = inference(stand_in(starts, {**low, "[CLS]": 2.0, "c0": 5.0, "d0": -1.0}))
     task = task_on((), items, with_null=True)
     assert task.headline == "best_f1"
-    found = task.evaluate(how, "dev")
+    found = evaluate(task, how, "dev")
     # At 0, Google's default, "a" keeps its answer and "b" is rightly silent; at 1.5 "c" and "e" are
     # right too, and "b" no more.
     assert found.scores["exact_at_0"] == found.scores["f1_at_0"] == 40.0
@@ -141,17 +142,17 @@ def test_null_is_tuned_on_the_set(tmp_path):
     assert {"total", "best_f1_thresh"} & set(found.scores) == set()
 
     # Decided on another set, a threshold is kept to, and none is searched.
-    given = task.evaluate(how, "dev", {"null": 1.75})
+    given = evaluate(task, how, "dev", {"null": 1.75})
     assert given.thresholds == {"null": 1.75}
     assert (given.scores["exact"], given.scores["f1"]) == (60.0, 60.0)
     assert not [name for name in given.scores if name.startswith("best_")]
-    assert task.evaluate(how, "dev", {}).scores["f1"] == 40.0
+    assert evaluate(task, how, "dev", {}).scores["f1"] == 40.0
 
     # A threshold of one's own decides instead.
     fixed = task_on((), items, with_null=True, null_score_diff_threshold=1.75)
     assert fixed.headline == "f1" and fixed.usual_thresholds == {"null": 1.75}
     assert (task.usual_thresholds, task_on().usual_thresholds) == ({"null": 0.0}, {})
-    found = fixed.evaluate(how, "dev")
+    found = evaluate(fixed, how, "dev")
     assert found.thresholds == {"null": 1.75}
     assert found.scores["f1"] == 60.0
     assert [
@@ -166,7 +167,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
 def test_no_span_at_all_is_no_crash(with_null, tmp_path):
     task = task_on((), random_questions(8).items, n_best_size=1, with_null=with_null)
     how = inference(stand_in({"[CLS]": 9.0}, {"[CLS]": 9.0}))
-    found = task.evaluate(how, "dev")
+    found = evaluate(task, how, "dev")
     assert found.constant is True
     assert found.scores["f1"] == 0.0
     assert len(found.mistakes) == 8
@@ -185,7 +186,7 @@ def test_finds_an_answer_in_any_window():
         items.append(question(f"id{number}", "a0 a1", " ".join(words), "g0 h0"))
     task = task_on(items, items)
     model = stand_in({"g0": 5.0}, {"h0": 5.0})
-    assert task.evaluate(inference(model), "dev").scores["exact_match"] == 100.0
+    assert evaluate(task, inference(model), "dev").scores["exact_match"] == 100.0
     rows = task.training_examples(TOKENIZER, 24)
     assert (rows.num_too_long, len(rows) > 9 * 5) == (9, True)
     marked = 0
@@ -276,5 +277,5 @@ def test_the_loss_is_the_mean_of_both():
     assert loss_of(task, model, batch, labels) == pytest.approx(np.mean(expected), rel=1e-5)
     # On a set to evaluate on it comes of the pass that answers.
     dev = task_on((), random_questions(8).items)
-    found = dev.evaluate(small_tasks.inference(model, max_seq_length=24, batch_size=3), "dev")
+    found = evaluate(dev, small_tasks.inference(model, max_seq_length=24, batch_size=3), "dev")
     assert found.scores["loss"] == pytest.approx(np.mean(expected), rel=1e-5)

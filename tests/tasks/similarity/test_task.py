@@ -13,6 +13,7 @@ from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.tasks.similarity.losses import CosineError, CosineOrder, InBatchNegatives
 from bert_tf.tasks.similarity.task import SimilarityTask
+from bert_tf.tasks.task import evaluate, predict
 from tests.finetuning.small_tasks import (
     CONFIG,
     TOKENIZER,
@@ -139,12 +140,12 @@ def test_scored_pairs_are_judged_by_their_cosines(model):
     cosines = [
         vector_of(model, item.texts[0]) @ vector_of(model, item.texts[1]) for item in examples.items
     ]
-    evaluation = task.evaluate(inference(model), "dev")
+    evaluation = evaluate(task, inference(model), "dev")
     expected = np.corrcoef(ranks(cosines), ranks([item.label for item in examples.items]))[0, 1]
     assert evaluation.scores["spearman"] == pytest.approx(expected)
     assert evaluation.scores.keys() == {"spearman", "pearson"} and not evaluation.constant
     assert len(evaluation.mistakes) > 3
-    records = list(task.predict(inference(model), "test", {}))
+    records = list(predict(task, inference(model), "test", {}))
     np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
 
 
@@ -156,7 +157,7 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     items[9] = SimilarityExample("itself", (items[9].texts[0],) * 2 + ("c0",), None)
     task = SimilarityTask("made up", examples_of(items), {"dev": examples_of(items)}, {})
     assert task.headline == "ndcg@10"
-    evaluation = task.evaluate(inference(model), "dev")
+    evaluation = evaluate(task, inference(model), "dev")
     documents = {text: vector_of(model, text) for item in items for text in item.texts[1:]}
     gains, firsts = [], []
     for query in dict.fromkeys(item.texts[0] for item in items):
@@ -172,7 +173,7 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert evaluation.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
     assert len(evaluation.mistakes) == firsts.count(False)
     assert all(mistake.predicted != mistake.texts[""] for mistake in evaluation.mistakes)
-    (record, *_) = task.predict(inference(model), "dev", {})
+    (record, *_) = predict(task, inference(model), "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
     assert record["third"] == pytest.approx(third, abs=1e-5)
 
@@ -185,7 +186,7 @@ def test_texts_are_read_behind_their_prefixes(model):
     task = SimilarityTask(
         "m", examples_of(items), {"dev": examples_of(items)}, {}, embedding=embedding
     )
-    records = task.predict(inference(model), "dev", {})
+    records = predict(task, inference(model), "dev", {})
     for item, record in zip(items, records, strict=True):
         one, other = (
             vector_of(model, prefix + text)
@@ -193,7 +194,7 @@ def test_texts_are_read_behind_their_prefixes(model):
         )
         cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
         assert record["prediction"] == pytest.approx(cosine, abs=1e-5)
-    mistakes = task.evaluate(inference(model), "dev").mistakes
+    mistakes = evaluate(task, inference(model), "dev").mistakes
     texts = {text for item in items for text in item.texts}
     assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
     (rows, labels), _ = task.training_examples(TOKENIZER, 32).whole_batch()
@@ -212,7 +213,7 @@ def test_a_constant_model_is_named():
     norm.beta.assign(0 * norm.beta + 1)
     for examples in (pairs(6, scored=True), pairs(6)):
         task = SimilarityTask("made up", None, {"dev": examples}, {})
-        assert task.evaluate(inference(flat), "dev").constant is True
+        assert evaluate(task, inference(flat), "dev").constant is True
 
 
 @pytest.mark.parametrize("scores", [(3e38, -3e38, 0.0), (2.0, 1.0, 1.5)])

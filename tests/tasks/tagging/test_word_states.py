@@ -9,6 +9,7 @@ from bert_tf.modeling import BertFeatureTagger
 from bert_tf.tasks.tagging import word_states
 from bert_tf.tasks.tagging.rows import tagging_examples
 from bert_tf.tasks.tagging.word_states import WordStates
+from bert_tf.tasks.task import evaluate
 from tests.finetuning.small_tasks import (
     CONFIG,
     IDS,
@@ -98,10 +99,10 @@ def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path)
     task = tagging_on_frozen_features(examples, tmp_path, 2)
     keras.utils.set_random_seed(0)
     model = BertFeatureTagger(CONFIG, **task.model_arguments)
-    kept = task.evaluate(inference(model, max_seq_length=16), "again")
+    kept = evaluate(task, inference(model, max_seq_length=16), "again")
     rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
     task.prepared = lambda model, rows: rows
-    tokens = task.evaluate(inference(model, max_seq_length=16), "again")
+    tokens = evaluate(task, inference(model, max_seq_length=16), "again")
     assert kept.scores == pytest.approx(tokens.scores)
     losses = [[mistake.loss for mistake in one.mistakes] for one in (kept, tokens)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
