@@ -1,7 +1,7 @@
 """Starting model of a fine-tuning: the config, vocabulary and weights of a checkpoint."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -73,6 +73,14 @@ def with_usual(
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
     """Opens the start of a run: the run's own state where it has one, else the checkpoint."""
+    _check_pooling(settings)
+    start = _of_run(settings, directory) if directory.has_state() else _of_checkpoint(settings)
+    _check_start(settings, start)
+    return start
+
+
+def _check_pooling(settings: FineTuningSettings) -> None:
+    """Refuses ``--pooling`` where the kind's head reads each token."""
     kind = settings.kind
     if settings.pooling and not (
         kind.embeds or "pooling" in MODEL_CLASSES[kind.model].argument_checks
@@ -81,59 +89,75 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--pooling={settings.pooling}: the head of {settings.glue or settings.task} reads "
             "each token: leave it out."
         )
-    if directory.has_state():
-        described = model_directory.read_description(directory.path)
-        checkpoint, head = None, described.model.arguments
-        config, tokenization, notes = described.config, described.tokenization, described.notes
-        embedding = described.sentence_embedding
+
+
+def _of_run(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
+    """The start of a run that goes on: what its directory says; its weights come later."""
+    run = model_directory.read_description(directory.path)
+    tokenization = _readable(settings, run.tokenization, run.notes)
+    head, embedding = run.model.arguments, run.sentence_embedding
+    return StartingModel(run.config, tokenization, tokenization.tokenizer(), None, head, embedding)
+
+
+def _of_checkpoint(settings: FineTuningSettings) -> StartingModel:
+    """The start that a checkpoint is: the flags decide what its head reads, and how."""
+    checkpoint = open_checkpoint(settings.init_checkpoint)
+    tokenization = _readable(settings, checkpoint.tokenization, checkpoint.notes)
+    tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
+    config, rate = checkpoint.config, settings.hidden_dropout_prob
+    if rate is not None:
+        config = dataclasses.replace(
+            config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
+        )
+    if settings.kind.embeds:
+        head, embedding = _dense(checkpoint), _embedding(settings, checkpoint)
     else:
-        checkpoint = open_checkpoint(settings.init_checkpoint)
         pooling = settings.pooling or checkpoint.pooling
-        head = {"pooling": "mean" if settings.option("few_shot") and pooling == "cls" else pooling}
-        config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
-        if (rate := settings.hidden_dropout_prob) is not None:
-            config = dataclasses.replace(
-                config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
-            )
-        embedding = None
-        if settings.kind.embeds:
-            embedding, head = _embedding(settings, checkpoint), _dense(checkpoint)
+        pooling = "mean" if settings.option("few_shot") and pooling == "cls" else pooling
+        head, embedding = {"pooling": pooling}, None
+    return StartingModel(
+        config, tokenization, tokenization.tokenizer(), checkpoint, head, embedding
+    )
+
+
+def _readable(
+    settings: FineTuningSettings, tokenization: Tokenization | None, notes: Sequence[str]
+) -> Tokenization:
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} cannot read text: {why_none(notes)}"
         )
-    if checkpoint is not None:
-        tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
-    positions = config.max_position_embeddings
+    return tokenization
+
+
+def _check_start(settings: FineTuningSettings, start: StartingModel) -> None:
+    """Refuses rows, frozen blocks and layers of features that the model does not have."""
+    positions, blocks = start.config.max_position_embeddings, start.config.num_hidden_layers
     if settings.max_seq_length > positions:
         raise ValueError(
             f"--max_seq_length={settings.max_seq_length} is more than the {positions} positions "
             f"that {settings.init_checkpoint} has embeddings for: give {positions} at most."
         )
     frozen = settings.freeze
-    if frozen > config.num_hidden_layers:
+    if frozen > blocks:
         raise ValueError(
-            f"--freeze={frozen} is more than the {config.num_hidden_layers} blocks of "
-            f"{settings.init_checkpoint}."
+            f"--freeze={frozen} is more than the {blocks} blocks of {settings.init_checkpoint}."
         )
-    is_encoder_alone = (settings.option("few_shot") or settings.kind.embeds) and not head.get(
+    is_encoder_alone = (settings.option("few_shot") or settings.kind.embeds) and not start.head.get(
         "dense_size"
     )
-    if is_encoder_alone and frozen == config.num_hidden_layers:
+    if is_encoder_alone and frozen == blocks:
         raise ValueError(
             f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
             "is trained."
         )
     for variant in settings.variants:
         try:
-            check_variant(variant, config.num_hidden_layers)
+            check_variant(variant, blocks)
         except ValueError as error:
             raise ValueError(
                 f"--feature_based={settings.option('feature_based')}: {error}"
             ) from error
-    return StartingModel(
-        config, tokenization, tokenization.tokenizer(), checkpoint, head, embedding
-    )
 
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:

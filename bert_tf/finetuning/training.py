@@ -54,26 +54,16 @@ class Training(Trainer):
         learner: Learner | None = None,
     ) -> None:
         super().__init__(is_temporary=directory.is_temporary)
-        self.settings = settings
-        self.task = task
-        self.model = model = inference.model
-        self.inference = inference
-        learner = learner or Learner(model, task, examples)
+        self.settings, self.task, self.directory = settings, task, directory
+        self.inference, self.model = inference, inference.model
+        learner = learner or Learner(self.model, task, examples)
         self.examples, self._fit = learner.examples, learner.fit
-        self.directory = directory
         self._summaries = Summaries(directory.logs)
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
         self._num_epochs = -(-self.total_steps // self.steps_per_epoch)
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
-        with model.distribute_strategy.scope():
-            optimizer = create_optimizer(
-                settings.optimizer,
-                self._schedule,
-                learner.model.trainable_variables,
-                weight_decay=settings.weight_decay,
-            )
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
         self._unit = task.target_scale.std**2
@@ -82,15 +72,11 @@ class Training(Trainer):
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
         self._device_type = device_type()
-        replicas = model.distribute_strategy.num_replicas_in_sync
+        replicas = self.model.distribute_strategy.num_replicas_in_sync
         self._jit_compile = asks_for_xla(
             settings.jit_compile, self._device_type, settings.changes_shapes(replicas)
         )
-        model.encoder.trains_without_padding = not self._jit_compile
-        model.encoder.recomputes_blocks = settings.remat
-        with model.distribute_strategy.scope():
-            # The optimizer is for callbacks to look at.
-            learner.model.compile(optimizer, jit_compile=False, **learner.task.compile_arguments)
+        self.loop = self._make_loop(learner)
         self.callbacks = Callbacks(
             callbacks,
             learner.model,
@@ -99,17 +85,27 @@ class Training(Trainer):
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         self._makes_single_steps = bool(callbacks) or replicas > 1
-        loss = learner.task.compile_arguments["loss"]
-        compares_rows = getattr(loss, "compares_rows", False)
-        self.loop = TrainingLoop(
+
+    def _make_loop(self, learner: Learner) -> TrainingLoop:
+        """The steps of the learner's model, which is compiled for callbacks to look at."""
+        settings, strategy = self.settings, self.model.distribute_strategy
+        self.model.encoder.trains_without_padding = not self._jit_compile
+        self.model.encoder.recomputes_blocks = settings.remat
+        arguments = learner.task.compile_arguments
+        with strategy.scope():
+            optimizer = create_optimizer(
+                settings.optimizer,
+                self._schedule,
+                learner.model.trainable_variables,
+                weight_decay=settings.weight_decay,
+            )
+            learner.model.compile(optimizer, jit_compile=False, **arguments)
+        compares_rows = getattr(arguments["loss"], "compares_rows", False)
+        return TrainingLoop(
             learner.model,
             optimizer,
-            model.distribute_strategy,
-            TaskObjective(
-                learner.model,
-                learner.task.loss_weight,
-                compares_rows=compares_rows,
-            ),
+            strategy,
+            TaskObjective(learner.model, learner.task.loss_weight, compares_rows=compares_rows),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             device_type=self._device_type,
