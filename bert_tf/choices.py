@@ -24,4 +24,6 @@ STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machin
 XLA_CHOICES = ("auto", "true", "false")  # where XLA compiles a training's step
 OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word"]
+# The percentages of predicted tokens that become [MASK], a random one, and stay: the paper's.
+MASK_SPLIT = (80, 10, 10)
 Objective = Literal["mlm", "ltr"]  # of pre-training

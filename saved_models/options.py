@@ -55,8 +55,8 @@ class ExportOptions(QuestionOptions):
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
         LONG_TEXTS,
-        "Classes and numbers: what is read of single texts of more tokens than a row, one of "
-        "LONG_TEXTS.",
+        "Classes and numbers: what is read of single texts of more tokens than a row: the "
+        "beginning (head), the beginning and the end (head_tail), or everything (windows).",
         is_kept=True,
     )
     normalize: bool = flag_fields.switch(False, "Embeddings: scale them to length 1.")

@@ -44,7 +44,7 @@ class Served:
         call: features to the model's outputs, at inference.
         encode: features to the encoder's outputs, at inference.
         guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        weights: the variables, by the paths by which ``checkpoints.exports`` finds them.
+        weights: the variables, by the paths by which an export is read as a checkpoint.
         resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
             computed and are 0, and in bfloat16 the matrices of a small encoder are constants.

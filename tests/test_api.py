@@ -40,7 +40,7 @@ FUNCTIONS = [
     (api.predict, PredictionSettings, {"input": "data"}),
     (api.export, ExportSettings, {}),
     (api.export, ExportOptions, {}),
-    (api.pretrain, PretrainingSettings, {"mode": None, "dry_run": None}),
+    (api.pretrain, PretrainingSettings, {"dry_run": None}),
 ]  # fmt: skip
 SMALL = {
     "task": "classification",

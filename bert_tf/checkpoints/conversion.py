@@ -94,7 +94,7 @@ class Conversion(NamedTuple):
 
 
 def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) -> Conversion:
-    """Writes a checkpoint in another format, one of ``formats.WRITTEN``, and compares the two.
+    """Writes a checkpoint in another format, which ``convert --to`` names, and compares the two.
 
     The target appears whole, and only when it is the source's model.
     """

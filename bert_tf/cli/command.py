@@ -31,6 +31,7 @@ from .other_scripts import instead
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
 )
+flag_fields.present(flags.FLAGS["debug"], "Errors", is_rare=True)
 
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended

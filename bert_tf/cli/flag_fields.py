@@ -23,10 +23,6 @@ from bert_tf.untrusted import did_you_mean, quote
 from .flag_rules import Rule, among, at_least, check, refuses
 from .other_scripts import instead
 
-# In --help, what stands above a flag, and above those that follow.
-HEADINGS = {"debug": "Errors"}
-# Flags that --help=all alone shows.
-RARE = {"debug"}
 _WIDTH = 80
 _LARGEST = 2**31 - 1  # that TensorFlow's int32 holds
 
@@ -237,20 +233,22 @@ def define_flags(
         if other_name := field.metadata["other_name"]:
             flags.DEFINE_alias(other_name, field.name, flag_values=values)
             values[other_name].help = ""
-        if field.metadata["heading"]:
-            HEADINGS[field.name] = field.metadata["heading"]
-        if field.metadata["is_rare"]:
-            RARE.add(field.name)
+        present(values[field.name], field.metadata["heading"], field.metadata["is_rare"])
     define_aliases(aliases, values)
 
 
 def define_aliases(aliases: Mapping[str, str], values: flags.FlagValues) -> None:
     """Defines other names of flags."""
-    # A heading stands above its first flag.
-    HEADINGS.update((name, "Other names") for name in list(aliases)[:1])
-    RARE.update(aliases)
+    heading = "Other names"
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)
+        present(values[alias], heading, is_rare=True)
+        heading = ""  # it stands above the first
+
+
+def present(flag: Any, heading: str, is_rare: bool = False) -> None:
+    """Says how ``--help`` shows a flag: what stands above it, and whether --help=all alone does."""
+    flag.heading, flag.is_rare = heading, is_rare
 
 
 def flags_of_call(
@@ -320,8 +318,8 @@ def help_text(
     ]
     parts, heading = [(sys.modules["__main__"].__doc__ or "").strip()], "Flags"
     for flag in found:
-        heading = HEADINGS.get(flag.name, heading)
-        if not is_whole and flag.name in RARE:
+        heading = getattr(flag, "heading", "") or heading
+        if not is_whole and getattr(flag, "is_rare", False):
             continue
         if heading:
             parts.append(f"\n{heading}:\n")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.evaluation.calibration import FEW
-from bert_tf.evaluation.scores import score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.task import Task, label_counts
@@ -12,11 +11,8 @@ from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
 from .run_directory import FineTuningDirectory
+from .sweep_table import sweep_table
 from .training import scores_line
-
-# The settings that a sweep varies, and the columns of its table.
-_VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
-_COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:
@@ -141,37 +137,3 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
         )
     return lines
-
-
-def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The table of a sweep, its header first: a row for each configuration, the best first."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    headline = results["headline"]
-    for entry in results["configurations"]:
-        scores = {
-            name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
-            for name in ("mean", "std", "best")
-        }
-        seed = "-" if entry["best_seed"] is None else entry["best_seed"]
-        size, rate, epochs = (entry[name] for name in _VARIED)
-        cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
-        rows.append((*map(str, cells), str(entry["collapsed"])))
-    if not any(entry.get("feature_based") for entry in results["configurations"]):
-        return rows
-    layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
-    return [(name, *row) for name, row in zip(layers, rows, strict=True)]
-
-
-def sweep_table(results: Mapping[str, Any]) -> str:
-    """The table for people, and the collapsed runs by name."""
-    rows = table_rows(results)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [f"{results['headline']} on {results['dev_set']}:"]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"  {'  '.join(cells)}")
-    collapsed = [run for run in results["runs"] if run["collapsed"]]
-    if collapsed:
-        lines.append("Collapsed:")
-        lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
-    return "\n".join(lines)

@@ -28,7 +28,7 @@ from .stages import (
     train,
     write_outputs,
 )
-from .summary import table_rows
+from .sweep_table import table_rows
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.

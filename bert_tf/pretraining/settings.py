@@ -8,7 +8,15 @@ from typing import Any, get_args
 
 from absl import flags
 
-from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, STRATEGIES, XLA_CHOICES, Masking, Objective
+from bert_tf.choices import (
+    INPUT_FORMATS,
+    MASK_SPLIT,
+    OPTIMIZERS,
+    STRATEGIES,
+    XLA_CHOICES,
+    Masking,
+    Objective,
+)
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import (
@@ -228,7 +236,7 @@ class PretrainingSettings:
         "Mask single pieces, as in the paper (token), or all pieces of a word (whole_word).",
     )
     mask_split: str = string(
-        "80,10,10",
+        ",".join(map(str, MASK_SPLIT)),
         "Replace so many percent of the tokens to predict by [MASK], by a random token, and by "
         "themselves.",
         is_rare=True,
@@ -429,7 +437,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
         "Make rows of this many tokens, [CLS] and [SEP] included; --phases has several lengths.",
         flag_values=values,
     )
-    flag_fields.HEADINGS["max_seq_length"] = "Length of rows"
+    flag_fields.present(values["max_seq_length"], "Length of rows")
 
 
 def settings_from_flags(

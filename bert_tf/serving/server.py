@@ -65,7 +65,7 @@ class _Reply:
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class Door:
+class Application:
     """Answers HTTP requests to one model, once it is open: an ASGI application."""
 
     def __init__(self, name: str, bounds: Bounds) -> None:
@@ -85,7 +85,7 @@ class Door:
         """Answers by a model from now on."""
         self._batcher, self._model = batcher, model
 
-    def hurry(self) -> None:
+    def end_soon(self) -> None:
         """Gives up the bodies that do not come soon, and then the answers, as the server ends."""
         loop = asyncio.get_running_loop()
         for limit in [*self._coming]:
@@ -273,9 +273,9 @@ def _inflated(body: bytes, most: int) -> bytes:
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
-        self._door = door
+        self._application = application
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for name in ("uvicorn", "asyncio"):
@@ -286,7 +286,7 @@ class _Uvicorn(uvicorn.Server):
             listening.listen(_BACKLOG)  # who may wait; config's are accepted at a time
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._door.hurry()
+        self._application.end_soon()
         asyncio.get_running_loop().call_later(_LAST_S + 1, self._abort)  # what nobody reads
         await super().shutdown(sockets)
 
@@ -299,10 +299,10 @@ class Server:
     """Listens in a thread, from its beginning; ends after the answers to the requests in hand."""
 
     def __init__(self, name: str, listening: socket.socket, bounds: Bounds) -> None:
-        self._bounds, self._door = bounds, Door(name, bounds)
+        self._bounds, self._application = bounds, Application(name, bounds)
         self._batcher: Batcher | None = None
         config = uvicorn.Config(
-            self._door,
+            self._application,
             http=connections.Connection,
             loop="asyncio",
             ws="none",
@@ -316,7 +316,7 @@ class Server:
             timeout_keep_alive=connections.IDLE_S,
             timeout_graceful_shutdown=_LAST_S + 3,
         )
-        self._uvicorn = _Uvicorn(config, self._door)
+        self._uvicorn = _Uvicorn(config, self._application)
         self._ended = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])
 
     def __enter__(self) -> Self:
@@ -335,7 +335,7 @@ class Server:
         gc.collect()
         gc.freeze()
         self._batcher = batcher
-        self._door.open(model, batcher)
+        self._application.open(model, batcher)
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Raises the error of a server that has failed; calls ``meanwhile`` every few seconds."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from .workers.waiting import within
+from .workers.interruptible import within
 
 T = TypeVar("T")
 

@@ -17,9 +17,10 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import check_outside, replace_whole
 
+from . import block_index as corpus_index
 from . import files as corpus_files
 from . import formats as corpus_formats
-from . import index as corpus_index
+from .block_index import Progress, Reading
 from .corpus import (
     Corpus,
     DocumentTable,
@@ -29,7 +30,6 @@ from .corpus import (
     memory_blocks,
     whole_corpus,
 )
-from .index import Progress, Reading
 
 __all__ = [
     "BLOCK_BYTES",

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.choices import Masking
+from bert_tf.choices import MASK_SPLIT, Masking
 from bert_tf.pipelines.packing import SpecialTokens
 from bert_tf.pipelines.randomness import Operation, below, bits, fold, uniform
 
@@ -114,8 +114,8 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 class Replacement(NamedTuple):
     """Replacement of predicted tokens, as shares of them; the rest stays as it is."""
 
-    mask: float = 0.8  # becomes [MASK]
-    random: float = 0.1  # becomes a token drawn uniformly from the whole vocabulary
+    mask: float = MASK_SPLIT[0] / 100  # becomes [MASK]
+    random: float = MASK_SPLIT[1] / 100  # becomes a token drawn uniformly from the whole vocabulary
 
 
 PAPER_REPLACEMENT = Replacement()

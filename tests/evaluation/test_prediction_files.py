@@ -11,7 +11,7 @@ import re
 import pytest
 
 from bert_tf.evaluation.prediction_files import columns_suffix, write_file, write_records
-from bert_tf.tasks.tagging.conll import read_conll
+from bert_tf.tasks.tagging.conll_reader import read_conll
 from bert_tf.tasks.tagging.reader import read_tagging
 
 RECORDS = [

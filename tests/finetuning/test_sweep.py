@@ -12,7 +12,7 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import RunInputs
-from bert_tf.finetuning.summary import table_rows
+from bert_tf.finetuning.sweep_table import table_rows
 from bert_tf.training import saved_states
 
 from .small_runs import results_of, settings

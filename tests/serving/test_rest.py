@@ -15,7 +15,7 @@ import pytest
 from bert_tf.saved_models import replay
 from bert_tf.serving import model as models
 from bert_tf.serving import rest
-from bert_tf.serving.server import Batcher, Bounds, Door
+from bert_tf.serving.server import Application, Batcher, Bounds
 from tests.saved_models.head_exports import exported
 
 from .asgi import ask
@@ -31,16 +31,16 @@ def served(model, name, bounds):
     """An application that answers by a model."""
     run, signatures = model.run, model.signatures
     batcher = Batcher(run, signatures, largest=64, workers=1, most_seconds=60)
-    door = Door(name, bounds)
-    door.open(model, batcher)
-    yield door
+    application = Application(name, bounds)
+    application.open(model, batcher)
+    yield application
     batcher.close(60)
 
 
 @pytest.fixture(scope="module")
 def app(half_model):
-    with served(half_model, "half", Bounds(8, 10_000, 4, 60)) as door:
-        yield door
+    with served(half_model, "half", Bounds(8, 10_000, 4, 60)) as application:
+        yield application
 
 
 def two(**request):

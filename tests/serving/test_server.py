@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from bert_tf.serving import server
-from bert_tf.serving.server import Batcher, Bounds, Door
+from bert_tf.serving.server import Application, Batcher, Bounds
 
 from .asgi import ask, send
 
@@ -19,7 +19,7 @@ BODY = json.dumps({"inputs": [1.0]}).encode()
 
 
 @pytest.fixture
-def door(half_model):
+def application(half_model):
     """An application of given bounds, and what lets its model answer."""
     gate, batchers = threading.Event(), []
 
@@ -29,12 +29,12 @@ def door(half_model):
 
     def make(**bounds):
         given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, "seconds": 60, **bounds})
-        door = Door("half", given)
+        application = Application("half", given)
         batchers.append(
             Batcher(run, half_model.signatures, largest=4, workers=1, most_seconds=given.seconds)
         )
-        door.open(half_model, batchers[-1])
-        return door, gate
+        application.open(half_model, batchers[-1])
+        return application, gate
 
     yield make
     gate.set()
@@ -42,8 +42,8 @@ def door(half_model):
         batcher.close(10)
 
 
-def test_no_more_requests_wait_than_may(door):
-    app, gate = door(waiting=2)
+def test_no_more_requests_wait_than_may(application):
+    app, gate = application(waiting=2)
 
     async def crowd():
         waiting = [asyncio.create_task(send(app, "POST", PREDICT, BODY)) for _ in range(2)]
@@ -61,16 +61,16 @@ def test_no_more_requests_wait_than_may(door):
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
 
 
-def test_a_body_of_too_many_bytes_is_not_read(door):
-    app, _ = door(bytes=100)
+def test_a_body_of_too_many_bytes_is_not_read(application):
+    app, _ = application(bytes=100)
     reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
     assert reply.json == {"error": "The body has more than 100 bytes, --max_bytes."}
 
 
-def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
+def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
     monkeypatch.setattr(server, "_BODY_S", 0.05)
-    app, gate = door(waiting=1)
+    app, gate = application(waiting=1)
     gate.set()
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
     assert reply.status == 408
@@ -81,16 +81,16 @@ def test_a_body_that_does_not_come_is_given_up(door, monkeypatch):
     assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
 
 
-def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(door, monkeypatch):
+def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, monkeypatch):
     monkeypatch.setattr(server, "_LAST_BODY_S", 0.05)
     monkeypatch.setattr(server, "_LAST_S", 0.1)
-    app, _ = door()
+    app, _ = application()
 
     async def end():
         parts = [b"{", None], [BODY]
         tasks = [asyncio.create_task(send(app, "POST", PREDICT, *each)) for each in parts]
         await asyncio.sleep(0.05)
-        app.hurry()
+        app.end_soon()
         return await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
     slow, waiting = asyncio.run(end())
@@ -98,9 +98,9 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(door, monkeyp
     assert (waiting.status, waiting.json) == (503, {"error": "The server ends."})
 
 
-def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(door, monkeypatch):
+def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
     monkeypatch.setattr(server, "_MOST_COMING", 150)
-    app, gate = door(bytes=100, waiting=1)
+    app, gate = application(bytes=100, waiting=1)
     gate.set()
 
     async def crowd():
@@ -122,8 +122,8 @@ def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(door, mo
     assert ':request_bytes_coming{model_name="half"} 120\n' in gauges
 
 
-def test_a_request_whose_client_leaves_is_dropped(door):
-    app, gate = door(waiting=2)
+def test_a_request_whose_client_leaves_is_dropped(application):
+    app, gate = application(waiting=2)
 
     async def leave():
         leaves = asyncio.Event()
@@ -144,17 +144,17 @@ def test_a_request_whose_client_leaves_is_dropped(door):
     assert ':request_count{model_name="half",status="CANCELLED"} 1\n' in counts
 
 
-def test_an_answer_of_too_many_values_is_refused(door, monkeypatch):
+def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
     monkeypatch.setattr(server.rest, "_MOST_VALUES", 1)
-    app, gate = door()
+    app, gate = application()
     gate.set()
     reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})
     assert reply.status == 429
     assert "has 2 values, and the most is 1: ask fewer rows" in reply.json["error"]
 
 
-def test_what_fails_inside_is_a_reply_too(door, monkeypatch, capsys):
-    app, gate = door()
+def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
+    app, gate = application()
     gate.set()
     monkeypatch.setattr(server.rest, "rows_of", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
@@ -162,8 +162,8 @@ def test_what_fails_inside_is_a_reply_too(door, monkeypatch, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_the_page_may_run_its_own_script_alone(door):
-    app, _ = door()
+def test_the_page_may_run_its_own_script_alone(application):
+    app, _ = application()
     reply = ask(app, "GET", "/")
     text, policy = reply.body.decode(), reply.headers["content-security-policy"]
     assert reply.status == 200 and "half" in text and "MODEL_NAME" not in text
@@ -180,8 +180,8 @@ def test_the_page_may_run_its_own_script_alone(door):
     assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
 
 
-def test_a_gzip_body_is_bounded_by_what_it_inflates_to(door):
-    app, gate = door(bytes=100)
+def test_a_gzip_body_is_bounded_by_what_it_inflates_to(application):
+    app, gate = application(bytes=100)
     gate.set()
     whole, large = gzip.compress(BODY), gzip.compress(b" " * 101 + BODY)
     assert len(large) < 100
@@ -202,16 +202,16 @@ def test_a_gzip_body_is_bounded_by_what_it_inflates_to(door):
 
 
 def test_until_the_model_is_loaded_the_door_asks_for_patience():
-    door = Door("half", Bounds(8, 100, 2, 60))
+    application = Application("half", Bounds(8, 100, 2, 60))
     for method, path in (("GET", "/v1/models/half"), ("POST", PREDICT)):
-        reply = ask(door, method, path, BODY)
+        reply = ask(application, method, path, BODY)
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
         assert reply.json == {"error": "The model is loading: ask again soon."}
-    assert [ask(door, "GET", path).status for path in ("/", "/metrics")] == [200, 200]
+    assert [ask(application, "GET", path).status for path in ("/", "/metrics")] == [200, 200]
 
 
-def test_counts_are_servings(door):
-    app, gate = door()
+def test_counts_are_servings(application):
+    app, gate = application()
     gate.set()
     for body in (BODY, b'{"inputs": [1, 2, 3]}', b"", b'{"inputs": "x"}'):
         ask(app, "POST", PREDICT, body)

@@ -28,11 +28,12 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.features import TEMPERATURE
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.options import ON_DEV, ClassWeights, parse_class_weights
+from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
+from bert_tf.tasks.options import ON_DEV
 from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
 from bert_tf.untrusted import did_you_mean, quote
 
-from .conll import read_conll
+from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
 from .reader import read_tagging
 

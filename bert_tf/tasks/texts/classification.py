@@ -21,7 +21,8 @@ from bert_tf.evaluation.scores import (
 from bert_tf.features import TEMPERATURE
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
-from bert_tf.tasks.options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
+from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
+from bert_tf.tasks.options import LongTexts, of_single_texts
 from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask

@@ -17,7 +17,8 @@ from bert_tf.evaluation.scores import AT_HALF, LOSS, SEVERAL_SCORES, compare_sev
 from bert_tf.features import HALF, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
-from bert_tf.tasks.options import ClassWeights, LongTexts, parse_class_weights
+from bert_tf.tasks.class_weights import BALANCED, ClassWeights, parse_class_weights
+from bert_tf.tasks.options import LongTexts
 from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
@@ -78,7 +79,7 @@ class MultiLabelTask(TextTask):
         if not weights:
             return None
         counts = label_counts(self, None)
-        if weights == "balanced":
+        if weights == BALANCED:
             total = len(self.training_items())
             return [
                 (total - counts[name]) / counts[name] if counts[name] else 1.0

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from .cluster import Cluster
-from .waiting import within
+from .interruptible import within
 
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (

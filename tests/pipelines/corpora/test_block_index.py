@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pipelines.corpora import block_index as corpus_index
 from bert_tf.pipelines.corpora import corpus, sources, text_bytes
 from bert_tf.pipelines.corpora import files as corpus_files
-from bert_tf.pipelines.corpora import index as corpus_index
 
 READING = corpus_index.Reading(None, "text", 100)
 GOOGLE = "".join(f"This is {i}.\nIt is so.\n\n" for i in range(40))
