@@ -29,7 +29,7 @@ _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "it has to name a file"
 _OF_ROWS = (
     *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob"),
-    *("seed", "num_epochs"),
+    "seed",
 )
 
 
@@ -149,11 +149,14 @@ def main(argv: list[str]) -> None:
     from bert_tf.files import check_new
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
     from bert_tf.pipelines.pretraining.dataset import corpus_lines
+    from bert_tf.pipelines.pretraining.row_options import RowOptions
 
     for path in paths:
         check_new(path)  # before all the work
-    rows: dict[str, Any] = {name: getattr(settings, name) for name in _OF_ROWS}
-    rows["masking"] = "whole_word" if settings.do_whole_word_mask else "token"
+    rows = RowOptions(
+        masking="whole_word" if settings.do_whole_word_mask else "token",
+        **{name: getattr(settings, name) for name in _OF_ROWS},
+    )
     with contextlib.ExitStack() as stack:
         targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
         scratch = local_path(os.path.dirname(targets[0])) if sharded else None
@@ -167,11 +170,11 @@ def main(argv: list[str]) -> None:
             cache_dir,
             place(settings.vocab_file),
             settings.do_lower_case,
+            settings.num_epochs,
         )
         corpus, tokenizer = record_shards.open_source(source)
         print(f"Corpus: {corpus.describe()}.", flush=True)
-        names = ("masking", "max_seq_length", "short_seq_prob", "seed")
-        lines = corpus_lines(corpus, tokenizer, **{name: rows[name] for name in names})
+        lines = corpus_lines(corpus, tokenizer, rows)
         print(*lines, sep="\n", flush=True)
         summary = "Examples"
         if pipeline is not None:

@@ -14,9 +14,10 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora import sample as sample_corpus
 from bert_tf.pipelines.corpora import sources
-from bert_tf.pipelines.pretraining import dataset as pretraining
 from bert_tf.pipelines.pretraining import masking, tfrecords
+from bert_tf.pipelines.pretraining.dataset import batches_of_rows
 from bert_tf.pipelines.pretraining.pools import Reached
+from bert_tf.pipelines.pretraining.row_options import RowOptions
 from bert_tf.pipelines.pretraining.tfrecords import Records, open_records
 from bert_tf.pipelines.text_notes import marks_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
@@ -214,6 +215,21 @@ def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
     )
 
 
+def row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
+    """The rows of a phase, as the settings say."""
+    return RowOptions(
+        max_seq_length=phase.max_seq_length,
+        max_predictions_per_seq=predictions_per_row(settings, phase),
+        masked_lm_prob=settings.masked_lm_prob,
+        short_seq_prob=settings.short_seq_prob,
+        masking=settings.masking,
+        replacement=masking.Replacement(*settings.replacement),
+        pairs=settings.pairs,
+        objective=settings.objective,
+        seed=settings.seed,
+    )
+
+
 class Batches:
     """The batches that a run trains and evaluates on, for its loop to distribute."""
 
@@ -235,14 +251,14 @@ class Batches:
 
         Each phase draws from a seed of its own, as its epochs count from zero again.
         """
+        rows = row_options(self._settings, phase)
+        rows = dataclasses.replace(rows, seed=rows.seed + number)
 
         def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._dataset(
                 self._data.train,
-                phase,
-                pairs=self._settings.pairs,
+                rows,
                 batch_size=phase.rows // context.num_input_pipelines,
-                seed=self._settings.seed + number,
                 start=start,
                 shard_index=context.input_pipeline_id,
                 num_shards=context.num_input_pipelines,
@@ -262,12 +278,16 @@ class Batches:
     def _make_evaluation(
         self, phase: Phase, input_pipeline: int, input_pipelines: int
     ) -> tf.data.Dataset:
+        rows = row_options(self._settings, phase)
+        rows = dataclasses.replace(
+            rows,
+            pairs=rows.pairs and self._data.evaluates_next_sentence,
+            seed=rows.seed + _EVALUATION_SEED_OFFSET,
+        )
         batches = self._dataset(
             cast(Source, self._data.evaluated),
-            phase,
-            pairs=self._settings.pairs and self._data.evaluates_next_sentence,
+            rows,
             batch_size=-(-self._settings.eval_batch_size // self._replicas) * self._replicas,
-            seed=self._settings.seed + _EVALUATION_SEED_OFFSET,
             num_epochs=1,
             pad_final_batch=True,
         )
@@ -275,25 +295,17 @@ class Batches:
         # Those of another host are on that host.
         return _in_memory(batches.take(most), most) if input_pipelines == 1 else batches
 
-    def _dataset(
-        self, source: Source, phase: Phase, *, pairs: bool, **order: Any
-    ) -> tf.data.Dataset:
+    def _dataset(self, source: Source, rows: RowOptions, **order: Any) -> tf.data.Dataset:
         """A source's batches; ``order`` is what datasets of both kinds take."""
-        order["max_seq_length"] = phase.max_seq_length
-        order["max_predictions_per_seq"] = predictions_per_row(self._settings, phase)
         if isinstance(source, Records):
-            return tfrecords.tfrecord_dataset(source, **order)
-        return pretraining.pretraining_dataset(
-            source,
-            self._tokenizer,
-            masked_lm_prob=self._settings.masked_lm_prob,
-            short_seq_prob=self._settings.short_seq_prob,
-            masking=self._settings.masking,
-            replacement=masking.Replacement(*self._settings.replacement),
-            pairs=pairs,
-            objective=self._settings.objective,
-            **order,
-        )
+            return tfrecords.tfrecord_dataset(
+                source,
+                max_seq_length=rows.max_seq_length,
+                max_predictions_per_seq=rows.predictions,
+                seed=rows.seed,
+                **order,
+            )
+        return batches_of_rows(source, self._tokenizer, rows, **order)
 
 
 def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:

@@ -31,6 +31,7 @@ from .data import (
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
+    row_options,
 )
 from .model import fit_vocabulary, open_start, read_config
 from .recipes import as_flags, settings_of_recipe
@@ -135,15 +136,8 @@ def _begin(
     sizes = len(inputs.tokenizer.vocab), inputs.config.type_vocab_size
     check_records(settings, inputs.data, *sizes, phase)
     if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
-        lines = corpus_lines(
-            inputs.data.train,
-            inputs.tokenizer,
-            masking=settings.masking,
-            short_seq_prob=settings.short_seq_prob,
-            pairs=settings.pairs,
-            seed=settings.seed,
-            max_seq_length=phase.max_seq_length,
-        )
+        rows = row_options(settings, phase)
+        lines = corpus_lines(inputs.data.train, inputs.tokenizer, rows)
         print(*lines, sep="\n", flush=True)
     if flags := as_flags(settings.recipe, settings.to_dict()):
         print(f"--recipe={settings.recipe}: {flags}", flush=True)

@@ -1,8 +1,7 @@
 """Text to pre-training batches: the dataset that ``python -m bert_tf.pretrain`` trains on."""
 
-import dataclasses
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +23,6 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from .masking import (
     PAPER_REPLACEMENT,
     Replacement,
-    default_max_predictions,
     mask_rows,
     predict_next,
 )
@@ -38,6 +36,7 @@ from .pairing import (
     without_empty,
 )
 from .pools import Batching, PoolPlan, pool_batches
+from .row_options import RowOptions
 
 # A pool of about this many bytes of text has many documents to draw random segments from, and
 # takes a hundred megabytes or two with all that is made of them.
@@ -110,9 +109,7 @@ def pretraining_dataset(
     >>> next(iter(dataset))["cursor"].numpy().tolist()
     [[0, 0, 0], [0, 0, 1]]
     """
-    if max_predictions_per_seq is None:
-        max_predictions_per_seq = default_max_predictions(max_seq_length, masked_lm_prob)
-    options = _RowOptions(
+    rows = RowOptions(
         max_seq_length=max_seq_length,
         max_predictions_per_seq=max_predictions_per_seq,
         masked_lm_prob=masked_lm_prob,
@@ -120,15 +117,26 @@ def pretraining_dataset(
         masking=masking,
         replacement=replacement,
         pairs=pairs,
-        seed=seed,
         objective=objective,
+        seed=seed,
     )
-    plan = _plan_pools(corpus, blocks_per_pool, options)
+    return batches_of_rows(corpus, tokenizer, rows, blocks_per_pool, **batching)
+
+
+def batches_of_rows(
+    corpus: Corpus,
+    tokenizer: BertTokenizer,
+    rows: RowOptions,
+    blocks_per_pool: int | None = None,
+    **batching: Unpack[Batching],
+) -> tf.data.Dataset:
+    """The ``pretraining_dataset`` whose rows are as ``rows`` says."""
+    plan, seed = _plan_pools(corpus, blocks_per_pool, rows), rows.seed
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
         tokens = read_tokens(corpus, tokenizer, plan.blocks_of(order, pool))
         tokens = _not_empty(tokens, epoch, pool)
-        return _rows_of(tokens, tokenizer, options, fold(seed, Operation.POOL, epoch, pool))
+        return _rows_of(tokens, tokenizer, rows, fold(seed, Operation.POOL, epoch, pool))
 
     return pool_batches(
         make_rows,
@@ -139,26 +147,19 @@ def pretraining_dataset(
 
 
 def measure_share(
-    corpus: Corpus,
-    tokenizer: BertTokenizer,
-    *,
-    max_seq_length: int = 128,
-    short_seq_prob: float = 0.1,
-    pairs: bool = True,
-    seed: int = 0,
+    corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
 ) -> tuple[float, int, float]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
 
     Returned, of about two megabytes of the first epoch's first pool: the share of tokens in rows,
     where random segments repeat none, from 0 to 1; how many these are; the share of random pairs.
     """
-    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", pairs, seed)
-    plan = _plan_pools(corpus, None, options)
-    blocks = plan.blocks_of(plan.order(seed, 0), 0)
+    plan = _plan_pools(corpus, None, rows)
+    blocks = plan.blocks_of(plan.order(rows.seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
     blocks = blocks[: max(2, np.searchsorted(filled, _SHARE_BYTES) + 1)]
     tokens = read_tokens(corpus, tokenizer, blocks)
-    tokens, segments = _segments_of(tokens, options, fold(seed, Operation.POOL, 0, 0))
+    tokens, segments = _segments_of(tokens, rows, fold(rows.seed, Operation.POOL, 0, 0))
     num_tokens = int(tf.size(tokens.ids))
     borders = np.zeros(num_tokens + 1, np.int64)
     follows = segments.labels == 0
@@ -172,9 +173,9 @@ def measure_share(
     return share, num_tokens, float(np.mean(segments.labels))
 
 
-def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows: Any) -> list[str]:
+def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> list[str]:
     """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
-    share, size, random = measure_share(corpus, tokenizer, **rows)
+    share, size, random = measure_share(corpus, tokenizer, rows)
     sample = list(corpus.sentences(SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
@@ -187,7 +188,7 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, masking: str, **rows:
         "are one short sentence: nothing is learned from that; --pairs=false of pretrain leaves "
         "pairs out.": random > _MOST_RANDOM,
         "Whole words of Chinese are single characters to BERT: they are masked as tokens "
-        "are.": is_chinese and masking == "whole_word",
+        "are.": is_chinese and rows.masking == "whole_word",
     }
     notes = [
         *(copies_note(corpus), markup_note(sample), unknown_note(sample, tokenizer)),
@@ -226,38 +227,7 @@ def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> 
     return without_empty(ids.concat(), lengths.concat(), sizes.concat())
 
 
-@dataclasses.dataclass(frozen=True)
-class _RowOptions:
-    """Options of the rows of a pool, checked."""
-
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    masking: Masking
-    pairs: bool
-    seed: int
-    replacement: Replacement = PAPER_REPLACEMENT
-    objective: Objective = "mlm"
-
-    def __post_init__(self) -> None:
-        for name in ("masked_lm_prob", "short_seq_prob"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}: expected a probability, from 0 to 1; got {value}.")
-        # The shortest target is two tokens: one for A and one for B.
-        check_at_least("max_seq_length", self.max_seq_length, 5 if self.pairs else 4)
-        check_at_least("max_predictions_per_seq", self.max_predictions_per_seq, 1)
-        if not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
-
-    @property
-    def max_tokens(self) -> int:
-        """The tokens that fit beside [CLS] and [SEP]."""
-        return self.max_seq_length - (3 if self.pairs else 2)
-
-
-def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOptions) -> PoolPlan:
+def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions) -> PoolPlan:
     """The pools of an epoch: every one has a document, or two where random segments are drawn."""
     if corpus.num_documents == 0:
         raise ValueError("The corpus has no documents: expected one at least.")
@@ -285,7 +255,7 @@ def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
         return tokens._replace(ids=tf.identity(tokens.ids))
 
 
-def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
+def _segments_of(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
     """Makes a pool's segments, in the text's order and cut to length."""
     targets = draw_targets(
         tf.size(tokens.sentence_splits) - 1,
@@ -301,7 +271,7 @@ def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple
 
 
 def _rows_of(
-    tokens: Tokens, tokenizer: BertTokenizer, options: _RowOptions, seed: tf.Tensor
+    tokens: Tokens, tokenizer: BertTokenizer, options: RowOptions, seed: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """Makes a pool's rows: segments in random order, packed, masked."""
     tokens, segments = _segments_of(tokens, options, seed)
@@ -319,7 +289,7 @@ def _rows_of(
         predicted = mask_rows(
             word_ids,
             tokenizer,
-            max_predictions_per_seq=options.max_predictions_per_seq,
+            max_predictions_per_seq=options.predictions,
             masked_lm_prob=options.masked_lm_prob,
             masking=options.masking,
             replacement=options.replacement,

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -22,8 +22,9 @@ from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.startup import begin_worker
 
-from . import dataset as pretraining
 from . import tfrecords
+from .dataset import batches_of_rows
+from .row_options import RowOptions
 
 _BATCH = 256
 
@@ -37,6 +38,7 @@ class Source:
     cache_dir: str
     vocab_file: str
     do_lower_case: bool
+    num_epochs: int = 1  # how often it is read
 
 
 @functools.lru_cache(maxsize=1)  # a process may write many shards
@@ -48,26 +50,27 @@ def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
 
 
 def examples(
-    source: Source, rows: Mapping[str, Any], shard: int = 0, num_shards: int = 1
+    source: Source, rows: RowOptions, shard: int = 0, num_shards: int = 1
 ) -> tf.data.Dataset:
-    """The batches of a shard's examples, or of all; ``rows`` is for ``pretraining_dataset``."""
-    return pretraining.pretraining_dataset(
+    """The batches of a shard's examples, or of all."""
+    return batches_of_rows(
         *open_source(source),
+        rows,
         batch_size=_BATCH,
+        num_epochs=source.num_epochs,
         shard_index=shard,
         num_shards=num_shards,
         drop_remainder=False,
-        **rows,
     )
 
 
-def write_shard(source: Source, rows: Mapping[str, Any], paths: Sequence[str], shard: int) -> int:
+def write_shard(source: Source, rows: RowOptions, paths: Sequence[str], shard: int) -> int:
     """Writes one shard, in a process that may have opened nothing yet: the number of its rows."""
     return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
 
 
 def write_shards(
-    source: Source, rows: Mapping[str, Any], paths: Sequence[str], scratch: str | None = None
+    source: Source, rows: RowOptions, paths: Sequence[str], scratch: str | None = None
 ) -> int:
     """Writes every shard by a process for each core: the number of rows.
 
@@ -99,9 +102,7 @@ def write_shards(
         pool.shutdown(cancel_futures=True)
 
 
-def write_on_beam(
-    pipeline: Any, source: Source, rows: Mapping[str, Any], paths: Sequence[str]
-) -> None:
+def write_on_beam(pipeline: Any, source: Source, rows: RowOptions, paths: Sequence[str]) -> None:
     """Writes every shard by a pipeline of Apache Beam, which has workers elsewhere perhaps."""
     import apache_beam as beam
 

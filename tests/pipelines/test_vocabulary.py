@@ -5,6 +5,7 @@ import pytest
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora.sources import from_documents
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
+from bert_tf.pipelines.pretraining.row_options import RowOptions
 from bert_tf.pipelines.text_notes import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -244,8 +245,8 @@ def test_more_unknown_words_than_one_in_fifty_are_told_with_the_likely_cause(
     assert (note is None) if told is None else (told in note)
 
 
-def _lines(documents, masking="token", **rows):
-    return corpus_lines(from_documents(documents), UNCASED, masking, **rows)[1:]
+def _lines(documents, **rows):
+    return corpus_lines(from_documents(documents), UNCASED, RowOptions(**rows))[1:]
 
 
 def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
@@ -279,5 +280,5 @@ def test_marks_of_html_are_told(marked, told):
 
 def test_a_cased_vocabulary_on_lower_cased_text_is_told():
     cased = BertTokenizer([*SPECIALS, *LETTERS, "The"])
-    lines = corpus_lines(from_documents([["the top."] * 20] * 4), cased, "token")
+    lines = corpus_lines(from_documents([["the top."] * 20] * 4), cased, RowOptions())
     assert lines[1].startswith("The vocabulary seems to be cased (1 pieces with capitals, such as")

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines.pretraining import record_shards, tfrecords
+from bert_tf.pipelines.pretraining.row_options import RowOptions
 from tests.anew import own_flags, run_anew
 from tests.conftest import needs_beam
 from tests.killing import Started
@@ -22,10 +23,7 @@ from tests.training.test_two_workers import free_addresses
 
 LETTERS = "abcdefghij"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *LETTERS, *(f"##{c}" for c in LETTERS)]
-ROWS = {
-    "max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3, "masked_lm_prob": 0.15,
-    "short_seq_prob": 0.1, "seed": 5,
-}  # fmt: skip
+ROWS = RowOptions(max_seq_length=16, max_predictions_per_seq=2, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def world(tmp_path_factory):
 
 def source(world):
     return record_shards.Source(
-        (f"{world}/corpus.txt",), None, f"{world}/cache", f"{world}/vocab.txt", True
+        (f"{world}/corpus.txt",), None, f"{world}/cache", f"{world}/vocab.txt", True, num_epochs=3
     )
 
 
@@ -90,7 +88,8 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
 
 
 def arguments(world, output, *more):
-    given = [f"--{name}={value}" for name, value in ROWS.items()]
+    of_rows = {"max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3, "seed": 5}
+    given = [f"--{name}={value}" for name, value in of_rows.items()]
     given += [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"]
     return [*given, f"--output_file={output}", *more]
 
