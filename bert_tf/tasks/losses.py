@@ -71,7 +71,7 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
     usual_name = "choice_cross_entropy"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The losses, (B,)."""
+        """The loss of each of B examples, (B,)."""
         labels, counts = ops.cast(y_true[:, 0], "int32"), ops.cast(y_true[:, 1:], "int32")
         is_choice = ops.arange(ops.shape(y_pred)[1], dtype="int32")[None, :] < counts
         logs = ops.log_softmax(ops.where(is_choice, y_pred, NO_CHOICE))
@@ -92,7 +92,7 @@ class SmoothedClasses(SmoothedCrossEntropy):
     usual_name = "smoothed_classes"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The losses, (B,)."""
+        """The loss of each of B examples, (B,)."""
         holds = ops.cast(y_true, y_pred.dtype)
         targets = holds * (1 - self.smoothing) + self.smoothing / 2
         weight: Any = 1.0

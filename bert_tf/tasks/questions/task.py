@@ -126,7 +126,7 @@ class QuestionTask(Task):
 
     @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """SQuAD's JSON."""
+        """The reader of SQuAD's JSON, of which the test files have no answers."""
         return FormReader(_read_squad, squad_has_answers)
 
     def _apply(self, options: Any) -> None:

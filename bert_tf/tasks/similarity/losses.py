@@ -59,7 +59,7 @@ class InBatchNegatives(_VectorLoss):
         self.scale, self.both_ways = scale, both_ways
 
     def of_directions(self, labels: Any, vectors: Any) -> Any:
-        """(B, K), (B, K, D) -> (B,)."""
+        """The labels (B, K) and directions (B, K, D) of texts -> the loss of each anchor, (B,)."""
         anchors, own = vectors[:, 0], vectors[:, 1]
         # (C, D), the texts that belong to the anchors first, and their numbers (C,).
         texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
@@ -102,7 +102,7 @@ class CosineError(_VectorLoss):
         super().__init__(name=name, **kwargs)
 
     def of_directions(self, labels: Any, vectors: Any) -> Any:
-        """(B,), (B, 2, D) -> (B,)."""
+        """The scores (B,) and directions (B, 2, D) of pairs -> the loss of each, (B,)."""
         return ops.square(ops.sum(vectors[:, 0] * vectors[:, 1], axis=1) - labels)
 
 
@@ -121,7 +121,7 @@ class CosineOrder(_VectorLoss):
         self.scale = scale
 
     def of_directions(self, labels: Any, vectors: Any) -> Any:
-        """(B,), (B, 2, D) -> (1,)."""
+        """The scores (B,) and directions (B, 2, D) of pairs -> the loss of all, (1,)."""
         cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
         # (B, B): how far the cosine of the row's pair is above that of the column's.
         above = cosines[:, None] - cosines[None]

@@ -189,7 +189,7 @@ class TaggingTask(Task):
 
     @classmethod
     def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """CoNLL's columns."""
+        """The reader of CoNLL's columns, which have a tag in each line."""
         return FormReader(read_conll, lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
@@ -229,7 +229,7 @@ class TaggingTask(Task):
 
     @property
     def usual_headline(self) -> str:
-        """F1 of entities."""
+        """F1 of entities, or the share of words that are right where the tags are of none."""
         return "f1" if self._has_entities else "accuracy"
 
     @property
@@ -288,7 +288,7 @@ class TaggingTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Rows with labels (B, S)."""
+        """Tokenised sentences, in batches with the tags' ids (B, S)."""
         from .rows import tagging_examples
 
         return tagging_examples(
@@ -301,7 +301,7 @@ class TaggingTask(Task):
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
-        """The words that are tagged."""
+        """The number of words that are tagged: a mean loss is over these."""
         import tensorflow as tf
 
         return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))

@@ -115,7 +115,7 @@ def _encoded(
 
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
-    """(B, S, L, H)."""
+    """The states of L layers that a variant reads at S tokens of B rows, (B, S, L, H)."""
     return tf.stack(frozen_states(model.variant, model.encoder, rows), 2)
 
 

@@ -42,7 +42,7 @@ class MultipleChoiceTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Choices for one context."""
+        """Keeps the choices for one context together."""
         return (lambda item: item.context), DRAWN
 
     @classmethod
@@ -62,7 +62,7 @@ class MultipleChoiceTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Rows (B, K, S) and labels (B,)."""
+        """Tokenised choices, in batches of rows (B, K, S) and numbers of the right ones (B,)."""
         from bert_tf.pipelines.classification import multiple_choice_examples
 
         return multiple_choice_examples(

@@ -60,7 +60,7 @@ class MultiLabelTask(TextTask):
 
     @classmethod
     def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
-        """A probability."""
+        """Refuses a least probability of a class that is none."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
     def loss(self) -> Any:

@@ -50,7 +50,7 @@ class RegressionTask(TextTask):
         return squared_error
 
     def _targets(self, items: Items) -> np.ndarray:
-        """(N,) float32."""
+        """The numbers to learn, (N,) float32."""
         return np.array([item.label for item in items], np.float32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:

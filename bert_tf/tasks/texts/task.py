@@ -49,7 +49,7 @@ class TextTask(Task):
 
     @property
     def usual_headline(self) -> str:
-        """GLUE's for its tasks."""
+        """The score that GLUE reports first of its own tasks, else the kind's."""
         return self._glue.headline if self._glue else self.text_headline
 
     def _apply(self, options: Any) -> None:
