@@ -8,6 +8,9 @@ window [SEP]``. Windows begin every ``stride`` tokens, so that they overlap, and
 that share a token one gives it the most context: in that one its logit counts. Source: Devlin et
 al. 2019, section 4.2; google-research/bert, ``_check_is_max_context``.
 
+A sentence of tagged words that is too long is read in windows likewise, and each of its words
+tagged in one of them (``tag_windows``, which has letters of its own).
+
 Letters: B texts or questions, W windows, C columns, S sequence length.
 """
 
@@ -207,7 +210,7 @@ def _ceil_divide(dividend: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
     return -(-dividend // divisor)
 
 
-# === Tagged words ===
+# === Tagged words: N sentences, W words of all of them, R rows ===
 
 
 class TagWindows(NamedTuple):

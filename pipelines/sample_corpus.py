@@ -1,4 +1,4 @@
-"""What documents called ``corpora.sample`` before it had a folder."""
+"""The name that documents gave to ``corpora.sample`` before that stood in a folder."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What documents called ``corpora.sources`` before it had a folder."""
+"""The name that documents gave to ``corpora.sources`` before that stood in a folder."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What documents called ``pretraining.tfrecords`` before it had a folder."""
+"""The name that documents gave to ``pretraining.tfrecords`` before that stood in a folder."""
 
 import importlib
 import sys

@@ -179,7 +179,7 @@ def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _computing_as_a_server() -> Iterator[None]:
-    """Switches off what ``distribution.set_precision`` may have set, which no server would have."""
+    """Switches off what ``precision.set_precision`` may have set, which no server would have."""
     before = tf.config.optimizer.get_experimental_options().get(_BFLOAT16_REWRITE, False)
     tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: False})
     try:

@@ -28,15 +28,11 @@ from .stages import (
     train,
     write_outputs,
 )
-from .sweep_table import table_rows
+from .sweep_table import VARIED, table_rows
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
-_PAPER = {
-    "train_batch_size": (16, 32),
-    "learning_rate": (5e-5, 3e-5, 2e-5),
-    "num_train_epochs": (2, 3, 4),
-}
+_PAPER = dict(zip(VARIED, ((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)), strict=True))
 _CONFIGURATION = ("feature_based", *_PAPER)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from bert_tf.evaluation.scores import score_text
 
 # The settings that a sweep varies, and the columns of its table.
-_VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
+VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
@@ -20,7 +20,7 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
             for name in ("mean", "std", "best")
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]
-        size, rate, epochs = (entry[name] for name in _VARIED)
+        size, rate, epochs = (entry[name] for name in VARIED)
         cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
     if not any(entry.get("feature_based") for entry in results["configurations"]):

@@ -246,7 +246,7 @@ class Predictor:
             predictions = predict(task, inference, _SET, self._thresholds)
         for item in items:
             if isinstance(item, BadRow):
-                words = {"words": tuple(item.words)} if self.kind.reads_words else {}
+                words = {"words": tuple(item.words)} if "words" in self.kind.no_prediction else {}
                 nothing = {**self.kind.no_prediction, **words}
                 yield {**nothing, "id": item.id, "error": item.reason}
             else:

@@ -251,13 +251,13 @@ class Batches:
 
         Each phase draws from a seed of its own, as its epochs count from zero again.
         """
-        rows = row_options(self._settings, phase)
-        rows = dataclasses.replace(rows, seed=rows.seed + number)
 
         def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._dataset(
                 self._data.train,
-                rows,
+                phase,
+                pairs=self._settings.pairs,
+                seed=self._settings.seed + number,
                 batch_size=phase.rows // context.num_input_pipelines,
                 start=start,
                 shard_index=context.input_pipeline_id,
@@ -278,15 +278,11 @@ class Batches:
     def _make_evaluation(
         self, phase: Phase, input_pipeline: int, input_pipelines: int
     ) -> tf.data.Dataset:
-        rows = row_options(self._settings, phase)
-        rows = dataclasses.replace(
-            rows,
-            pairs=rows.pairs and self._data.evaluates_next_sentence,
-            seed=rows.seed + _EVALUATION_SEED_OFFSET,
-        )
         batches = self._dataset(
             cast(Source, self._data.evaluated),
-            rows,
+            phase,
+            pairs=self._settings.pairs and self._data.evaluates_next_sentence,
+            seed=self._settings.seed + _EVALUATION_SEED_OFFSET,
             batch_size=-(-self._settings.eval_batch_size // self._replicas) * self._replicas,
             num_epochs=1,
             pad_final_batch=True,
@@ -295,16 +291,19 @@ class Batches:
         # Those of another host are on that host.
         return _in_memory(batches.take(most), most) if input_pipelines == 1 else batches
 
-    def _dataset(self, source: Source, rows: RowOptions, **order: Any) -> tf.data.Dataset:
+    def _dataset(
+        self, source: Source, phase: Phase, *, pairs: bool, seed: int, **order: Any
+    ) -> tf.data.Dataset:
         """A source's batches; ``order`` is what datasets of both kinds take."""
         if isinstance(source, Records):
             return tfrecords.tfrecord_dataset(
                 source,
-                max_seq_length=rows.max_seq_length,
-                max_predictions_per_seq=rows.predictions,
-                seed=rows.seed,
+                max_seq_length=phase.max_seq_length,
+                max_predictions_per_seq=predictions_per_row(self._settings, phase),
+                seed=seed,
                 **order,
             )
+        rows = dataclasses.replace(row_options(self._settings, phase), pairs=pairs, seed=seed)
         return batches_of_rows(source, self._tokenizer, rows, **order)
 
 

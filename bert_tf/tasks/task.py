@@ -375,7 +375,7 @@ class Task(abc.ABC):
                 {
                     **{name: record[name] for name in ("id", "prediction")},
                     # Several classes are a list, as the predicted ones.
-                    "expected": list(item.label) if self.multi_label else item.label,
+                    "expected": list(self.classes_of(item)) if self.multi_label else item.label,
                     **record,
                     "text": joined(self.shown_texts(item)),
                 }

@@ -72,7 +72,7 @@ def read_conll(
         number, sentence = row
         words = tuple(columns[0] for columns in sentence.rows)
         bad.begin(number, words=words)
-        _checkconll_columns(sentence, width if labelled else None)
+        _check_columns(sentence, width if labelled else None)
         tags = None
         if file_scheme is not None:
             tags = _checked_tags(sentence, spelt[number], file_scheme, labels)
@@ -131,7 +131,7 @@ def _numbers_words(column: Sequence[str]) -> bool:
     return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
 
 
-def _checkconll_columns(sentence: _Sentence, width: int | None) -> None:
+def _check_columns(sentence: _Sentence, width: int | None) -> None:
     for line, columns in enumerate(sentence.rows, start=sentence.first_line):
         if not columns[0].strip("\0"):
             raise BadRowError(f"expected a word, got {shown(columns[0])}", line)

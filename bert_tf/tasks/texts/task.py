@@ -56,7 +56,7 @@ class TextTask(Task):
         super()._apply(options)
         from bert_tf.pipelines.long_texts import MOST_WINDOWS
 
-        line = _TOO_LONG.get(options.long_text, type(self).long_examples)
+        line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).long_examples)
         self.long_examples = line.replace("{most}", str(MOST_WINDOWS))
 
     def nothing_to_learn(self) -> str:
