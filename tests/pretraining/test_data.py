@@ -5,10 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.pipelines.pretraining import tfrecords
 from bert_tf.pipelines.pretraining.tfrecords import write_tfrecords
-from bert_tf.pretraining.data import PretrainingData, check_records, open_data
+from bert_tf.pretraining.data import Batches, PretrainingData, check_records, open_data
 from bert_tf.pretraining.phases import Phase
 from bert_tf.pretraining.run import _open_inputs
 from bert_tf.pretraining.settings import PretrainingSettings
@@ -74,6 +75,25 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     run.check_inputs(data.fingerprints)
     others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
     assert open_data(others, run).is_held_out
+
+
+def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path):
+    batch = _batch(0, 20)
+    batch |= {key: batch[key][:, :4] for key in ("input_word_ids", "input_mask", "input_type_ids")}
+    write_tfrecords([batch], [str(tmp_path / "a")])
+    run = tmp_path / "run"
+    settings = PretrainingSettings(
+        model_dir=str(run),
+        input=(str(tmp_path / "a"),),
+        input_format="tfrecord",
+        max_predictions_per_seq=2,
+    )
+    directory = RunDirectory(settings.model_dir)
+    directory.create()
+    batches = Batches(settings, open_data(settings, directory), None, 1)
+    phase = Phase(max_seq_length=4, first_step=0, last_step=10, rows=8)
+    rows = batches.training(phase, 0, (0, 0, 0))(tf.distribute.InputContext(1, 0, 1))
+    assert rows.element_spec["input_word_ids"].shape[1] == 4  # not refused
 
 
 @pytest.mark.parametrize(
