@@ -195,8 +195,8 @@ def endpoints(served: Served) -> dict[str, Any]:
     """The functions that a loaded export has as attributes: ids or texts to ``hub_outputs``.
 
     ``text_encoder`` adds ``input_mask``. The endpoints for training have dropout. All read the
-    variables, so that each sees what another has trained; signatures that compute in bfloat16 read
-    a copy, made when the export is loaded.
+    variables, so that each sees what another has trained; ``serving_default``, and in bfloat16 all
+    signatures, read copies, made when the export is loaded.
     """
     encoder = served.model.encoder
     inference: _Encode = served.encode

@@ -10,6 +10,7 @@ and a task's logits stay float32, and so do the stored weights.
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
+from . import chains
+from .chains import Columns
 from .options import ExportOptions
 
 Outputs = dict[str, tf.Tensor]
@@ -47,8 +50,8 @@ class Served:
         weights: the variables, by the paths by which an export is read as a checkpoint.
         resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
-            computed and are 0, and in bfloat16 the matrices of a small encoder are constants.
-            ``None`` in ``quick`` itself.
+            computed and are 0; in float32 two threads share a row (``chains``), in bfloat16 the
+            matrices of a small encoder are constants. ``None`` in ``quick`` itself.
         whole: of ``quick`` in float32, the same for rows of one length, whose mask need not be
             read. In bfloat16 the constants would be there twice.
     """
@@ -112,19 +115,21 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     weights = Weights(copied)
     shared = (copied, traced_once(tokenizer), length, options)
     exact = Served(*shared, **_graphs(copied, weights, weights.read))
-    copied.encoder.infers_without_padding = True
-    quick = Served(*shared, **_graphs(copied, weights, weights.read_quickly))
-    copied.encoder.infers_without_padding = False
-    if not weights.copies:
-        copied.encoder.infers_without_mask = True
-        whole = Served(*shared, **_graphs(copied, weights, weights.read))
-        copied.encoder.infers_without_mask = False
+    if weights.copies:
+        copied.encoder.infers_without_padding = True
+        quick = Served(*shared, **_graphs(copied, weights, weights.read_quickly))
+        copied.encoder.infers_without_padding = False
+    else:
+        quick, whole = (
+            Served(*shared, **_graphs(copied, weights, weights.read, are_whole))
+            for are_whole in (False, True)
+        )
         quick = dataclasses.replace(quick, whole=whole)
     return dataclasses.replace(
         exact,
         quick=quick,
         weights={variable.path: variable.value for variable in copied.weights},
-        resources=tuple(weights.copies.values()),
+        resources=(*weights.copies.values(), *weights.columns.values()),
     )
 
 
@@ -172,6 +177,7 @@ class Weights:
         table: the word embeddings, by which a masked-LM head multiplies; the encoder adds their
             rows in float32.
         copies: by a variable's id, its value in another dtype; to be saved with the signatures.
+        columns: by a variable's id and columns, these; to be saved with the signatures, too.
     """
 
     def __init__(self, model: BertModel) -> None:
@@ -184,12 +190,21 @@ class Weights:
         self.copies = {
             id(v): _Copy(v, dtype) for v in (*self.matrices, *self.table) if v.dtype != dtype
         }
+        self.columns: dict[tuple[int, Columns], _Copy] = {}
 
     def read(self, variable: keras.Variable) -> tf.Tensor:
         """Reads a variable or its copy."""
         if id(variable) in self.copies:
             return self.copies[id(variable)].read()
         return variable.value.read_value()
+
+    def read_columns(self, variable: keras.Variable, columns: Columns) -> tf.Tensor:
+        """Reads some columns of a variable, from a copy: cut in every request they would be one."""
+        key = (id(variable), columns)
+        if key not in self.columns:
+            with tf.init_scope():
+                self.columns[key] = _Copy(variable, variable.dtype, columns)
+        return self.columns[key].read()
 
     def read_quickly(self, variable: keras.Variable) -> tf.Tensor:
         """Reads the copies of a small encoder's matrices as constants.
@@ -215,40 +230,60 @@ def reading(read: Read, variables: Sequence[keras.Variable]) -> keras.StatelessS
 
 
 class _Copy(tf.saved_model.experimental.TrackableResource):
-    """A variable's value in another dtype, converted once, when a server loads the SavedModel."""
+    """A variable's value in another dtype, or columns of it: made when a server loads an export."""
 
-    def __init__(self, variable: keras.Variable, dtype: str) -> None:
+    def __init__(
+        self, variable: keras.Variable, dtype: str, columns: Columns | None = None
+    ) -> None:
         super().__init__()
         self.stored = variable.value
         self._dtype = tf.as_dtype(dtype)
+        self._columns = columns
+        self._shape = self._value().shape
         # Two exports in one process must not share a resource, unless they are the same: a
         # handle's name says which it is.
         digest = hashlib.sha256(self.stored.numpy().tobytes()).hexdigest()
-        self._shared_name = f"{variable.path}/{dtype}/{digest}"
+        which = "" if columns is None else "/{}x{}-{}".format(*columns)
+        self._shared_name = f"{variable.path}/{dtype}/{digest}{which}"
         self._initialize()
 
     def read(self) -> tf.Tensor:
         value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype)
-        return tf.ensure_shape(value, self.stored.shape)
+        return tf.ensure_shape(value, self._shape)
+
+    def _value(self) -> tf.Tensor:
+        value = tf.cast(self.stored.read_value(), self._dtype)
+        return value if self._columns is None else self._columns.of(value)
 
     def _create_resource(self) -> Any:
         return tf.raw_ops.VarHandleOp(
-            dtype=self._dtype, shape=self.stored.shape, shared_name=self._shared_name
+            dtype=self._dtype, shape=self._shape, shared_name=self._shared_name
         )
 
     def _initialize(self) -> None:
-        tf.raw_ops.AssignVariableOp(
-            resource=self.resource_handle, value=tf.cast(self.stored.read_value(), self._dtype)
-        )
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._value())
 
 
 # === Graphs ===
 
 
-def _graphs(model: BertModel, weights: Weights, read: Read) -> dict[str, Any]:
-    """The graphs of a ``Served``, by their names there."""
+def _graphs(
+    model: BertModel, weights: Weights, read: Read, are_whole: bool | None = None
+) -> dict[str, Any]:
+    """The graphs of a ``Served``, by their names there; of chains if rows are whole or not."""
     encoder, table = model.encoder, weights.table
-    encode = call = _trace_model(encoder, read, weights.matrices)
+    if are_whole is None:
+        encode = _trace_model(encoder, read, weights.matrices)
+    else:
+        encode = _trace_model(
+            encoder,
+            read,
+            [],
+            functools.partial(
+                *(chains.encode, encoder), read=weights.read_columns, are_whole=are_whole
+            ),
+        )
+    call = encode
     if model is not encoder:
         call = _trace_model(model, read, table, encode)
     graphs = {"encode": encode, "call": call}

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.report import write_report
 from bert_tf.files import replace_whole
-from bert_tf.modeling.base import BertModel, SentenceEmbedding
+from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.readers.examples import texts_of
@@ -57,19 +57,20 @@ def check_inputs(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
     moved: Sequence[str],
-    embedding: SentenceEmbedding | None = None,
+    start: StartingModel | None = None,
 ) -> tuple[Task, DataSplits]:
     """Reads the data, and checks that they have not changed since the run started.
 
     ``moved`` are the flags whose paths differ from those of the first start.
     """
-    task, splits = read_task(settings, embedding)
+    task, splits = read_task(settings, start.embedding if start else None)
     fingerprints = splits.fingerprints()
     # A resumed run has weights of its own: the checkpoint that it started from may be gone.
-    opens_start = not (directory.has_state() or directory.is_finished())
-    if "init_checkpoint" in moved or opens_start:
-        start = open_checkpoint(settings.init_checkpoint)
-        fingerprints["--init_checkpoint"] = start.fingerprint()
+    checkpoint = start.checkpoint if start else None
+    if checkpoint is None and "init_checkpoint" in moved:
+        checkpoint = open_checkpoint(settings.init_checkpoint)
+    if checkpoint is not None:
+        fingerprints["--init_checkpoint"] = checkpoint.fingerprint()
     directory.check_inputs(fingerprints)
     return task, splits
 
@@ -83,7 +84,7 @@ def prepare(
 ) -> RunInputs:
     """Opens the starting model, reads the data, tokenises the training set, and prints notes."""
     start = open_start(settings, directory)
-    task, splits = check_inputs(settings, directory, moved, start.embedding)
+    task, splits = check_inputs(settings, directory, moved, start)
     for note in splits.notes:
         print(note)
     skipped = splits.skipped()

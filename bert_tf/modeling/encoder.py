@@ -231,8 +231,6 @@ class BertEncoder(BertModel):
             ``compile``, for texts of different lengths and a step that XLA does not compile
             (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
         infers_without_padding: the same at inference, False at first.
-        infers_without_mask: whether inference takes all tokens for real, whatever the mask says:
-            for texts of one length, in less time. False at first.
         training_attention: how training computes attention; ``None``, at first: all texts at once.
             ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
             are long, and not under XLA either.
@@ -357,7 +355,6 @@ class BertEncoder(BertModel):
 
     trains_without_padding = _switch_of_blocks("trains_without_padding")
     infers_without_padding = _switch_of_blocks("infers_without_padding")
-    infers_without_mask = _switch_of_blocks("infers_without_mask")
     training_attention = _switch_of_blocks("training_attention")
     take_rows = _switch_of_blocks("take_rows")
     recomputes_blocks = _switch_of_blocks("recomputes")

@@ -303,7 +303,6 @@ class TransformerBlock(BertLayer):
         rate = config.hidden_dropout_prob
         self.trains_without_padding = False
         self.infers_without_padding = False
-        self.infers_without_mask = False
         self.recomputes = False
         self.training_attention: Attend | None = None
         self.take_rows: Callable[[Any, Any], Any] = take_rows
@@ -371,10 +370,8 @@ class TransformerBlock(BertLayer):
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
         attend = self.training_attention
-        sees_all = self.infers_without_mask and not training and not self.config.is_decoder
-        mask = None if sees_all else real_tokens
         attended, matrix = self.attention(
-            matrix, mask, rows=rows, attend=attend, plan=plan, training=training
+            matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
         )
         attended = self.attention_dropout(attended, training=training)
         attended = add_residual(attended, matrix, training)

@@ -1,0 +1,70 @@
+"""Two chains of operations compute what the encoder does, however a block can be halved."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertConfig
+from bert_tf.modeling import BertEncoder
+from bert_tf.saved_models import chains
+
+CONFIG = BertConfig.from_preset("bert-tiny", vocab_size=40, hidden_size=24, num_attention_heads=2)
+CONFIGS = {
+    "an even number of heads": {},
+    "an odd one": {"num_attention_heads": 3, "intermediate_size": 37},
+    "one head": {"num_attention_heads": 1, "intermediate_size": 1},
+    "from left to right": {"is_decoder": True},
+    "the tanh": {"hidden_act": "gelu_new"},
+}
+
+
+@pytest.fixture(params=CONFIGS, ids=str)
+def encoder(request):
+    keras.utils.set_random_seed(3)
+    encoder = BertEncoder(dataclasses.replace(CONFIG, **CONFIGS[request.param]))
+    numbers = np.random.default_rng(3)
+    for weight in encoder.weights:  # biases, too, are no zeros
+        if weight.dtype == "float32":
+            weight.assign(numbers.normal(0.2, 0.3, weight.shape))
+    return encoder
+
+
+def inputs(mask):
+    ids = np.random.default_rng(4).integers(0, 40, np.shape(mask))
+    tensors = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids % 2}
+    return {name: tf.constant(values, tf.int32) for name, values in tensors.items()}
+
+
+def halved(encoder, given, are_whole):
+    return chains.encode(encoder, given, lambda one, columns: columns.of(one.value), are_whole)
+
+
+def same(got, expected, places=...):
+    got, expected = tf.nest.flatten(got), tf.nest.flatten(expected)
+    for one, other in zip(got, expected, strict=True):
+        one, other = one.numpy(), other.numpy()
+        if one.ndim == 3:
+            one, other = one[places], other[places]
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_rows_with_padding(encoder):
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])
+    given = inputs(mask)
+    got = halved(encoder, given, are_whole=False)
+    same(got, encoder(given), places=mask == 1)
+    assert not got["sequence_output"].numpy()[mask == 0].any()
+
+
+def test_rows_of_one_length(encoder):
+    given = inputs(np.ones((2, 5)))
+    same(halved(encoder, given, are_whole=True), encoder(given))
+
+
+def test_columns_are_those_of_each_group():
+    values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
+    assert chains.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
+    assert chains.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]
