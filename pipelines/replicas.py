@@ -6,10 +6,15 @@ strategy's devices. Every replica is handed the whole batch and computes a share
 Letters: B batch, N replicas, R = B / N, rounded up: the rows of a share.
 """
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
+
+# Batches that are computed together: threads within an operation leave cores idle.
+_AT_ONCE = 2
 
 
 class Share:
@@ -96,6 +101,19 @@ def traced_step(
         # would be in a process that opens a model again and again.
         steps[key] = step.get_concrete_function()
     return steps[key]
+
+
+def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yields each batch, in order, with a step's outputs for it; two are computed at once."""
+    ahead: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for batch in batches:
+            ahead.append((batch, pool.submit(step, batch)))
+            if len(ahead) > _AT_ONCE:
+                batch, outputs = ahead.popleft()
+                yield batch, outputs.result()
+        for batch, outputs in ahead:
+            yield batch, outputs.result()
 
 
 def forget_steps(model: Any) -> None:

@@ -17,7 +17,7 @@ from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.long_texts import mean_of_windows
-from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .calibration import Calibration, fit_temperature, of_classes
@@ -63,8 +63,7 @@ class Inference:
         """
         batches, spec = _batches(examples, max(self.batch_size // examples.rows_each, 1))
         step = traced_step(self.model, _rows_and_outputs, spec)
-        for batch in batches:
-            rows, outputs = step(batch)
+        for _, (rows, outputs) in computed(step, batches):
             rows = {key: value.numpy() for key, value in rows.items()}
             yield rows, np.nan_to_num(outputs.numpy())
 

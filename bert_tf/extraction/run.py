@@ -31,7 +31,7 @@ from bert_tf.pipelines.corpora.text_bytes import grouped, open_text, split_lines
 from bert_tf.pipelines.length_buckets import row_examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.told import tell
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
@@ -360,9 +360,11 @@ class _Extractor:
             features.INPUT_TYPE_IDS: (rows.type_ids, 0),
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
-        for batch in examples.evaluation_batches(self._batch_size, longest_first=True):
-            lines = batch.pop(features.EXAMPLE_INDEX).numpy()
-            vectors = step(batch)
+        batches = examples.evaluation_batches(self._batch_size, longest_first=True)
+        for batch, vectors in computed(
+            lambda batch: step({key: batch[key] for key in _BATCH}), batches
+        ):
+            lines = batch[features.EXAMPLE_INDEX].numpy()
             if not layout.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[lines + 1] - starts[lines]

@@ -1,8 +1,11 @@
 """Graph functions of batches on one device; ``tests/test_two_devices.py`` has two."""
 
+import threading
+
+import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.replicas import computed, traced_step
 
 
 class Model:
@@ -38,3 +41,27 @@ def test_a_model_is_traced_once_for_batches_of_one_kind_and_arguments():
         assert outputs(model, batches.batch(3), 2.0) == [[22.0, 42.0, 62.0]]
         assert model.traces == traces
     assert outputs(other, rows.batch(3), 1.0) == [[8.0, 15.0, 22.0]]
+
+
+def test_two_batches_are_computed_at_once_and_come_in_order():
+    taken, meeting = [], threading.Barrier(2, timeout=20)
+
+    def batches():
+        for number in range(6):
+            taken.append(number)
+            yield number
+
+    def step(number):
+        meeting.wait()  # for another, which runs beside it
+        return -number
+
+    got = computed(step, batches())
+    assert next(got) == (0, 0) and len(taken) <= 3  # no more of a set is in memory
+    assert list(got) == [(number, -number) for number in range(1, 6)]
+
+
+def test_an_error_of_a_batch_comes_in_its_place():
+    got = computed(lambda number: 1 // number, iter([2, 1, 0, 5]))
+    assert [next(got), next(got)] == [(2, 0), (1, 1)]
+    with pytest.raises(ZeroDivisionError):
+        next(got)

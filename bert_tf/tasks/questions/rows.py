@@ -32,7 +32,7 @@ from bert_tf.pipelines.long_texts import (
     tokenize_questions,
 )
 from bert_tf.pipelines.packing import check_at_least
-from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 
@@ -133,8 +133,8 @@ class QuestionExamples:
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
         step = traced_step(model, _best_of_rows, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
-        for batch in dataset:
-            indices, *best = tf.nest.flatten(step(batch))
+        for _, outputs in computed(step, dataset):
+            indices, *best = tf.nest.flatten(outputs)
             if not collected:
                 collected = [
                     np.empty([len(self.examples), *column.shape[1:]], column.dtype.as_numpy_dtype)

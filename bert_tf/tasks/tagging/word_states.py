@@ -16,7 +16,7 @@ from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
 from bert_tf.pipelines.length_buckets import Examples, row_examples
-from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.training.progress import Progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits
@@ -100,7 +100,7 @@ def _encoded(
     """Yields of each batch the states of its words, (words, L, H), and the words' other columns."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = traced_step(model, _states, dataset.element_spec)
-    for batch in dataset:
+    for batch, states in computed(encode, dataset):
         rows = {key: value.numpy() for key, value in _rows(batch).items()}
         is_word = rows[features.WORD_INDEX] >= 0
         small = {
@@ -111,7 +111,7 @@ def _encoded(
         if isinstance(batch, tuple):
             _, labels = batch
             small[_LABELS] = labels.numpy()[is_word]
-        yield tf.boolean_mask(encode(batch), is_word).numpy(), small
+        yield tf.boolean_mask(states, is_word).numpy(), small
 
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
