@@ -10,7 +10,6 @@ and a task's logits stay float32, and so do the stored weights.
 
 import copy
 import dataclasses
-import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -276,12 +275,8 @@ def _graphs(
         encode = _trace_model(encoder, read, weights.matrices)
     else:
         encode = _trace_model(
-            encoder,
-            read,
-            [],
-            functools.partial(
-                *(chains.encode, encoder), read=weights.read_columns, are_whole=are_whole
-            ),
+            *(encoder, read, []),
+            lambda inputs: chains.encode(encoder, inputs, weights.read_columns, are_whole),
         )
     call = encode
     if model is not encoder:
