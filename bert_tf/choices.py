@@ -5,6 +5,7 @@ from typing import Literal
 # Keras' dtype policy of each precision of the arithmetic.
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 PRECISIONS = tuple(DTYPE_POLICIES)
+# How states become a vector, by ``modeling.layers.pool``: of features and of sentence embeddings.
 POOLINGS = ("none", "cls", "mean", "max", "last")
 HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.

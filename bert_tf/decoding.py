@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.features import HALF as HALF
+from bert_tf.features import USUAL_PROBABILITY as USUAL_PROBABILITY
 
 # === Classes: probabilities in float64, since a float32 is 1 for every logit from 17 on ===
 # A temperature, by which logits are divided, calibrates the probabilities.

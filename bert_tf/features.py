@@ -64,7 +64,8 @@ NO_LABEL = -1
 # temperature before they become probabilities.
 NULL_THRESHOLD = "null"
 PROBABILITY_THRESHOLD = "probability"
-HALF = 0.5
+# From this probability on a text has a class, where no dev set has decided.
+USUAL_PROBABILITY = 0.5
 TEMPERATURE = "temperature"
 
 

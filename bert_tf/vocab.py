@@ -55,7 +55,9 @@ class VocabularySettings:
     vocab_size: int = integer(30522, "Learn this many pieces.")
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents (uncased).")
     min_frequency: int = integer(
-        2, "Make a piece only of a pair of pieces that occurs this often.", is_rare=True
+        2,
+        "Make a piece only of a character, or of a pair of pieces, that occurs this often.",
+        is_rare=True,
     )
 
 

@@ -162,7 +162,7 @@ def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
 def _classes(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """Any number of classes for each row."""
     probabilities = decoding.probabilities_of_several(logits, served.temperature)
-    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, decoding.HALF)
+    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, decoding.USUAL_PROBABILITY)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     count = names.shape[0]
     best_first = tf.gather(names, tf.math.top_k(probabilities, count).indices)

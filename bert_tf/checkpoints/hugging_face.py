@@ -26,7 +26,7 @@ from bert_tf.modeling.base import most_tokens
 from bert_tf.paths import begins_with, hint, is_file
 from bert_tf.untrusted import listed, quote
 
-from . import peer_keys, tensor_files
+from . import config_keys, tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left
 from .hugging_face_config import (
     DISTIL,
@@ -272,7 +272,7 @@ def _of_tensors(
     if not isinstance(problem, str | None):
         raise ValueError(f"{source}: problem_type is {quote(problem)}, expected a text or null.")
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
-    told = peer_keys.sentences(form, values, source)
+    told = config_keys.sentences(form, values, source)
     return Checkpoint(
         path=path,
         format="huggingface",

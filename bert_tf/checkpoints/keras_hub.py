@@ -22,7 +22,7 @@ from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
-from . import peer_keys
+from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
 from .tensor_files import open_hdf5, read_weight_map
 from .tokenizer_files import NO_PREPROCESSOR
@@ -139,7 +139,7 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
         "attention_probs_dropout_prob": values["dropout"],
     }
     config = BertConfig.from_dict({**sizes, **rest}, source)
-    return config, (*peer_keys.sentences(f"{CONFIG}{_OF}", values, source),)
+    return config, (*config_keys.sentences(f"{CONFIG}{_OF}", values, source),)
 
 
 def _read_task(
@@ -159,7 +159,7 @@ def _read_task(
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
     model = check_model(BertClassifier.__name__, arguments, source)
-    told = peer_keys.sentences(f"{_TASK}{_OF}", values, source)
+    told = config_keys.sentences(f"{_TASK}{_OF}", values, source)
     return model, _CLASSIFIER_MODULES, (*told,)
 
 
@@ -229,12 +229,12 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
         if not isinstance(value, bool):
             raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
     try:
-        notes = (*peer_keys.sentences(f"{_TOKENIZER}{_OF}", values, source),)
+        notes = (*config_keys.sentences(f"{_TOKENIZER}{_OF}", values, source),)
         if strip and not lowercase:
             raise ValueError(f"{source} has strip_accents=True without lowercase.")
         for other, preprocessor in _preprocessors(path):
             tokenizer = _inner(preprocessor, "tokenizer")
-            for key in sorted(tokenizer.keys() & values.keys() - peer_keys.OF_KERAS.keys()):
+            for key in sorted(tokenizer.keys() & values.keys() - config_keys.OF_KERAS.keys()):
                 if tokenizer[key] != values[key]:
                     raise ValueError(f"{source} and {other} have two values of {key}.")
     except ValueError as error:
@@ -256,7 +256,7 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
             raise ValueError(
                 f"{source}: sequence_length is {quote(length)}, expected a positive whole number."
             )
-        return length, (*peer_keys.sentences(f"{_PREPROCESSOR}{_OF}", values, source),)
+        return length, (*config_keys.sentences(f"{_PREPROCESSOR}{_OF}", values, source),)
     return None, ()
 
 

@@ -22,7 +22,7 @@ from bert_tf.modeling import BertEncoder, BertRegressor
 from bert_tf.paths import hint
 from bert_tf.untrusted import listed, quote
 
-from . import hugging_face, hugging_face_config, peer_keys
+from . import config_keys, hugging_face, hugging_face_config
 from .checkpoint import SIGMOID, Checkpoint, check_model, check_sentence_embedding
 from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import LENGTH
@@ -94,8 +94,8 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     if tf.io.gfile.exists(of_all):
         sentences = read_json_object(of_all)
     notes += (
-        *peer_keys.sentences(_TRANSFORMER[0], values, source),
-        *peer_keys.sentences(_SENTENCES, sentences, of_all),
+        *config_keys.sentences(_TRANSFORMER[0], values, source),
+        *config_keys.sentences(_SENTENCES, sentences, of_all),
     )
     checkpoint = hugging_face.open_checkpoint(inner, allow_pickle, _overrides(values))
     length = _read_length(values, source or inner, checkpoint)
@@ -213,7 +213,7 @@ def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
                 "within the directory."
             )
         modules.append((kind.rsplit(".", 1)[-1], folder))
-        notes += (*peer_keys.sentences(MODULES, value, source),)
+        notes += (*config_keys.sentences(MODULES, value, source),)
     return modules, notes
 
 
@@ -250,7 +250,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
 def _read_module(source: str) -> dict[str, Any]:
     """The settings of a module behind the transformer; one with a key that is not known is none."""
     values = read_json_object(source)
-    if told := [*peer_keys.sentences("N_*/config.json", values, source)]:
+    if told := [*config_keys.sentences("N_*/config.json", values, source)]:
         raise _NotComputedError(f"has a module that is not computed: {' '.join(told)[:-1]}")
     return values
 

@@ -21,7 +21,7 @@ from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 from bert_tf.untrusted import is_number, listed, quote
 
-from . import peer_keys
+from . import config_keys
 from .checkpoint import Tokenization
 
 VOCABULARY = "vocab.txt"
@@ -145,8 +145,8 @@ def _tokenization(
     settings = {key: value for key, value in config.items() if not key.endswith("_token")}
     form = TOKENIZER if runs_file else f"{TOKENIZER} of class BertTokenizer"
     told = [
-        *peer_keys.sentences(TOKENIZER_CONFIG, settings, source),
-        *peer_keys.sentences(form, file, json_source),
+        *config_keys.sentences(TOKENIZER_CONFIG, settings, source),
+        *config_keys.sentences(form, file, json_source),
     ]
     vocab, added = _with_added_tokens(pieces, config, file, path, runs_file)
     names = config.get(_INPUTS)

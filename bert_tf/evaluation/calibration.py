@@ -18,7 +18,7 @@ from bert_tf.decoding import log_probabilities, probabilities_of_several
 # The logarithm of the temperature is 0 give or take 1 before anything is seen: a few rows move it
 # little, and a model that is never wrong does not become infinitely sure.
 _COLDEST, _HOTTEST = 0.05, 20.0
-_BINS = 10
+BINS = 10
 _STEPS = 100
 _PRECISION = 1e-10
 # Of fewer decisions a temperature, or an error, is mostly chance.
@@ -75,9 +75,9 @@ class Reliability(NamedTuple):
 
 def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -> Reliability:
     """Puts decisions into ten bins: what each was given, (N,), and whether it is so, (N,)."""
-    places = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
-    counts = np.bincount(places, minlength=_BINS)
-    sums, hits = (np.bincount(places, values, _BINS) for values in (probabilities, holds * 1.0))
+    places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    counts = np.bincount(places, minlength=BINS)
+    sums, hits = (np.bincount(places, values, BINS) for values in (probabilities, holds * 1.0))
     bins = tuple(
         Bin(int(count), float(total / count), float(hit / count))
         for count, total, hit in zip(counts, sums, hits, strict=True)

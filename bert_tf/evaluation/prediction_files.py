@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_tf.files import replace_whole
-from bert_tf.readers.words import is_conll_word, is_table_word
+from bert_tf.readers.word_columns import is_conll_word, is_table_word
 from bert_tf.untrusted import quote
 
 # An example's id, prediction and what else is reported of it.

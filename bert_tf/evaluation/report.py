@@ -10,7 +10,7 @@ from bert_tf.files import replace_whole
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.untrusted import one_line
 
-from .calibration import Bin, Calibration
+from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake
 from .prediction_files import write_file
 from .scores import CLASS_METRICS, ClassScore, score_text
@@ -213,12 +213,14 @@ def _calibration(calibration: Calibration) -> str:
     for name, side in sides.items():
         figures[f"calibration error, {name}"] = f"{side.error:.3f}"
         figures[f"loss, {name}"] = f"{side.loss:.4g}"
-    by_tenth = [{min(int(10 * b.confidence), 9): b for b in side.bins} for side in sides.values()]
+    by_place = [
+        {min(int(BINS * b.confidence), BINS - 1): b for b in side.bins} for side in sides.values()
+    ]
     rows = [
-        f"<tr><th>{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}</th>"
-        f"{''.join(_bin_cells(bins.get(tenth)) for bins in by_tenth)}</tr>"
-        for tenth in range(10)
-        if any(tenth in bins for bins in by_tenth)
+        f"<tr><th>{round(place / BINS, 2)} to {round((place + 1) / BINS, 2)}</th>"
+        f"{''.join(_bin_cells(bins.get(place)) for bins in by_place)}</tr>"
+        for place in range(BINS)
+        if any(place in bins for bins in by_place)
     ]
     note = (
         f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "

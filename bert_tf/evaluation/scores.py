@@ -210,7 +210,8 @@ SEVERAL_SCORES: Mapping[str, Callable[[Collection[ClassScore]], float]] = {
     "macro_f1": _mean_f1,
 }
 # Ends the names of scores by a threshold that no set has decided.
-AT_HALF = "_at_0.5"
+HALF = 0.5
+AT_HALF = f"_at_{HALF}"
 
 
 def compare_several(

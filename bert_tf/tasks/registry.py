@@ -5,9 +5,9 @@ from typing import TypeVar
 from bert_tf.tasks.questions.task import QuestionTask
 from bert_tf.tasks.similarity.task import SimilarityTask
 from bert_tf.tasks.tagging.task import TaggingTask
-from bert_tf.tasks.texts.choices import MultipleChoiceTask
 from bert_tf.tasks.texts.classification import ClassificationTask
 from bert_tf.tasks.texts.multilabel import MultiLabelTask
+from bert_tf.tasks.texts.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.texts.regression import RegressionTask
 
 from .task import Task

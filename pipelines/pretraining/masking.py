@@ -2,6 +2,7 @@
 
 Source: BERT's paper, section 3.1 and appendix A.1; ``create_masked_lm_predictions`` in
 google-research/bert, ``create_pretraining_data.py``. [CLS], [SEP] and padding are never predicted.
+``choices.MASK_SPLIT`` has the shares of [MASK], random and kept tokens.
 Google's script joins a ``##`` piece at the very front of segment B, the rest of a word cut there,
 to the last word of segment A; here it is a word of its own.
 

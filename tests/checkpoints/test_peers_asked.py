@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints.peer_keys import FILES
-from tests.checkpoints.make_peer_keys import LIST
+from bert_tf.checkpoints.config_keys import FILES
+from tests.checkpoints.make_config_keys import LIST
 
 KEYS = json.loads(LIST.read_text())["keys"]
 PIECES = [

@@ -12,7 +12,7 @@ from bert_tf.tasks.questions.reader import read_questions
 from bert_tf.tasks.similarity.reader import read_similarity
 from bert_tf.tasks.tagging.conll_reader import read_conll
 from bert_tf.tasks.tagging.reader import read_tagging
-from bert_tf.tasks.texts.choices_reader import read_choices, read_swag
+from bert_tf.tasks.texts.multiple_choice_reader import read_choices, read_swag
 
 
 @dataclasses.dataclass(frozen=True)

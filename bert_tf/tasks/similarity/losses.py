@@ -15,6 +15,7 @@ from bert_tf.modeling.layers import normalize
 
 # The logarithm of a probability that counts for 0: finite, so that nothing becomes NaN.
 _NEVER = -1e9
+# Cosines are multiplied by it: the inverse of a temperature of 0.05.
 SCALE = 20.0
 
 

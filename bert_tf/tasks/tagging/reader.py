@@ -19,7 +19,7 @@ from bert_tf.readers.examples import (
 )
 from bert_tf.readers.notes import LabelPlaces
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
-from bert_tf.readers.words import list_of
+from bert_tf.readers.word_columns import list_of
 
 from .entities import characters_of_utf16_span, entity_labels, tags_of_spans, word_places
 from .notes import span_notes, tag_notes

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.cli import flag_fields
-from bert_tf.evaluation.scores import AT_HALF, LOSS, SEVERAL_SCORES, compare_several
-from bert_tf.features import HALF, PROBABILITY_THRESHOLD, TEMPERATURE
+from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, SEVERAL_SCORES, compare_several
+from bert_tf.features import PROBABILITY_THRESHOLD, TEMPERATURE, USUAL_PROBABILITY
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
 from bert_tf.tasks.class_weights import BALANCED, ClassWeights, parse_class_weights
@@ -108,7 +108,7 @@ class MultiLabelTask(TextTask):
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
-            threshold = thresholds.get(PROBABILITY_THRESHOLD, HALF)
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, USUAL_PROBABILITY)
         predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
@@ -141,7 +141,7 @@ class MultiLabelTask(TextTask):
     ) -> Iterator[dict[str, Any]]:
         from bert_tf import decoding
 
-        threshold = thresholds.get(PROBABILITY_THRESHOLD, HALF)
+        threshold = thresholds.get(PROBABILITY_THRESHOLD, USUAL_PROBABILITY)
         temperature = thresholds.get(TEMPERATURE, 1.0)
         for row in decoding.probabilities_of_several(outputs, temperature).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
@@ -171,7 +171,7 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
-        return HALF
+        return USUAL_PROBABILITY
     # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
-    return float(cuts[best[np.argmin(np.abs(cuts[best] - HALF))]])
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - USUAL_PROBABILITY))]])

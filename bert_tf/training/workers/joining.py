@@ -1,4 +1,4 @@
-"""Joins the workers of a cluster."""
+"""Joins the workers of a cluster, once partners.py has found all of them."""
 
 import signal
 import threading

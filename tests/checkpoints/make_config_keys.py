@@ -1,9 +1,9 @@
 """Lists the keys that other libraries declare for their files, or read while they load them.
 
-    python -m tests.checkpoints.make_peer_keys
+    python -m tests.checkpoints.make_config_keys
 
-writes ``data/peer_keys.json``: versions, and by file the keys. It needs the extra ``parity``. With
-``--page`` it writes the tables of docs/peers.md alone, and needs nothing.
+writes ``data/config_keys.json``: versions, and by file the keys. It needs the extra ``parity``.
+With ``--page`` it writes the tables of docs/peers.md alone, and needs nothing.
 Declared are the fields of a config, the arguments of a constructor and the keys that a module
 saves; read is what a recording mapping in place of a parsed file was asked for.
 """
@@ -22,11 +22,11 @@ import unittest.mock
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.checkpoints.peer_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, Answer
+from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, Answer
 
-LIST = pathlib.Path(__file__).parent / "data" / "peer_keys.json"
+LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "peers.md"
-BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_peer_keys --page -->"
+BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_config_keys --page -->"
 LIBRARIES = ("transformers", "tokenizers", "sentence-transformers", "keras-hub", "setfit", "peft")
 
 

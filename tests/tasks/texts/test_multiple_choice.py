@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.task import evaluate, with_options
-from bert_tf.tasks.texts.choices import MultipleChoiceTask
+from bert_tf.tasks.texts.multiple_choice import MultipleChoiceTask
 from tests.finetuning.small_tasks import (
     CONFIG,
     TOKENIZER,

@@ -5,7 +5,7 @@ what another value than the usual ones says is done otherwise here; or *refused*
 key that is not there means. A key that is not in the table is told. ``A.B`` is the key B of the
 object A.
 
-``tests/checkpoints/peer_keys.json`` has the keys that the peers declare and read, and their
+``tests/checkpoints/data/config_keys.json`` has the keys that the peers declare and read, and their
 versions; docs/peers.md prints the table.
 """
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bert_tf.checkpoints.peer_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, sentences
-from tests.checkpoints.make_peer_keys import LIST, PAGE, collect, page
+from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, sentences
+from tests.checkpoints.make_config_keys import LIST, PAGE, collect, page
 
 KEYS = json.loads(LIST.read_text())["keys"]
 
@@ -65,7 +65,7 @@ def test_what_is_refused(file, values, sentence):
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the checkout is missing, whose page this reads")
 def test_the_page_has_the_table():
-    assert PAGE.read_text() == page(), "run python -m tests.checkpoints.make_peer_keys --page"
+    assert PAGE.read_text() == page(), "run python -m tests.checkpoints.make_config_keys --page"
 
 
 @pytest.mark.parity

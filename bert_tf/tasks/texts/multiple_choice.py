@@ -12,7 +12,7 @@ from bert_tf.features import TEMPERATURE
 from bert_tf.tasks.options import Smoothing
 from bert_tf.tasks.task import DRAWN, ExampleSet, FormReader, Items, Task
 
-from .choices_reader import read_choices, read_swag, swag_has_labels
+from .multiple_choice_reader import read_choices, read_swag, swag_has_labels
 
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
