@@ -13,7 +13,7 @@ from keras import ops
 from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
 
-from .compiled import current_plan
+from .xla_plan import current_plan
 
 # === Dense ===
 

@@ -13,7 +13,6 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .compiled import Plan, plan_for
 from .layers import (
     INDEX,
     BertLayer,
@@ -26,6 +25,7 @@ from .layers import (
     bias_gradient,
     get_activation,
 )
+from .xla_plan import Plan, plan_for
 
 
 def take_rows(matrix: Any, numbers: Any) -> Any:

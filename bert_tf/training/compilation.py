@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from bert_tf.modeling.compiled import Plan
+from bert_tf.modeling.xla_plan import Plan
 
-from .masks import COUNTED, DRAWN, HASHED, Masks
+from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
 
 
 def asks_for_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:

@@ -17,8 +17,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
-from bert_tf.modeling.compiled import planned
 from bert_tf.modeling.keras_hooks import without_reduction
+from bert_tf.modeling.xla_plan import planned
 
 from .compilation import Compilation
 

@@ -9,12 +9,12 @@ import tensorflow as tf
 from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertPretrainer, compiled
+from bert_tf.modeling import BertPretrainer, xla_plan
 from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import compilation, optimizers
 from bert_tf.training.compilation import Compilation
-from bert_tf.training.masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
+from bert_tf.training.dropout_masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
 
 from .conftest import batches_dataset, bert, make_loop, random_batch
 
@@ -192,7 +192,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
     On a GPU rows are in another order, and queries, keys and values have products of their own.
     Without XLA all are clipped at once as well.
     """
-    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 1)
+    monkeypatch.setattr(xla_plan, "LEAST_NUMBERS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
     every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
@@ -214,7 +214,7 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
 
     def counts(least, quantized=None):
         """Products as wide as queries, keys and values; softmaxes; GELUs."""
-        monkeypatch.setattr(compiled, "LEAST_NUMBERS", least)
+        monkeypatch.setattr(xla_plan, "LEAST_NUMBERS", least)
         model = bert()
         (block,) = model.encoder.blocks
         if quantized:
@@ -240,7 +240,7 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
                                      {"device_type": "TPU"}])  # fmt: skip
 def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
     """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
-    monkeypatch.setattr(compiled, "LEAST_NUMBERS", 1)
+    monkeypatch.setattr(xla_plan, "LEAST_NUMBERS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     model = bert(dropout=0.3)
     found = []
