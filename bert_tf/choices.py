@@ -17,7 +17,7 @@ FEATURE_BASED = (
 )
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
 # Of two texts: with scores, by their order or their values; that belong together.
-SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")
+SIMILARITY_LOSSES = COSENT, COSINE, ONE_WAY, BOTH_WAYS = "cosent", "cosine", "one_way", "both_ways"
 DENSE_ACTIVATIONS = ("linear", "tanh")  # of a model's ``sentence_dense``
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 PAIR_MARK = " ||| "  # between two texts in a line

@@ -67,7 +67,7 @@ class Examples:
             )
 
     def __len__(self) -> int:
-        """N."""
+        """The number of examples."""
         return len(self.lengths)
 
     def few_lengths(self) -> np.ndarray:

@@ -117,7 +117,7 @@ class Normalization(NamedTuple):
 
     @classmethod
     def of(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
-        """That of a tokenizer."""
+        """The normalization of a tokenizer that lower-cases or not, by its rules of text."""
         strip = do_lower_case if rules.strip_accents is None else rules.strip_accents
         return cls(do_lower_case, strip, rules.characters, rules.split_ideographs)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.choices import COSINE
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines.classification import similarity_examples
@@ -35,7 +35,7 @@ def few_shot_learner(task: Task, inference: Inference, pairs_each: int, seed: in
     print(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
     encoder = classifier.encoder
     encoder.sentence_embedding = SentenceEmbedding(classifier.pooling, False, length)
-    options = SimilarityTask.Options(similarity_loss=SIMILARITY_LOSSES[1])
+    options = SimilarityTask.Options(similarity_loss=COSINE)
     learned = SimilarityTask(task.name, ExampleSet(pairs, (), []), {}, {}, options=options)
     texts = similarity_examples(
         inference.tokenizer, [[item.text_a for item in items]], max_seq_length=length

@@ -113,7 +113,7 @@ class TaskModel(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """The dense layer's."""
+        """The shapes of the dense layer that gives the logits."""
         units = arguments["num_classes"] if cls.units is None else cls.units
         return dense_shapes(cls.head, config.hidden_size, units)
 
@@ -378,7 +378,7 @@ class FlattenChoices(keras.layers.Layer):
     """(B, K, S) -> (B * K, S): every choice a row of its own."""
 
     def call(self, ids: Any) -> Any:
-        """Reshapes."""
+        """(B, K, S) -> (B * K, S)."""
         return ops.reshape(ids, (-1, ops.shape(ids)[-1]))
 
 

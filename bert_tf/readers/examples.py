@@ -100,7 +100,7 @@ def texts_of(example: Any) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet(Generic[T]):
-    """A file's examples."""
+    """The examples of a file, and what its reader has to say about them."""
 
     items: list[T]  # in the order of the file, at least one unless every row is answered
     labels: tuple[str, ...]  # the classes' names in the order of their ids; () where there are none

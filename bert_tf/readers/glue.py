@@ -48,7 +48,7 @@ _STS_BENCHMARK = (
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """One task."""
+    """One of GLUE's tasks: its columns, labels, metrics and splits."""
 
     name: str  # as GLUE spells it, which is its folder's name too
     # The classes' names, as the files and a submission spell them, in the order of their ids; ()

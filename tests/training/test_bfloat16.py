@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
@@ -189,7 +190,7 @@ CASES = {
     "frozen, a sum": lambda: feature_tagged("weighted_sum_all"),
     "frozen, side by side": lambda: feature_tagged("concat_last_four"),
     "frozen, long rows": lambda: feature_tagged("last", 16, 512),
-    **{name: lambda name=name: similar(name) for name in similarity_losses.SIMILARITY_LOSSES},
+    **{name: lambda name=name: similar(name) for name in SIMILARITY_LOSSES},
 }
 
 

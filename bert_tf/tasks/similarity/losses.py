@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.choices import BOTH_WAYS, COSENT, COSINE
 from bert_tf.modeling.layers import normalize
 
 # The logarithm of a probability that counts for 0: finite, so that nothing becomes NaN.
@@ -138,7 +138,6 @@ class CosineOrder(_VectorLoss):
 
 def similarity_loss(name: str) -> _VectorLoss:
     """The loss of ``--similarity_loss``."""
-    order, error, _, both_ways = SIMILARITY_LOSSES
-    if name in (order, error):
-        return CosineOrder() if name == order else CosineError()
-    return InBatchNegatives(both_ways=name == both_ways)
+    if name in (COSENT, COSINE):
+        return CosineOrder() if name == COSENT else CosineError()
+    return InBatchNegatives(both_ways=name == BOTH_WAYS)

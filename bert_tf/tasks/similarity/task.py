@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import Given, Values
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
@@ -36,7 +36,7 @@ _LEAST_SPREAD = 1e-3
 def _has_others(name: str, values: Values, given_flags: Given) -> str:
     """Refuses steps and parts in which a pair has nothing to be compared with."""
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
-    if values[name] == SIMILARITY_LOSSES[1]:  # the error of a cosine is that of one pair
+    if values[name] == COSINE:  # the error of a cosine is that of one pair
         return ""
     # A triple has a wrong text of its own.
     if size == 1 and len(values["text_columns"] or ()) < 3:
@@ -141,8 +141,7 @@ class SimilarityTask(Task):
         """The named loss, by default the first that suits the pairs."""
         from .losses import similarity_loss
 
-        of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
-        names = of_scores if self._has_scores else of_pairs
+        names = (COSENT, COSINE) if self._has_scores else (ONE_WAY, BOTH_WAYS)
         name = self.options.similarity_loss or names[0]
         if name not in names:
             have = "scores (--label_column)" if self._has_scores else "no scores (--label_column)"

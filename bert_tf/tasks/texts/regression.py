@@ -10,7 +10,8 @@ import numpy as np
 from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_regression
-from bert_tf.tasks.task import Items, TargetScale
+from bert_tf.tasks.target_scale import TargetScale
+from bert_tf.tasks.task import Items
 
 from .task import TextTask
 
