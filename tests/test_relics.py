@@ -92,8 +92,9 @@ def test_an_export_answers_and_so_does_the_run_exported_anew(written, name, tmp_
     shutil.rmtree(tmp_path / "1" / samples)
     shutil.copytree(export / samples, tmp_path / "1" / samples)
     for asked in (export, anew):
-        # The new one adds in another order: it computes rows of one length at once, without a mask.
-        for row in replay.replay(str(asked), 5e-6):
+        # The new one adds in another order, in two chains, and rows of one length without a mask.
+        # A number of 80, as the regressor answers, has a neighbour at 8e-6.
+        for row in replay.replay(str(asked), 1e-5 if name == "regression" else 5e-6):
             assert row["samples"] and not row["problems"], (asked, row)
     assert about(relics.answers(export, name), kept["answers"][name])
 
