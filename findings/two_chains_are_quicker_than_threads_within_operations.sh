@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# TensorFlow 2.21.0 on a CPU of two cores: a network of small matrix products (27 rows, the sizes of a
-# BERT of 384 units) gains nothing from a second thread within an operation
-# (intra_op_parallelism_threads=2), and most of a second core from being written as two chains of
-# operations, each with half of the columns, which two threads between operations compute
-# (inter_op_parallelism_threads=2). Guess before: a second thread within an operation halves the time
-# of products, and parting them by hand is worth little, as it is the same work in more operations.
-# Why: the products wait for their matrices, which do not fit in a core's cache; a thread within an
-# operation is woken for each product, one between operations twice for each pair of them.
+# TensorFlow 2.21.0 on a CPU of two cores: of a network of small matrix products (27 rows, the sizes of a BERT of 384
+# units) a second thread within an operation (intra_op_parallelism_threads=2) takes off a tenth or a fifth of the time, and two
+# threads between operations (inter_op_parallelism_threads=2) nearly half, if it is written as two chains of operations,
+# each with half of the columns.
 #
-# Seen on an Intel Xeon with AMX, milliseconds of the whole: @SEEN@
-# Fails if threads within operations come to help, or chains no more.
+# Guessed: a second thread within an operation nearly halves the time of products, and to part them by hand is worth
+# little, as it is the same work in more operations. But a thread within an operation is woken for each product, and one
+# between operations once for two of them and what lies between.
+#
+# Seen on an Intel Xeon with AMX, milliseconds: one thread 18.5, two within an operation 17.0, two chains 11.4; before, 18.8, 15.2, 10.2.
+# Fails if chains no longer help, or no more than threads within operations do.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -66,6 +66,6 @@ import statistics
 rounds = [list(map(float, line.split())) for line in open("times")]
 one, within, chains = (statistics.median(column) for column in zip(*rounds))
 print(f"one thread {one:.1f}, two within an operation {within:.1f}, two chains {chains:.1f}")
-assert within > 0.8 * one, "a second thread within operations helps now"
 assert chains < 0.75 * one, "two chains help no more"
+assert chains < 0.9 * within, "a second thread within operations helps as much now"
 EOF
