@@ -238,12 +238,12 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
         self.stored = variable.value
         self._dtype = tf.as_dtype(dtype)
         self._columns = columns
-        self._shape = self._value().shape
+        value = self._value()
+        self._shape = value.shape
         # Two exports in one process must not share a resource, unless they are the same: a
         # handle's name says which it is.
-        digest = hashlib.sha256(self.stored.numpy().tobytes()).hexdigest()
-        which = "" if columns is None else "/{}x{}-{}".format(*columns)
-        self._shared_name = f"{variable.path}/{dtype}/{digest}{which}"
+        digest = hashlib.sha256(value.numpy().tobytes()).hexdigest()
+        self._shared_name = f"{variable.path}/{dtype}/{digest}"
         self._initialize()
 
     def read(self) -> tf.Tensor:

@@ -74,7 +74,7 @@ class Reliability(NamedTuple):
 
 
 def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -> Reliability:
-    """Puts decisions into ten bins: what each was given, (N,), and whether it is so, (N,)."""
+    """Puts decisions into bins: what each was given, (N,), and whether it is so, (N,)."""
     places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     counts = np.bincount(places, minlength=BINS)
     sums, hits = (np.bincount(places, values, BINS) for values in (probabilities, holds * 1.0))

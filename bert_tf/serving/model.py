@@ -1,8 +1,8 @@
 """The SavedModel that is served, by TensorFlow alone.
 
 A session runs it, as in TensorFlow Serving, a request or a part of one beside others, each of its
-operations by one thread. A function of ``tf.saved_model.load`` takes half as much again of the
-processor's time for a sentence, in pools of threads that wait for each other.
+operations by one thread. A function of ``tf.saved_model.load`` takes longer for a sentence, in
+pools of threads that wait for each other.
 """
 
 import ctypes
