@@ -6,9 +6,10 @@ Nothing here loads TensorFlow before a task is made.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import paths
@@ -28,25 +29,29 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DataSplits:
-    """Examples by the names of their sets, and notes on held-out, missing and left-out rows."""
+    """Examples by the names of their sets, and notes on held-out, missing and left-out rows.
+
+    ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
+    """
 
     train: ExampleSet[Any]
     dev: dict[str, ExampleSet[Any]]
     test: dict[str, ExampleSet[Any]]
     notes: list[str]
+    columns: dict[str, Any]
 
-    def all(self) -> dict[str, ExampleSet[Any]]:
-        """Every set by its name."""
-        return {"train": self.train, **self.dev, **self.test}
-
+    @functools.cached_property
     def skipped(self) -> list[str]:
         """A sentence for each row that was left out."""
-        every = (examples.skipped for examples in self.all().values())
+        every = (examples.skipped for examples in self._all().values())
         return list(dict.fromkeys(sentence for skipped in every for sentence in skipped))
 
     def fingerprints(self) -> dict[str, str]:
         """Hash of the examples of each set, to notice data that changed since the run started."""
-        return {name: _fingerprint(examples) for name, examples in self.all().items()}
+        return {name: _fingerprint(examples) for name, examples in self._all().items()}
+
+    def _all(self) -> dict[str, ExampleSet[Any]]:
+        return {"train": self.train, **self.dev, **self.test}
 
 
 def _fingerprint(examples: ExampleSet[Any]) -> str:
@@ -59,9 +64,8 @@ def _fingerprint(examples: ExampleSet[Any]) -> str:
 def read_splits(settings: FineTuningSettings) -> DataSplits:
     """Reads and checks all data."""
     splits = _read_glue_splits(settings) if settings.glue else _read_files(settings)
-    skipped = splits.skipped()
     splits.notes.extend(splits.train.notes)
-    if skipped:
+    if skipped := splits.skipped:
         splits.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
     return splits
 
@@ -92,14 +96,17 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
     train = read(train_split)
     for split, examples in dev.items():
         notes += _of_shared_texts(settings.kind, train, examples, f"the split {split}")
-    return DataSplits(train, dev, test, notes)
+    columns = {"text_columns": list(task.text_columns), "label_column": None}
+    return DataSplits(train, dev, test, notes, columns)
 
 
 # === Files ===
 
 
 def _read_files(settings: FineTuningSettings) -> DataSplits:
-    read = _reader(settings)
+    columns = _table_columns(settings)
+    form = None if columns else settings.kind.own_form(settings.task, {})
+    read = _reader(settings, columns, form)
     train = read(str(settings.train_file), None)
     labels = train.labels or None
     dev: dict[str, ExampleSet[Any]] = {}
@@ -127,9 +134,9 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
         notes.append("Nothing decides which epoch is best: the last one is kept.")
     test: dict[str, ExampleSet[Any]] = {}
     if settings.test_file:
-        labelled = _has_labels(settings, settings.test_file)
+        labelled = _has_labels(settings, settings.test_file, form)
         (dev if labelled else test)[TEST] = read(settings.test_file, labels, labelled)
-    return DataSplits(train, dev, test, notes)
+    return DataSplits(train, dev, test, notes, columns)
 
 
 def _of_shared_texts(
@@ -156,23 +163,23 @@ def _share_one_text(train: Sequence[Any], held_out: Sequence[Any]) -> int:
     return sum(len(pair) > 1 and not seen.isdisjoint(pair) for pair in others[0])
 
 
-def _has_labels(settings: FineTuningSettings, path: str) -> bool:
+def _has_labels(settings: FineTuningSettings, path: str, form: FormReader | None) -> bool:
     """True if a file has labels, a table a column of labels."""
-    if form := _own_form(settings):
+    if form is not None:
         return form.is_labelled(path)
     rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
     return next(filter(None, rows), {}).get(settings.label_column or "") is not None
 
 
-def _own_form(settings: FineTuningSettings) -> FormReader | None:
-    """Reader of files in the kind's own form; ``None`` where the files are tables."""
-    return None if table_columns(settings) else settings.kind.own_form(settings.task, {})
+def _reader(
+    settings: FineTuningSettings, columns: Mapping[str, Any], form: FormReader | None
+) -> Callable[..., ExampleSet[Any]]:
+    """Reads a file, by the labels that there may be (``None``: those that there are).
 
-
-def _reader(settings: FineTuningSettings) -> Callable[..., ExampleSet[Any]]:
-    """Reads a file, by the labels that there may be (``None``: those that there are)."""
-    kind, form, encoding = settings.kind, _own_form(settings), settings.encoding
-    how = {**table_columns(settings), "skip_bad_rows": settings.skip_bad_rows}
+    The file is of the kind's own ``form`` or, without one, a table.
+    """
+    kind, encoding = settings.kind, settings.encoding
+    how = {**columns, "skip_bad_rows": settings.skip_bad_rows}
 
     def read(path: str, labels: Sequence[str] | None, labelled: bool = True) -> ExampleSet[Any]:
         if form is not None:
@@ -213,10 +220,8 @@ def read_task(
 # === Tables ===
 
 
-def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
+def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
     """The kind's arguments of reading a table; {} for files of a form of their own."""
-    if settings.glue:
-        return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
     if not settings.text_columns:
         return {}
     columns = {
@@ -233,9 +238,9 @@ def check_tables(settings: FineTuningSettings) -> None:
     Nothing is refused here with ``skip_bad_rows``, which leaves a row without a column out, and
     where the run's directory is there: a finished run is shown whatever became of its files.
     """
-    columns = table_columns(settings)
+    columns = _table_columns(settings)
     is_new = not os.path.isdir(settings.model_dir)
-    if not is_new or settings.glue or settings.skip_bad_rows or not columns:
+    if not is_new or settings.skip_bad_rows or not columns:
         return
     ids = [*settings.text_columns, settings.id_column]
     # What else names columns, as where an answer starts, may be of labelled files alone.

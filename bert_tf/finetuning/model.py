@@ -1,18 +1,19 @@
 """Starting model of a fine-tuning: the config, vocabulary and weights of a checkpoint."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 
 from bert_tf.checkpoints import model_directory, weights
-from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
+from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
@@ -43,9 +44,14 @@ class StartingModel(NamedTuple):
     embedding: SentenceEmbedding | None = None
 
 
-def with_usual(
-    settings: FineTuningSettings, directory: FineTuningDirectory
-) -> tuple[FineTuningSettings, str]:
+def open_origin(settings: FineTuningSettings, directory: FineTuningDirectory) -> Checkpoint:
+    """What a run goes on from: its own description, without weights; else ``--init_checkpoint``."""
+    if directory.has_state() or directory.is_finished():
+        return model_directory.read_description(directory.path)
+    return open_checkpoint(settings.init_checkpoint)
+
+
+def with_usual(settings: FineTuningSettings, config: BertConfig) -> tuple[FineTuningSettings, str]:
     """The settings, with the rate and the epochs of ``BY_SIZE`` where none are given.
 
     Also a sentence on what was taken, "" where nothing was.
@@ -53,10 +59,6 @@ def with_usual(
     names = ("learning_rate", "num_train_epochs")
     if settings.sweep or all(getattr(settings, name) for name in names):
         return settings, ""
-    if directory.has_state() or directory.is_finished():
-        config = model_directory.read_description(directory.path).config
-    else:
-        config = open_checkpoint(settings.init_checkpoint).config
     units = config.hidden_size
     usual = next((row for most, *row in BY_SIZE if units <= most), USUAL)
     taken: dict[str, Any] = {
@@ -71,10 +73,21 @@ def with_usual(
     return dataclasses.replace(settings, **taken), sentence
 
 
-def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
-    """Opens the start of a run: the run's own state where it has one, else the checkpoint."""
+def starting_model(
+    settings: FineTuningSettings, origin: Checkpoint, *, goes_on: bool = False
+) -> StartingModel:
+    """The start of a run; where it ``goes_on`` its own directory is the ``origin``."""
     _check_pooling(settings)
-    start = _of_run(settings, directory) if directory.has_state() else _of_checkpoint(settings)
+    tokenization = _readable(settings, origin)
+    if not goes_on:
+        tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
+    tokenizer = tokenization.tokenizer()
+    if goes_on:  # its weights come later
+        head, embedding = origin.model.arguments, origin.sentence_embedding
+        start = StartingModel(origin.config, tokenization, tokenizer, None, head, embedding)
+    else:
+        config, head, embedding = _of_checkpoint(settings, origin)
+        start = StartingModel(config, tokenization, tokenizer, origin, head, embedding)
     _check_start(settings, start)
     return start
 
@@ -91,43 +104,29 @@ def _check_pooling(settings: FineTuningSettings) -> None:
         )
 
 
-def _of_run(settings: FineTuningSettings, directory: FineTuningDirectory) -> StartingModel:
-    """The start of a run that goes on: what its directory says; its weights come later."""
-    run = model_directory.read_description(directory.path)
-    tokenization = _readable(settings, run.tokenization, run.notes)
-    head, embedding = run.model.arguments, run.sentence_embedding
-    return StartingModel(run.config, tokenization, tokenization.tokenizer(), None, head, embedding)
+def _readable(settings: FineTuningSettings, origin: Checkpoint) -> Tokenization:
+    if origin.tokenization is None:
+        raise ValueError(
+            f"--init_checkpoint={settings.init_checkpoint} cannot read text: "
+            f"{why_none(origin.notes)}"
+        )
+    return origin.tokenization
 
 
-def _of_checkpoint(settings: FineTuningSettings) -> StartingModel:
-    """The start that a checkpoint is: the flags decide what its head reads, and how."""
-    checkpoint = open_checkpoint(settings.init_checkpoint)
-    tokenization = _readable(settings, checkpoint.tokenization, checkpoint.notes)
-    tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
+def _of_checkpoint(
+    settings: FineTuningSettings, checkpoint: Checkpoint
+) -> tuple[BertConfig, Mapping[str, Any], SentenceEmbedding | None]:
+    """What the flags make of a checkpoint: its config, what the head reads, a text's vector."""
     config, rate = checkpoint.config, settings.hidden_dropout_prob
     if rate is not None:
         config = dataclasses.replace(
             config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
         )
     if settings.kind.embeds:
-        head, embedding = _dense(checkpoint), _embedding(settings, checkpoint)
-    else:
-        pooling = settings.pooling or checkpoint.pooling
-        pooling = "mean" if settings.option("few_shot") and pooling == "cls" else pooling
-        head, embedding = {"pooling": pooling}, None
-    return StartingModel(
-        config, tokenization, tokenization.tokenizer(), checkpoint, head, embedding
-    )
-
-
-def _readable(
-    settings: FineTuningSettings, tokenization: Tokenization | None, notes: Sequence[str]
-) -> Tokenization:
-    if tokenization is None:
-        raise ValueError(
-            f"--init_checkpoint={settings.init_checkpoint} cannot read text: {why_none(notes)}"
-        )
-    return tokenization
+        return config, _dense(checkpoint), _embedding(settings, checkpoint)
+    pooling = settings.pooling or checkpoint.pooling
+    pooling = "mean" if settings.option("few_shot") and pooling == "cls" else pooling
+    return config, {"pooling": pooling}, None
 
 
 def _check_start(settings: FineTuningSettings, start: StartingModel) -> None:
@@ -215,22 +214,23 @@ def build_model(
     """
     keras.utils.set_random_seed(settings.seed)
     spec, checkpoint = model_spec(task, start), start.checkpoint
-    if checkpoint is None:
-        model = weights.build_model(start.config, spec)
-        sentences: list[str] = []
-    else:
+    tensors: Mapping[str, StoredTensor] = {}
+    sentences: list[str] = []
+    learns_numbers_anew = True
+    if checkpoint is not None:
         own = checkpoint.model
         is_new = own.model_class is not spec.model_class or checkpoint.labels != task.labels
         for name, usual in _HEAD.items():
             is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(checkpoint, spec, new_head=is_new)
-        model = weights.build_model(start.config, spec)
-        weights.assign(model, tensors)
-        if not any(name.startswith("regressor/") for name in report.new):
-            task.target_scale.unfold(model)
-        tell(report.notes)
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
+        learns_numbers_anew = any(name.startswith("regressor/") for name in report.new)
+        tell(report.notes)
+    model = weights.build_model(start.config, spec)
+    weights.assign(model, tensors)
+    if not learns_numbers_anew:
+        task.target_scale.unfold(model)
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)
     return model, sentences
@@ -255,3 +255,14 @@ def _freeze(model: Any, blocks: int) -> None:
         model.encoder.embeddings.trainable = False
         for block in model.encoder.blocks[:blocks]:
             block.trainable = False
+
+
+def inference_of(
+    settings: FineTuningSettings,
+    tokenizer: BertTokenizer,
+    model: BertModel,
+    outputs: Mapping[str, Any] | None = None,
+) -> Inference:
+    """A model to be run on the sets; ``outputs`` are what it gave for some of them before."""
+    length, batch_size = settings.max_seq_length, settings.eval_batch_size
+    return Inference(model, tokenizer, length, batch_size, cache=dict(outputs or {}))

@@ -3,41 +3,40 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.report import write_report
 from bert_tf.files import replace_whole
-from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.text_notes import unknown_note
-from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
 
-from .data import DataSplits, read_task, table_columns
+from .data import read_task
 from .few_shot import few_shot_learner
-from .model import StartingModel, build_model, model_spec, open_start
+from .model import StartingModel, build_model, inference_of, model_spec, starting_model
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .summary import data_lines, label_lines
+from .summary import lines_before
 from .training import Training, describe_collapse
-
-_SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-    """A run's settings and task, and what all runs of a sweep share: tokenised examples, start."""
+    """A run's settings and task, and what all runs of a sweep share: tokenised examples, start.
+
+    ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
+    """
 
     settings: FineTuningSettings
     task: Task
+    columns: Mapping[str, Any]
     start: StartingModel
     examples: Examples
     strategy: tf.distribute.Strategy
@@ -53,52 +52,32 @@ class TrainingOutcome:
     results: dict[str, Any]
 
 
-def check_inputs(
-    settings: FineTuningSettings,
-    directory: FineTuningDirectory,
-    moved: Sequence[str],
-    start: StartingModel | None = None,
-) -> tuple[Task, DataSplits]:
-    """Reads the data, and checks that they have not changed since the run started.
-
-    ``moved`` are the flags whose paths differ from those of the first start.
-    """
-    task, splits = read_task(settings, start.embedding if start else None)
-    fingerprints = splits.fingerprints()
-    # A resumed run has weights of its own: the checkpoint that it started from may be gone.
-    checkpoint = start.checkpoint if start else None
-    if checkpoint is None and "init_checkpoint" in moved:
-        checkpoint = open_checkpoint(settings.init_checkpoint)
-    if checkpoint is not None:
-        fingerprints["--init_checkpoint"] = checkpoint.fingerprint()
-    directory.check_inputs(fingerprints)
-    return task, splits
-
-
 def prepare(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
-    moved: Sequence[str],
+    origin: Checkpoint,
     strategy: tf.distribute.Strategy,
+    *,
+    identity: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
 ) -> RunInputs:
-    """Opens the starting model, reads the data, tokenises the training set, and prints notes."""
-    start = open_start(settings, directory)
-    task, splits = check_inputs(settings, directory, moved, start)
+    """Makes the start of the ``origin``, reads the data, tokenises those to train on; prints notes.
+
+    ``identity`` is the fingerprint of what ``--init_checkpoint`` names, by the flag, where that is
+    compared with what the run was started with, as the data are.
+    """
+    start = starting_model(settings, origin, goes_on=origin.path == directory.path)
+    task, splits = read_task(settings, start.embedding)
+    directory.check_inputs({**splits.fingerprints(), **identity})
     for note in splits.notes:
         print(note)
-    skipped = splits.skipped()
-    if skipped:
+    if splits.skipped:
         with replace_whole(directory.skipped_rows) as file:
-            file.write("".join(f"{sentence}\n" for sentence in skipped).encode())
+            file.write("".join(f"{sentence}\n" for sentence in splits.skipped).encode())
         print(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
-    items = task.training_items()
-    sample = items[:: -(-len(items) // _SAMPLE)]
-    unknown = unknown_note([text for item in sample for text in texts_of(item)], start.tokenizer)
-    for line in filter(None, [*data_lines(task, examples), *label_lines(task), unknown]):
-        print(line, flush=True)
-    return RunInputs(settings, task, start, examples, strategy, tuple(callbacks))
+    print(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
+    return RunInputs(settings, task, splits.columns, start, examples, strategy, tuple(callbacks))
 
 
 def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
@@ -109,7 +88,7 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
         model, sentences = build_model(settings, task, inputs.start)
     for sentence in sentences:
         print(sentence, flush=True)
-    inference = inference_of(inputs, model)
+    inference = inference_of(settings, inputs.start.tokenizer, model)
     learner = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
@@ -157,27 +136,13 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
     return TrainingOutcome(inference, evaluations, results)
 
 
-def inference_of(
-    inputs: RunInputs, model: BertModel, outputs: Mapping[str, Any] | None = None
-) -> Inference:
-    """A model to be run on the sets; ``outputs`` are what it gave for some of them before."""
-    return Inference(
-        model,
-        inputs.start.tokenizer,
-        inputs.settings.max_seq_length,
-        inputs.settings.eval_batch_size,
-        cache=dict(outputs or {}),
-    )
-
-
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
     """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
-    deciding = task.deciding_set
-    by_set = {} if deciding is None else {deciding: evaluate(task, inference, deciding)}
-    thresholds = by_set[deciding].thresholds if deciding is not None else {}
-    for name in task.dev_sets:
-        if name != deciding:
-            by_set[name] = evaluate(task, inference, name, thresholds)
+    by_set: dict[str, Evaluation] = {}
+    thresholds: Mapping[str, float] | None = None if task.deciding_set else {}
+    for name in sorted(task.dev_sets, key=lambda name: name != task.deciding_set):
+        by_set[name] = evaluate(task, inference, name, thresholds)
+        thresholds = by_set[name].thresholds if thresholds is None else thresholds
     return {name: by_set[name] for name in task.dev_sets}
 
 
@@ -190,10 +155,8 @@ def describe(
 ) -> None:
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
-    length, columns = inputs.settings.max_seq_length, table_columns(inputs.settings)
-    task_file = TaskFile(
-        task.kind, task.name, length, columns, saved_options(type(task), task.options)
-    )
+    options, length = saved_options(type(task), task.options), inputs.settings.max_seq_length
+    task_file = TaskFile(task.kind, task.name, length, inputs.columns, options)
     described = Checkpoint(
         path=directory.path,
         format="bert_tf",

@@ -6,6 +6,9 @@ from typing import Any
 from bert_tf.evaluation.calibration import FEW
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.text_notes import unknown_note
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
@@ -14,16 +17,24 @@ from .run_directory import FineTuningDirectory
 from .sweep_table import sweep_table
 from .training import scores_line
 
+_SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
 
-def data_lines(task: Task, examples: Examples) -> list[str]:
-    """Lines on the data, printed before the training."""
+
+def lines_before(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
+    """Lines printed before the training: on the sets, their labels, words that are unknown."""
+    of_labels = label_lines(task)
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
     count, *sentences = task.training_lines(examples)
+    items = task.training_items()
+    sample = items[:: -(-len(items) // _SAMPLE)]
+    unknown = unknown_note([text for item in sample for text in texts_of(item)], tokenizer)
     return [
         f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
         *sentences,
+        *of_labels,
+        *filter(None, [unknown]),
     ]
 
 

@@ -16,7 +16,7 @@ from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.tasks.task import with_options
 from bert_tf.training import saved_states
 
-from .model import forget_models
+from .model import forget_models, inference_of
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
@@ -24,7 +24,6 @@ from .stages import (
     TrainingOutcome,
     describe,
     evaluate_all,
-    inference_of,
     train,
     write_outputs,
 )
@@ -181,7 +180,7 @@ def _put_in_place(
         saved_states.delete_all(directory.checkpoints)
     saved_states.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     saved_states.delete_all(run_directory.checkpoints)
-    inference = inference_of(inputs, model, outputs)
+    inference = inference_of(inputs.settings, inputs.start.tokenizer, model, outputs)
     outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
     return write_outputs(directory, inputs, outcome)
 

@@ -21,7 +21,7 @@ from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Trainer
-from bert_tf.untrusted import listed, one_line
+from bert_tf.untrusted import one_line
 
 from .objective import Learner, TaskObjective, training_batches
 from .run_directory import FineTuningDirectory
@@ -62,21 +62,18 @@ class Training(Trainer):
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
         self._num_epochs = -(-self.total_steps // self.steps_per_epoch)
-        warmup = int(settings.warmup_proportion * self.total_steps)
-        self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
         self._unit = task.target_scale.std**2
         self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
+        # By their names in what is kept.
+        self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
         self._device_type = device_type()
         replicas = self.model.distribute_strategy.num_replicas_in_sync
-        self._jit_compile = asks_for_xla(
-            settings.jit_compile, self._device_type, settings.changes_shapes(replicas)
-        )
-        self.loop = self._make_loop(learner)
+        self._jit_compile, self.loop = self._make_loop(learner, replicas)
         self.callbacks = Callbacks(
             callbacks,
             learner.model,
@@ -86,22 +83,30 @@ class Training(Trainer):
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         self._makes_single_steps = bool(callbacks) or replicas > 1
 
-    def _make_loop(self, learner: Learner) -> TrainingLoop:
-        """The steps of the learner's model, which is compiled for callbacks to look at."""
+    def _make_loop(self, learner: Learner, replicas: int) -> tuple[bool, TrainingLoop]:
+        """The steps of the learner's model, which is compiled for callbacks to look at.
+
+        Returned before them is whether XLA compiles them.
+        """
         settings, strategy = self.settings, self.model.distribute_strategy
-        self.model.encoder.trains_without_padding = not self._jit_compile
+        warmup = int(settings.warmup_proportion * self.total_steps)
+        schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
+        jit_compile = asks_for_xla(
+            settings.jit_compile, self._device_type, settings.changes_shapes(replicas)
+        )
+        self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
         arguments = learner.task.compile_arguments
         with strategy.scope():
             optimizer = create_optimizer(
                 settings.optimizer,
-                self._schedule,
+                schedule,
                 learner.model.trainable_variables,
                 weight_decay=settings.weight_decay,
             )
             learner.model.compile(optimizer, jit_compile=False, **arguments)
         compares_rows = getattr(arguments["loss"], "compares_rows", False)
-        return TrainingLoop(
+        loop = TrainingLoop(
             learner.model,
             optimizer,
             strategy,
@@ -109,8 +114,9 @@ class Training(Trainer):
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             device_type=self._device_type,
-            jit_compile=self._jit_compile,
+            jit_compile=jit_compile,
         )
+        return jit_compile, loop
 
     # --- Training --------------------------------------------------------------------------
 
@@ -121,20 +127,20 @@ class Training(Trainer):
         asked to stop; the state is saved.
         """
         self._restore()
-        if not self.has_ended():
+        goes_on = not self.has_ended()
+        if goes_on:
             self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
-        if not self.has_ended():
             self.examples = self.task.prepared(self.model, self.examples)
             if self._jit_compile:
-                lengths = listed(map(str, self.examples.few_lengths()))
+                lengths = ", ".join(map(str, self.examples.few_lengths()))
                 print(f"XLA compiles the step once for each length of rows: {lengths} tokens.")
         with self.interruption, self.background:
-            if not self.has_ended():
+            if goes_on:
                 self.callbacks.begin()
                 self.train("Training", self.total_steps, self._makes_single_steps)
                 self.callbacks.end()
         self._summaries.flush()
-        saved_states.restore_latest(self.directory.checkpoints, self._weights())
+        saved_states.restore_latest(self.directory.checkpoints, self._weights)
         if self.inference.cache is not None:
             self.inference.cache.clear()
             self.inference.cache.update(self._outputs_of_best)
@@ -255,13 +261,9 @@ class Training(Trainer):
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
-    def _weights(self) -> dict[str, Any]:
-        """The model's weights by their names in what is kept."""
-        return {f"model/{weight.path}": weight for weight in self.model.weights}
-
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
-        values = saved_states.copy_values(self._weights())
+        values = saved_states.copy_values(self._weights)
         self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import stages
-from bert_tf.finetuning.model import build_model, open_start, with_usual
+from bert_tf.finetuning.model import build_model, open_origin, starting_model, with_usual
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.readers.examples import ExampleSet, TaggedExample
@@ -75,7 +76,7 @@ def test_a_run_keeps_how_special_tokens_in_texts_were_read(finished, inputs, tmp
         run(settings(inputs, tmp_path / "run", **{**asked, "special_tokens_in_texts": False}))
     # A run that starts from it reads texts as it does.
     other = settings(inputs, tmp_path / "next", max_steps=1, init_checkpoint=tmp_path / "run")
-    start = open_start(other, FineTuningDirectory(str(tmp_path / "next")))
+    start = starting_model(other, open_checkpoint(other.init_checkpoint))
     assert start.tokenizer.tokenize(["good [SEP]"]).to_list() == ids[True]
 
 
@@ -180,7 +181,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
     task = TaggingTask("own", ExampleSet(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
-    start = open_start(flags, FineTuningDirectory(flags.model_dir))
+    start = starting_model(flags, open_checkpoint(flags.init_checkpoint))
     model, sentences = build_model(flags, task, start)
     kept = {weight.path: weight for weight in model.weights}
     assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in kept}
@@ -205,7 +206,8 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
     flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
-    resolved, sentence = with_usual(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    origin = open_origin(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    resolved, sentence = with_usual(flags_alone, origin.config)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
@@ -223,7 +225,8 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
-    resolved, _ = with_usual(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    origin = open_origin(flags_alone, FineTuningDirectory(flags_alone.model_dir))
+    resolved, _ = with_usual(flags_alone, origin.config)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 

@@ -4,7 +4,7 @@ import json
 import keras
 import pytest
 
-from bert_tf.finetuning.data import check_tables, read_task, table_columns
+from bert_tf.finetuning.data import check_tables, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.kinds import saved_options
 
@@ -128,7 +128,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     with pytest.raises(ValueError, match=r"train\.tsv, line 3: expected 2 columns, got 1"):
         read_task(settings(inputs, tmp_path, train_file=train))
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
-    assert len(sets.skipped()) == 2 and "line 5: expected 2 columns" in sets.skipped()[1]
+    assert len(sets.skipped) == 2 and "line 5: expected 2 columns" in sets.skipped[1]
     assert sets.notes[0].startswith("Left out bad rows: 2; the first: ")
 
 
@@ -166,8 +166,8 @@ def jsonl(path, rows):
 
 def source_of(task, path, *more):
     given = [f"--task={task}", f"--train_file={path}", "--init_checkpoint=c", *more]
-    read = parse(*given)
-    return *read_task(read), table_columns(read)
+    task, splits = read_task(parse(*given))
+    return task, splits, splits.columns
 
 
 def test_multilabel_and_regression(tmp_path):
@@ -285,7 +285,7 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     assert task.dev_sets == ("dev_matched", "dev_mismatched")
     assert task.test_sets == ("test_matched", "ax")
     assert sets.notes[0] == (f"{tmp_path} has no file of the split test_mismatched: not predicted.")
-    assert table_columns(flags)["text_columns"] == ["sentence1", "sentence2"]
+    assert sets.columns["text_columns"] == ["sentence1", "sentence2"]
 
 
 def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):

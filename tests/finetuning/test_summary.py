@@ -1,5 +1,5 @@
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.summary import data_lines, label_lines, show
+from bert_tf.finetuning.summary import label_lines, lines_before, show
 from bert_tf.readers.examples import TextExample
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
@@ -26,14 +26,16 @@ def test_the_data_in_words():
     ]
     sets = examples_of(items, ("x", *"abcdefghijk"))
     task = text_task("own", sets, {"dev": sets}, {"test": sets})
-    assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
+    assert lines_before(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 5 examples to train on, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
         "evaluated on: dev; predicted: test.",
         "2 of the training examples have more than 5 tokens (--max_seq_length): they are cut.",
+        "In the training set: a 3, x 2 of 5.",
+        "To beat: always saying 'a', the most frequent, has an accuracy of 0.600 on dev.",
     ]
     numbers = examples_of([TextExample(str(n), "a0", None, n + 0.5) for n in (0, 2)])
     task = text_task("own", numbers, {}, {}, kind="regression")
-    assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
+    assert lines_before(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 2 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
