@@ -10,7 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import features
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
 from bert_tf.training.attention import attention_to
 from bert_tf.training.optimizers import create_optimizer

@@ -125,7 +125,7 @@ def run(
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The user's options, else those of the directory, else the defaults."""
     from bert_tf.checkpoints.tokenizer_files import why_none
-    from bert_tf.saved_models.signatures import classes_with
+    from bert_tf.saved_models.heads import classes_with
     from bert_tf.tasks.task_file import export_options, task_of
 
     if checkpoint.tokenization is None:

@@ -13,8 +13,16 @@ from bert_tf.pipelines.packing import fit_segments, join_segments
 
 from . import samples
 from .rows import Rows, beginnings, check_equally_many, fitted_rows, on_rows, text_rows
-from .samples import Signature, Signatures
 from .served import Outputs, Served
+from .signature import (
+    ROWS_OF_STRINGS,
+    STRINGS,
+    Signature,
+    Signatures,
+    id_signature,
+    model_outputs,
+    text_signature,
+)
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
@@ -22,13 +30,13 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 def classifier_signatures(served: Served) -> Signatures:
     """Signatures of a ``BertClassifier``."""
     answer = "the classes that hold" if served.model.multi_label else "the class"
-    tokens = samples.id_signature(served)
+    tokens = id_signature(served)
     return _signatures(served, answer, classify, tokens, "Classify", classify_examples)
 
 
 def regressor_signatures(served: Served) -> Signatures:
     """Signatures of a ``BertRegressor``."""
-    tokens = samples.id_signature(served, function=_number_of_ids)
+    tokens = id_signature(served, function=_number_of_ids)
     return _signatures(served, "the number", regress, tokens, "Regress", regress_examples)
 
 
@@ -41,14 +49,14 @@ def _signatures(
     on_examples: Callable[..., Outputs],
 ) -> Signatures:
     """Signatures of texts, pairs and ids, and of an interface of TensorFlow Serving's own."""
-    text = samples.text_signature(served, function, f"Finds {answer} of a text.")
+    text = text_signature(served, function, f"Finds {answer} of a text.")
     summary = f"Finds {answer} of a pair of texts."
-    pair = samples.text_signature(served, function, summary, "text", "text_pair")
+    pair = text_signature(served, function, summary, "text", "text_pair")
     names = _example_features(served)
     requests = samples.requests_of_texts(served, names)
     examples = Signature(
         on_examples,
-        {"inputs": samples.STRINGS},
+        {"inputs": STRINGS},
         [{"inputs": _serialized(columns)} for columns in requests],
         f"For TensorFlow Serving's {api}: finds {answer} of serialized tf.Examples with the "
         f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
@@ -61,12 +69,12 @@ def _signatures(
 
 def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
-    return {"logits": samples.model_outputs(served, **inputs)["logits"][:, None]}
+    return {"logits": model_outputs(served, **inputs)["logits"][:, None]}
 
 
 def _number_of_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
     """The number of each row of ids, (B, S) int32: ``value`` (B,)."""
-    return {"value": served.model.activated(samples.model_outputs(served, **inputs)["logits"])}
+    return {"value": served.model.activated(model_outputs(served, **inputs)["logits"])}
 
 
 def _example_features(served: Served) -> list[str]:
@@ -194,14 +202,14 @@ def choice_signatures(served: Served) -> Signatures:
     odd = samples.odd_texts(served)
     choices = Signature(
         choose,
-        {"context": samples.STRINGS, "choices": samples.ROWS_OF_STRINGS},
+        {"context": STRINGS, "choices": ROWS_OF_STRINGS},
         (
             {"context": _CONTEXTS, "choices": _CHOICES},
             {"context": odd, "choices": [[text, "It ran home."] for text in odd[::-1]]},
         ),
         'Finds which of several texts fits a context; "" is none of them.',
     )
-    tokens = samples.id_signature(served, features.CHOICE_FEATURES)
+    tokens = id_signature(served, features.CHOICE_FEATURES)
     return {"serving_default": choices, "tokens": tokens}
 
 

@@ -18,8 +18,8 @@ from bert_tf.pipelines.packing import pack
 
 from . import samples
 from .rows import on_rows, text_rows
-from .samples import Signature, Signatures
 from .served import Outputs, Served
+from .signature import ROWS_OF_STRINGS, STRINGS, Signature, Signatures, id_signature, text_signature
 
 _HUB_NAMES = (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT, features.ENCODER_OUTPUTS)
 # Purposes of a text, which are the prefixes of ``SentenceEmbedding``.
@@ -28,17 +28,15 @@ QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 def signatures(served: Served) -> Signatures:
     """Signatures of a ``BertEncoder``; those of comparisons if it has a sentence embedding."""
-    embedding = samples.text_signature(served, embed, "Embeds texts, one vector each.")
-    tokens = samples.id_signature(
-        served, function=encode_tokens, returned="the encoder's hidden states."
-    )
+    embedding = text_signature(served, embed, "Embeds texts, one vector each.")
+    tokens = id_signature(served, function=encode_tokens, returned="the encoder's hidden states.")
     by_name = {"serving_default": embedding, "tokens": tokens}
     prefixes = served.model.sentence_embedding
     if prefixes is None:
         return by_name
     by_name |= {"embed": embedding, "similarity": _similarity_signature(served)}
     if prefixes.query_prefix != prefixes.document_prefix:
-        by_name["embed_documents"] = samples.text_signature(
+        by_name["embed_documents"] = text_signature(
             served,
             functools.partial(embed, role=DOCUMENT),
             "Embeds texts that are to be found, behind the prefix of documents; `embed` is for "
@@ -51,7 +49,7 @@ def _similarity_signature(served: Served) -> Signature:
     texts, odd = samples.TEXTS, samples.odd_texts(served)
     return Signature(
         compare,
-        {"text": samples.STRINGS, "others": samples.ROWS_OF_STRINGS},
+        {"text": STRINGS, "others": ROWS_OF_STRINGS},
         (
             {"text": texts, "others": [[text, texts[0]] for text in samples.SECOND_TEXTS]},
             {"text": odd, "others": [[text, texts[1]] for text in odd[::-1]]},

@@ -38,10 +38,11 @@ from bert_tf.untrusted import check_model_name, one_line
 
 from . import serving_files
 from .embeddings import endpoints
+from .heads import model_signatures
 from .options import ExportOptions
-from .samples import Sample, Signature, run_samples
+from .samples import Sample, run_samples
 from .served import serve
-from .signatures import model_signatures
+from .signature import Signature
 from .verification import write_hashes
 
 # Every file of an export, by its name below the directory.
@@ -118,7 +119,7 @@ def export(
         samples = [
             sample
             for key, signature in signatures.items()
-            for sample in run_samples(key, traced[key], signature)
+            for sample in run_samples(key, traced[key], signature.inputs, signature.samples)
         ]
         extra = os.path.join(folder, "assets.extra")
         tokenization = Tokenization.of(tokenizer)

@@ -10,8 +10,8 @@ from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from . import embeddings, samples
 from .rows import beginnings, fitted_rows, on_rows, text_rows
-from .samples import Signature, Signatures
 from .served import Outputs, Served
+from .signature import STRINGS, Signature, Signatures, text_signature
 
 _GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.
@@ -31,7 +31,7 @@ def signatures(served: Served) -> Signatures:
     if served.model.masked_lm is not None and not served.model.config.is_decoder:
         filling = Signature(
             fill_masks,
-            {"text": samples.STRINGS},
+            {"text": STRINGS},
             _requests(served),
             "Guesses what each literal [MASK] in a text stands for; no other signature gives "
             "[MASK] a meaning.",
@@ -41,7 +41,7 @@ def signatures(served: Served) -> Signatures:
     if served.model.nsp:
         summary = "Judges whether the second text follows the first in some document."
         names = ("first", "second")
-        by_name["next_sentence"] = samples.text_signature(served, next_sentence, summary, *names)
+        by_name["next_sentence"] = text_signature(served, next_sentence, summary, *names)
     return by_name
 
 

@@ -23,8 +23,8 @@ from bert_tf.pipelines.long_texts import (
 
 from . import samples
 from .rows import Rows, beginnings, check_equally_many, on_rows
-from .samples import Signature, Signatures
 from .served import Outputs, Served
+from .signature import STRINGS, Signature, Signatures, id_signature
 
 _CONTEXT = (
     "The city library of Oslo opened in 1931. Its architect, Ada Brandt, had come from Lisbon two "
@@ -41,13 +41,13 @@ def signatures(served: Served) -> Signatures:
     """Signatures of a ``BertSpanPredictor``."""
     answers = Signature(
         answer,
-        {"question": samples.STRINGS, "context": samples.STRINGS},
+        {"question": STRINGS, "context": STRINGS},
         _requests(served),
         "Answers a question by a span of its context, which may be of any length: bytes "
         "`byte_start` to `byte_end` of it, characters `start` to `end` as Python counts them (code "
         "points), the first one's place from 0 and the place after the last.",
     )
-    tokens = samples.id_signature(served)
+    tokens = id_signature(served)
     return {"serving_default": answers, "tokens": tokens}
 
 

@@ -15,7 +15,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import named_tensor_pb2
 
 from .options import ExportOptions
-from .samples import Sample, Signature
+from .samples import Sample
+from .signature import Signature
 
 _BATCHING = """\
 # How TensorFlow Serving joins requests that arrive together into one batch. It reads this file

@@ -13,22 +13,22 @@ from bert_tf.pipelines.long_texts import tag_windows
 
 from . import samples
 from .rows import Rows, dense, on_rows
-from .samples import Signature, Signatures
 from .served import Outputs, Served
+from .signature import ROWS_OF_STRINGS, Signature, Signatures, id_signature, text_signature
 
 
 def signatures(served: Served) -> Signatures:
     """Signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
-    entities = samples.text_signature(served, find_entities, "Finds the entities in a text.")
+    entities = text_signature(served, find_entities, "Finds the entities in a text.")
     words = Signature(
         tag_words,
-        {"words": samples.ROWS_OF_STRINGS},
+        {"words": ROWS_OF_STRINGS},
         _requests_of_words(served),
         'Tags each word of a text that is already split; "" is no word.',
     )
     has_features = isinstance(served.model, BertFeatureTagger)
     contract = features.TAGGING_FEATURES if has_features else features.ENCODER_FEATURES
-    tokens = samples.id_signature(served, contract)
+    tokens = id_signature(served, contract)
     return {"serving_default": entities, "words": words, "tokens": tokens}
 
 

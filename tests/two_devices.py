@@ -111,7 +111,7 @@ def train(name, strategy, folder):
         mock.patch.dict(TrainingLoop.__init__.__kwdefaults__, clip_norm=norm),
         mock.patch.object(training, "create_optimizer", optimizer),
     ):
-        trained = training.Training(made, task, inference, examples, directory)
+        trained = training.FineTuningTrainer(made, task, inference, examples, directory)
         trained.finish()
     (dev,) = task.dev_sets
     return saved(folder / "last"), {
@@ -123,13 +123,13 @@ def train(name, strategy, folder):
 
 def _interrupted(step):
     """Asks a training to stop at a step, as Ctrl-C does."""
-    before = training.Training.is_save_due
+    before = training.FineTuningTrainer.is_save_due
 
     def is_save_due(self):
         self.interruption.requested |= self.state.step == step
         return before(self)
 
-    return mock.patch.object(training.Training, "is_save_due", is_save_due)
+    return mock.patch.object(training.FineTuningTrainer, "is_save_due", is_save_due)
 
 
 def resume(inputs, folder):

@@ -84,7 +84,7 @@ def spell(name: str) -> str:
 # === Reading ===
 
 
-def open_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str) -> Checkpoint:
     """Opens a directory or prefix that was released, or that Google's scripts saved."""
     bundle = Bundle(find_prefix(path) or path)
     folder, name = os.path.split(bundle.prefix)

@@ -186,7 +186,7 @@ def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) 
 # === Reading ===
 
 
-def open_checkpoint(
+def read_checkpoint(
     path: str, allow_pickle: bool = False, settings: Mapping[str, Any] | None = None
 ) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or an HDF5 file.

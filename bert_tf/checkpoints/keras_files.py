@@ -40,7 +40,7 @@ _UNREADABLE = (
 )
 
 
-def open_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str) -> Checkpoint:
     """Opens a ``.keras`` file of one of this library's models."""
     check_readable(path)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:

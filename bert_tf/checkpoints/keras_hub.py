@@ -83,7 +83,7 @@ _MASKED_LM_MODULES = {
 _CLASSIFIER_MODULES = {"dense": "classifier"}
 
 
-def open_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str) -> Checkpoint:
     """Opens a directory that ``save_to_preset`` made, of a backbone or of a task.
 
     ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``

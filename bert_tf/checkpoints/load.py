@@ -71,7 +71,7 @@ def open_checkpoint(
             if not form.tensor or is_bundle_with(path, form.tensor):
                 reader = importlib.import_module(f"{__package__}.{form.reader}")
                 options = {name: arguments[name] for name in form.options}
-                checkpoint = reader.open_checkpoint(path, **options)
+                checkpoint = reader.read_checkpoint(path, **options)
                 return _checked(_without_head(checkpoint, [*(names or ()), *of_hub]))
     if not tf.io.gfile.exists(path):
         raise ValueError(paths.checkpoint(path))

@@ -317,8 +317,8 @@ def export_card(
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
-    ``signatures`` are ``saved_models.samples.Signature``, ``traced`` their concrete functions, for
-    the outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
+    ``signatures`` are ``saved_models.signature``'s, ``traced`` their concrete functions, for the
+    outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
     """
     request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
     address = f"http://localhost:8501/v1/models/{name}:predict"

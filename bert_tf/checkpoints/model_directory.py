@@ -74,7 +74,7 @@ def read_description(path: str) -> Checkpoint:
     )
 
 
-def open_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str) -> Checkpoint:
     """Opens the newest intact checkpoint of a directory, or an export."""
     if not is_file(os.path.join(path, DESCRIPTION)):
         return _open_export(path)

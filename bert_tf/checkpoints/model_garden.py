@@ -150,7 +150,7 @@ def _name(variable: str) -> str | None:
 # === Reading ===
 
 
-def open_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str) -> Checkpoint:
     """Opens a directory or prefix that was released, or that a trainer saved."""
     bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)

@@ -72,7 +72,7 @@ _SPELLED = {"lasttoken": "last"}  # in the newer form
 # === Reading ===
 
 
-def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
+def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens the transformer, and reads what becomes of its states, or of its logits.
 
     What the further modules compute and this library does not is named in ``not_computed``: the
@@ -97,7 +97,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         *config_keys.sentences(_TRANSFORMER[0], values, source),
         *config_keys.sentences(_SENTENCES, sentences, of_all),
     )
-    checkpoint = hugging_face.open_checkpoint(inner, allow_pickle, _overrides(values))
+    checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, _overrides(values))
     length = _read_length(values, source or inner, checkpoint)
     whole = dataclasses.replace(
         checkpoint,

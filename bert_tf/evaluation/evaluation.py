@@ -15,9 +15,9 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
-from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .calibration import Calibration, fit_temperature, of_classes

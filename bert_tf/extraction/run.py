@@ -28,10 +28,10 @@ from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.corpora.corpus import counted
 from bert_tf.pipelines.corpora.files import SourceFile, find_files
 from bert_tf.pipelines.corpora.text_bytes import grouped, open_text, split_lines
-from bert_tf.pipelines.length_buckets import row_examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.tokenized_examples import row_examples
 from bert_tf.told import tell
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress

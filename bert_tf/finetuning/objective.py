@@ -8,8 +8,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.evaluation.evaluation import outputs_of
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
+from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.target_scale import TargetScale
 from bert_tf.tasks.task import Task
 from bert_tf.training.step import Batch, Objective

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.report import write_report
 from bert_tf.files import replace_whole
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
@@ -24,11 +24,11 @@ from .model import StartingModel, build_model, inference_of, model_spec, startin
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .summary import lines_before
-from .training import Training, describe_collapse
+from .training import FineTuningTrainer, describe_collapse
 
 
 @dataclasses.dataclass(frozen=True)
-class RunInputs:
+class FineTuningInputs:
     """A run's settings and task, and what all runs of a sweep share: tokenised examples, start.
 
     ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
@@ -60,7 +60,7 @@ def prepare(
     *,
     identity: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
-) -> RunInputs:
+) -> FineTuningInputs:
     """Makes the start of the ``origin``, reads the data, tokenises those to train on; prints notes.
 
     ``identity`` is the fingerprint of what ``--init_checkpoint`` names, by the flag, where that is
@@ -77,10 +77,12 @@ def prepare(
         print(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     print(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
-    return RunInputs(settings, task, splits.columns, start, examples, strategy, tuple(callbacks))
+    return FineTuningInputs(
+        settings, task, splits.columns, start, examples, strategy, tuple(callbacks)
+    )
 
 
-def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
+def train(directory: FineTuningDirectory, inputs: FineTuningInputs) -> TrainingOutcome:
     """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
     settings, task = inputs.settings, inputs.task
     describe(directory, inputs, {})
@@ -93,7 +95,7 @@ def train(directory: FineTuningDirectory, inputs: RunInputs) -> TrainingOutcome:
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
         learner = few_shot_learner(task, inference, pairs, settings.seed)
-    training = Training(
+    training = FineTuningTrainer(
         settings, task, inference, inputs.examples, directory, inputs.callbacks, learner
     )
     training.finish()
@@ -151,7 +153,7 @@ def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def describe(
-    directory: FineTuningDirectory, inputs: RunInputs, thresholds: Mapping[str, float]
+    directory: FineTuningDirectory, inputs: FineTuningInputs, thresholds: Mapping[str, float]
 ) -> None:
     """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
     task, start = inputs.task, inputs.start
@@ -173,7 +175,7 @@ def describe(
 
 
 def write_outputs(
-    directory: FineTuningDirectory, inputs: RunInputs, outcome: TrainingOutcome
+    directory: FineTuningDirectory, inputs: FineTuningInputs, outcome: TrainingOutcome
 ) -> dict[str, list[str]]:
     """Writes predictions and a report of every set; returns the paths of the files, by set."""
     task = inputs.task

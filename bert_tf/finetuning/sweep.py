@@ -20,7 +20,7 @@ from .model import forget_models, inference_of
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
-    RunInputs,
+    FineTuningInputs,
     TrainingOutcome,
     describe,
     evaluate_all,
@@ -60,7 +60,7 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
     return runs
 
 
-def run_sweep(directory: FineTuningDirectory, inputs: RunInputs) -> dict[str, Any]:
+def run_sweep(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[str, Any]:
     """Makes the runs that are left, and puts the best one's files into the directory itself."""
     planned = plan_runs(inputs.settings)
     dev_set = str(inputs.task.deciding_set)  # a sweep without one is refused with its flags
@@ -107,13 +107,13 @@ def run_sweep(directory: FineTuningDirectory, inputs: RunInputs) -> dict[str, An
     return results
 
 
-def _inputs_of(run: FineTuningSettings, inputs: RunInputs) -> RunInputs:
+def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningInputs:
     """The inputs of a run of a sweep: with the run's own settings and options of the task."""
     return dataclasses.replace(inputs, settings=run, task=with_options(inputs.task, run.options))
 
 
 def _make_run(
-    directory: FineTuningDirectory, inputs: RunInputs
+    directory: FineTuningDirectory, inputs: FineTuningInputs
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _delete_weights_but_of(
 
 def _put_in_place(
     directory: FineTuningDirectory,
-    inputs: RunInputs,
+    inputs: FineTuningInputs,
     best: dict[str, Any],
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.scores import rank, score_text
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.training import saved_states
 from bert_tf.training.attention import attention_to
@@ -36,7 +36,7 @@ _FEWEST_STEPS = 50
 _LEAST_FALL = 0.02
 
 
-class Training(Trainer):
+class FineTuningTrainer(Trainer):
     """A model in training: stopped and resumed it ends as one that was not, bit for bit.
 
     The model of ``inference`` is built and has the weights to start from; it is compiled here. A

@@ -37,7 +37,7 @@ from .model import fit_vocabulary, open_start, read_config
 from .recipes import as_flags, settings_of_recipe
 from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
 from .summary import export_model, fill_masks, show
-from .training import RunInputs, Training
+from .training import PretrainingInputs, PretrainingTrainer
 
 
 def run(
@@ -90,7 +90,7 @@ def _begin(
     directory: RunDirectory,
     devices: distribution.Distribution | None,
     stack: contextlib.ExitStack,
-) -> Training | None:
+) -> PretrainingTrainer | None:
     """Opens what the run reads and writes; shows it and returns None where it is finished."""
     directory.check_place(
         {
@@ -147,7 +147,7 @@ def _begin(
         f"{inputs.config.vocab_size:,}, {settings.precision}.",
         flush=True,
     )
-    return Training(settings, directory, devices, inputs)
+    return PretrainingTrainer(settings, directory, devices, inputs)
 
 
 def _change_schedule(
@@ -180,7 +180,7 @@ def _open_inputs(
     directory: RunDirectory,
     start: Checkpoint | None,
     moved: Sequence[str],
-) -> RunInputs:
+) -> PretrainingInputs:
     """Opens the data, the vocabulary and the config, and checks that they are the run's.
 
     ``moved`` are the flags that name other paths than at the start.
@@ -206,10 +206,10 @@ def _open_inputs(
     if start is not None and start.tokenization is not None:
         read = start.tokenization
     tokenizer = read.with_special_tokens(settings.special_tokens_in_texts).tokenizer()
-    return RunInputs(data, tokenizer, config, start)
+    return PretrainingInputs(data, tokenizer, config, start)
 
 
-def _finish(training: Training, callbacks: Sequence[Any]) -> None:
+def _finish(training: PretrainingTrainer, callbacks: Sequence[Any]) -> None:
     """Trains, exports, fills masks, and writes and shows the results."""
     result = training.finish(callbacks)
     if not training.workers.is_chief:
@@ -240,7 +240,7 @@ def _finish(training: Training, callbacks: Sequence[Any]) -> None:
     show(results, directory)
 
 
-def _trained_tokens(training: Training) -> int | None:
+def _trained_tokens(training: PretrainingTrainer) -> int | None:
     """The tokens of all steps, with padding; ``None`` where the start saw others before."""
     if training.settings.init_checkpoint:
         return None

@@ -34,7 +34,7 @@ _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
-class RunInputs(NamedTuple):
+class PretrainingInputs(NamedTuple):
     """Inputs of a run: its data, and the checkpoint that it starts from, if any."""
 
     data: PretrainingData
@@ -76,7 +76,7 @@ class Position:
         return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in kept["start"]])
 
 
-class Training(Trainer):
+class PretrainingTrainer(Trainer):
     """The training of a run: stopped and resumed it ends as one that was not, bit for bit.
 
     Of several workers the chief writes. ``position`` is where the data goes on; ``best`` has the
@@ -90,7 +90,7 @@ class Training(Trainer):
         settings: PretrainingSettings,
         directory: RunDirectory,
         devices: Distribution,
-        inputs: RunInputs,
+        inputs: PretrainingInputs,
     ) -> None:
         super().__init__(devices.workers, is_temporary=directory.is_temporary)
         self.settings = settings

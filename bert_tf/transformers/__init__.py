@@ -37,7 +37,7 @@ _PATHS = (
     "models.distilbert.tokenization_distilbert_fast",
 )
 _MODULES: Mapping[str, tuple[str, ...]] = {
-    "answering": (
+    "task_pipelines": (
         *("FeatureExtractionPipeline", "FillMaskPipeline", "NerPipeline", "Pipeline"),
         *("QuestionAnsweringPipeline", "TextClassificationPipeline"),
         *("TokenClassificationPipeline", "pipeline"),

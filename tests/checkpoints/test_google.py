@@ -23,7 +23,7 @@ def toy(data_dir):
 
 
 def test_the_toy_is_read(toy):
-    checkpoint = google.open_checkpoint(str(toy))
+    checkpoint = google.read_checkpoint(str(toy))
     assert checkpoint.model == ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
     reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
     there = {tensor.name for tensor in checkpoint.tensors.values()}
@@ -84,7 +84,7 @@ def test_the_toys_outputs_are_those_of_plain_loops(toy):
 
 def test_a_released_index(data_dir):
     folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
-    checkpoint = google.open_checkpoint(str(folder))
+    checkpoint = google.read_checkpoint(str(folder))
     assert checkpoint.unused == () and len(checkpoint.tensors) == 206
 
 
@@ -114,7 +114,7 @@ def _write(folder, spec, *, config=None, **fields):
     ids=str,
 )
 def test_the_names_say_which_script_saved_it(tmp_path, spec):
-    checkpoint = google.open_checkpoint(_write(tmp_path / "m", spec))
+    checkpoint = google.read_checkpoint(_write(tmp_path / "m", spec))
     assert (checkpoint.model, checkpoint.unused) == (spec, ())
     if spec.model_class is BertSpanPredictor:
         assert checkpoint.tensors["span/kernel"].name == "cls/squad/output_weights"
@@ -133,7 +133,7 @@ def test_the_names_say_which_script_saved_it(tmp_path, spec):
 def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
     path = _write(tmp_path / folder, MODELS["encoder"])
     for named in (path, f"{path}/bert_model.ckpt"):
-        checkpoint = google.open_checkpoint(named)
+        checkpoint = google.read_checkpoint(named)
         assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
 
 
@@ -144,11 +144,11 @@ def test_no_config(tmp_path):
     write_bundle(str(tmp_path / "model.ckpt-1"), [stored("x", np.zeros(1))])
     sentence = r"json is missing: put the bert_config\.json of .*, model\.ckpt-1\.$"
     with pytest.raises(ValueError, match=sentence):
-        google.open_checkpoint(str(tmp_path))
+        google.read_checkpoint(str(tmp_path))
 
 
 def test_a_description_from_a_stranger(tmp_path):
     hostile = {"bert_tf": {"format_version": 1, "class_name": "os.system", "arguments": {}}}
     path = _write(tmp_path / "x", MODELS["encoder"], config=hostile)
     with pytest.raises(ValueError, match=r"config\.json, bert_tf: class_name is 'os\.system', exp"):
-        google.open_checkpoint(path)
+        google.read_checkpoint(path)

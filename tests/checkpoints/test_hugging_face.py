@@ -71,14 +71,14 @@ def directory(tmp_path):
 
 def test_old_names_no_prefix_and_position_ids(directory):
     tensors = random_tensors(PRETRAINING)
-    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): array
         for name, array in with_prefix(tensors).items()
     }
     assert sum("gamma" in name for name in old) == 6
     old["bert.embeddings.position_ids"] = np.arange(12)[None]
-    checkpoint = hugging_face.open_checkpoint(directory(old))
+    checkpoint = hugging_face.read_checkpoint(directory(old))
     assert_bit_equal(read_all(checkpoint), expected)
     assert checkpoint.unused == ()  # the positions are no weight
 
@@ -89,12 +89,12 @@ def test_copies_of_the_tied_matrix_and_bias(directory):
         "cls.predictions.decoder.weight": tensors["embeddings.word_embeddings.weight"],
         "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
     }
-    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
-    checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
+    expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
+    checkpoint = hugging_face.read_checkpoint(directory({**tensors, **copies}))
     assert_bit_equal(read_all(checkpoint), expected)
     assert checkpoint.unused == ()
     del tensors["cls.predictions.bias"]
-    checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
+    checkpoint = hugging_face.read_checkpoint(directory({**tensors, **copies}))
     assert_bit_equal(read_all(checkpoint), expected)
 
 
@@ -105,7 +105,7 @@ def test_the_config_names_the_file_of_the_weights(directory):
     with pytest.raises(
         ValueError, match=r"has no other\.safetensors, which its config\.json names"
     ):
-        hugging_face.open_checkpoint(path)
+        hugging_face.read_checkpoint(path)
     write_weights(other, random_tensors(ENCODER, seed=1))
     expected = random_tensors(ENCODER, seed=1)["embeddings.word_embeddings.weight"]
     for _ in range(2):  # with model.safetensors beside it, and without
@@ -118,21 +118,21 @@ def test_the_config_names_the_file_of_the_weights(directory):
 
 @pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model.", "module._orig_mod.model."])
 def test_names_of_a_wrapped_module(directory, before):
-    expected = read_all(hugging_face.open_checkpoint(directory(random_tensors(PRETRAINING))))
+    expected = read_all(hugging_face.read_checkpoint(directory(random_tensors(PRETRAINING))))
     tensors = with_prefix(random_tensors(PRETRAINING))
     path = directory({before + name: array for name, array in tensors.items()})
-    checkpoint = hugging_face.open_checkpoint(path)
+    checkpoint = hugging_face.read_checkpoint(path)
     assert_bit_equal(read_all(checkpoint), expected)
     assert f"with names such as '{before}" in checkpoint.notes[0]
 
 
 def test_a_compiled_part_of_a_model(directory):
     tensors = random_tensors(PRETRAINING)
-    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
     path = directory(
         {name.replace("encoder.", "encoder._orig_mod."): a for name, a in tensors.items()}
     )
-    assert_bit_equal(read_all(hugging_face.open_checkpoint(path)), expected)
+    assert_bit_equal(read_all(hugging_face.read_checkpoint(path)), expected)
 
 
 @pytest.mark.parity

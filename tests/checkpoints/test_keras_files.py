@@ -34,7 +34,7 @@ def saved(path, checkpoint):
 def test_what_keras_saves_is_read(tmp_path, name):
     expected = make_checkpoint(MODELS[name])
     path = saved(tmp_path / "m.keras", expected)
-    checkpoint = keras_files.open_checkpoint(path)
+    checkpoint = keras_files.read_checkpoint(path)
     assert (checkpoint.config, checkpoint.model.class_name) == (CONFIG, MODELS[name].class_name)
     assert_bit_equal(read_all(checkpoint), read_all(expected))
     assert checkpoint.tokenization is None and checkpoint.labels == ()
@@ -106,7 +106,7 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
 )  # fmt: skip
 def test_a_stranger_changed_a_member(altered, changes, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
-        keras_files.open_checkpoint(altered(**changes))
+        keras_files.read_checkpoint(altered(**changes))
     assert "\n" not in str(caught.value)
     assert tempfile.gettempdir() + "/bert_tf-" not in str(caught.value)
 
@@ -117,4 +117,4 @@ def test_bombs(altered, member, monkeypatch):
     path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (3 << 20)})
     assert os.path.getsize(path) < 1 << 19
     with pytest.raises(ValueError, match=r"in it would unpack to 3,145,728 bytes, expected at mo"):
-        keras_files.open_checkpoint(path)
+        keras_files.read_checkpoint(path)

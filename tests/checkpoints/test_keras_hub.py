@@ -45,11 +45,11 @@ def edit(file, **changes):
     ],
 )
 def test_the_tokenizer(name, tokenization):
-    assert keras_hub.open_checkpoint(str(PRESETS / name)).tokenization == tokenization
+    assert keras_hub.read_checkpoint(str(PRESETS / name)).tokenization == tokenization
 
 
 def test_every_dataset_is_used_or_named():
-    checkpoint = keras_hub.open_checkpoint(str(PRESETS / "masked_lm"))
+    checkpoint = keras_hub.read_checkpoint(str(PRESETS / "masked_lm"))
     stored = []
     for name in ("model.weights.h5", "task.weights.h5"):
         found = open_hdf5(str(PRESETS / "masked_lm" / name))
@@ -65,14 +65,14 @@ def test_every_dataset_is_used_or_named():
 
 
 def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
-    before = keras_hub.open_checkpoint(str(PRESETS / "classifier"))
+    before = keras_hub.read_checkpoint(str(PRESETS / "classifier"))
     with h5py.File(preset / "model.weights.h5", "a") as file:
         for block in ("transformer_encoder", "transformer_encoder_1"):
             attention = file[f"layers/{block}/_self_attention_layer"]
             for part in ("query", "key", "value", "output"):
                 attention.move(f"{part}_dense", f"_{part}_dense")
         file.move("layers", "_layer_checkpoint_dependencies")
-    after = keras_hub.open_checkpoint(str(preset))
+    after = keras_hub.read_checkpoint(str(preset))
     for name, tensor in before.tensors.items():
         np.testing.assert_array_equal(after.tensors[name].read(), tensor.read())
 
@@ -101,7 +101,7 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
 )  # fmt: skip
 def test_what_is_not_imitated_is_told(preset, file, changes, note):
     edit(preset / file, **changes)
-    checkpoint = keras_hub.open_checkpoint(str(preset))
+    checkpoint = keras_hub.read_checkpoint(str(preset))
     (found,) = checkpoint.notes
     assert re.search(note, found)
     is_tokenizers = file == "tokenizer.json"
@@ -117,27 +117,27 @@ def edit_preprocessor(preset, **changes):
 
 
 def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
-    assert keras_hub.open_checkpoint(str(preset)).max_seq_length == 512
+    assert keras_hub.read_checkpoint(str(preset)).max_seq_length == 512
     edit(preset / "preprocessor.json", sequence_length=9)  # the task has another
     edit_preprocessor(preset, sequence_length=7, truncate="waterfall")
-    checkpoint = keras_hub.open_checkpoint(str(preset))
+    checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.max_seq_length == 7
     assert (
         len(checkpoint.notes) == 1 and "truncate is 'waterfall': a pair that" in checkpoint.notes[0]
     )
     assert bert_tf.load(preset).preprocessor(["the cat"])["input_word_ids"].shape == (1, 7)
     (preset / "task.json").unlink()
-    assert keras_hub.open_checkpoint(str(preset)).max_seq_length == 9
+    assert keras_hub.read_checkpoint(str(preset)).max_seq_length == 9
     edit(preset / "preprocessor.json", sequence_length="9")
     with pytest.raises(
         ValueError, match="sequence_length is '9', expected a positive whole number"
     ):
-        keras_hub.open_checkpoint(str(preset))
+        keras_hub.read_checkpoint(str(preset))
 
 
 def test_of_an_unknown_task_the_encoder_is_taken(preset):
     edit(preset / "task.json", class_name="BertTextEmbedder")
-    checkpoint = keras_hub.open_checkpoint(str(preset))
+    checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.model == MODELS["encoder"]
     assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
     assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")

@@ -21,7 +21,7 @@ def test_what_a_training_saved(tmp_path):
         model.classifier.bias.assign([step, 0, 0])
         more = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))
         _save(tmp_path, step, model, more)
-    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    checkpoint = model_directory.read_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [2, 0, 0]
     assert checkpoint.unused == ("model/bert_classifier/old",)  # an optimizer's slots are no news
     assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), small.UNCASED)
@@ -30,7 +30,7 @@ def test_what_a_training_saved(tmp_path):
     # A damaged checkpoint is passed over, and reported.
     data = tmp_path / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
-    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    checkpoint = model_directory.read_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [1, 0, 0]
     (note,) = checkpoint.notes
     assert note.startswith("Passed over the checkpoint ") and "step-00000002" in note

@@ -24,7 +24,7 @@ def keys(names):
 
 def test_names_do_not_depend_on_keys():
     """By key, the word embeddings are the masked-LM head's. The pooler is the head's own layer."""
-    checkpoint = model_garden.open_checkpoint(str(CHECKPOINTS / "pretrainer" / "ckpt-7"))
+    checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "pretrainer" / "ckpt-7"))
     names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
     some = {
         "embeddings/word_embeddings": "masked_lm/embedding_table",
@@ -40,12 +40,12 @@ def test_names_do_not_depend_on_keys():
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
     assert checkpoint.unused == tuple(sorted(keys([*slots, *others])))
     assert "sizes are the tensors'" in checkpoint.notes[0]  # as there is no config
-    old = model_garden.open_checkpoint(str(CHECKPOINTS / "old_pretrainer")).unused
+    old = model_garden.read_checkpoint(str(CHECKPOINTS / "old_pretrainer")).unused
     assert sum("/.OPTIMIZER_SLOT/optimizer/" in key for key in old) == 2 * 46
 
 
 def test_tokenizer_and_casing():
-    checkpoint = model_garden.open_checkpoint(str(CHECKPOINTS / "encoder"))
+    checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "encoder"))
     assert checkpoint.tokenization.vocabulary[-2:] == ("##s", "The")
     assert not checkpoint.tokenization.do_lower_case
     assert "its vocabulary has capital letters" in checkpoint.notes[0]
@@ -55,7 +55,7 @@ def test_the_config_says_sizes_and_never_the_epsilon(tmp_path):
     path = shutil.copytree(CHECKPOINTS / "encoder", tmp_path / "a")
     values = {**CONFIG.to_dict(), "hidden_act": "GELU", "layer_norm_eps": 1e-6, "x": 1}
     (path / "bert_config.json").write_text(json.dumps(values))
-    assert model_garden.open_checkpoint(str(path)).config == CONFIG
+    assert model_garden.read_checkpoint(str(path)).config == CONFIG
 
 
 # === Names ===
@@ -112,7 +112,7 @@ def test_what_is_no_encoder_is_refused(tmp_path):
     root.held = [tf.Variable(np.zeros((25, 8), "float32"), name="word_embeddings/embeddings")]
     sentence = "there is no embeddings/position_embeddings from whose shape to read max_position_e"
     with pytest.raises(ValueError, match=sentence):
-        model_garden.open_checkpoint(root.write(str(tmp_path / "ckpt")))
+        model_garden.read_checkpoint(root.write(str(tmp_path / "ckpt")))
 
 
 def graph_of(*children):

@@ -17,8 +17,8 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
+from bert_tf.saved_models.heads import model_signatures
 from bert_tf.saved_models.served import serve
-from bert_tf.saved_models.signatures import model_signatures
 from tests.checkpoints.small_checkpoints import (
     MODELS,
     SMALL,

@@ -168,7 +168,7 @@ def one_step_a_call(monkeypatch):
 def stop_at(monkeypatch, *steps):
     """Asks a training to stop at each of the steps, as Ctrl-C does."""
     left = collections.deque(steps)
-    before = training.Training.is_save_due
+    before = training.FineTuningTrainer.is_save_due
 
     def is_save_due(self):
         if left and self.state.step == left[0]:
@@ -176,5 +176,5 @@ def stop_at(monkeypatch, *steps):
             self.interruption.requested = True
         return before(self)
 
-    monkeypatch.setattr(training.Training, "is_save_due", is_save_due)
+    monkeypatch.setattr(training.FineTuningTrainer, "is_save_due", is_save_due)
     one_step_a_call(monkeypatch)

@@ -16,8 +16,8 @@ from bert_tf.finetuning.model import build_model, starting_model
 from bert_tf.finetuning.run import run
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
+from bert_tf.saved_models.heads import model_signatures
 from bert_tf.saved_models.served import serve
-from bert_tf.saved_models.signatures import model_signatures
 
 from .small_runs import WORDS, settings, write_model
 

@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.stages import RunInputs
+from bert_tf.finetuning.stages import FineTuningInputs
 from bert_tf.finetuning.sweep_table import table_rows
 from bert_tf.training import saved_states
 
@@ -43,7 +43,7 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     variants = ["last", "weighted_sum_all"]
     assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
     task = make_task("tagging", "ner", random_sentences(4), **given)
-    all_inputs = RunInputs(None, task, {}, None, None, None)
+    all_inputs = FineTuningInputs(None, task, {}, None, None, None)
     own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
     assert [one.model_arguments["variant"] for one in own] == variants
     ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]

@@ -29,8 +29,9 @@ from .small_runs import assert_ends_as, results_of, saved, sentences, settings
 
 def trainings(monkeypatch):
     """The trainings that ``run`` makes, as it makes them."""
-    seen, finish = [], training.Training.finish
-    monkeypatch.setattr(training.Training, "finish", lambda self: seen.append(self) or finish(self))
+    trainer = training.FineTuningTrainer
+    seen, finish = [], trainer.finish
+    monkeypatch.setattr(trainer, "finish", lambda self: seen.append(self) or finish(self))
     return seen
 
 
@@ -187,8 +188,8 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(Inference, "outputs", counted)
     monkeypatch.setattr(ClassificationTask, "judge", judged)
     is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
-    monkeypatch.setattr(training.Training, "is_evaluation_due", is_due)
-    monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)
+    monkeypatch.setattr(training.FineTuningTrainer, "is_evaluation_due", is_due)
+    monkeypatch.setattr(training.FineTuningTrainer, "next_pause", lambda self: self.state.step + 1)
     flags = {"num_train_epochs": 5, "early_stopping_epochs": 2, "test_file": inputs / "test.tsv"}
     run(settings(inputs, tmp_path / "run", **flags))
     results = results_of(tmp_path / "run")
@@ -207,14 +208,14 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
 
 def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
     """Which is ended and kept: a signal may come at any time."""
-    evaluate, first = training.Training.evaluate, [True]
+    evaluate, first = training.FineTuningTrainer.evaluate, [True]
 
     def interrupted(self):
         if first:
             self.interruption.requested = first.pop()
         return evaluate(self)
 
-    monkeypatch.setattr(training.Training, "evaluate", interrupted)
+    monkeypatch.setattr(training.FineTuningTrainer, "evaluate", interrupted)
     flags = settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv")
     with pytest.raises(KeyboardInterrupt):
         run(flags)

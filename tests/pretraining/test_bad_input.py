@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.training import Training
+from bert_tf.pretraining.training import PretrainingTrainer
 from bert_tf.told import DifferenceWarning
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
@@ -106,7 +106,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     # Nothing but what is resumed: pairs have a test of their own.
     flags |= dict.fromkeys(("export", "pairs", "nsp"), "false")
     settings = parse(*arguments(inputs, model_dir, **flags))[0]
-    evaluate, results_of = Training.evaluate, {}
+    evaluate, results_of = PretrainingTrainer.evaluate, {}
 
     def evaluated(self, *given):
         """What it was of the same weights, which other tests compute again."""
@@ -114,7 +114,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
             results_of[self.step] = evaluate(self, *given)
         return results_of[self.step]
 
-    monkeypatch.setattr(Training, "evaluate", evaluated)
+    monkeypatch.setattr(PretrainingTrainer, "evaluate", evaluated)
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     # Nor is what the first run found of the same corpus and weights looked for again.

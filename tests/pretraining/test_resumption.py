@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.training import Training
+from bert_tf.pretraining.training import PretrainingTrainer
 from bert_tf.training import saved_states
 from tests.killing import Started
 
@@ -60,7 +60,7 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
     """The last checkpoint's evaluation would have been the best; the process ends before it."""
-    evaluate = Training.evaluate
+    evaluate = PretrainingTrainer.evaluate
     killed = []
 
     def replaced(self, *arguments):
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
         result = evaluate(self, *arguments)
         return result._replace(masked_lm_loss=20.0 - self.step, next_sentence_loss=0.0)
 
-    monkeypatch.setattr(Training, "evaluate", replaced)
+    monkeypatch.setattr(PretrainingTrainer, "evaluate", replaced)
     flags = {"save_checkpoints_steps": 6, "export": "false"}
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     with pytest.raises(SystemExit):

@@ -11,7 +11,7 @@ from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining.model import build_loop
-from bert_tf.pretraining.training import Position, RunInputs, Training
+from bert_tf.pretraining.training import Position, PretrainingInputs, PretrainingTrainer
 from bert_tf.training import distribution, saved_states
 from bert_tf.training.run_directory import RunDirectory
 
@@ -25,11 +25,11 @@ def training(inputs, tmp_path):
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     config = BertConfig.from_preset("bert-tiny", vocab_size=len(SPECIAL_TOKENS))
     config = dataclasses.replace(config, hidden_size=4, intermediate_size=4)
-    made = Training(
+    made = PretrainingTrainer(
         settings,
         RunDirectory(settings.model_dir),
         distribution.choose_strategy("one_device"),
-        RunInputs(None, BertTokenizer(SPECIAL_TOKENS), config),
+        PretrainingInputs(None, BertTokenizer(SPECIAL_TOKENS), config),
     )
     made.loop = build_loop(settings, config, made.devices)
     return made

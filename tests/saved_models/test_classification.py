@@ -14,7 +14,7 @@ from bert_tf.saved_models.classification import (
     regress_examples,
 )
 from bert_tf.saved_models.fill_mask import next_sentence
-from bert_tf.saved_models.signatures import model_signatures
+from bert_tf.saved_models.heads import model_signatures
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 

@@ -13,7 +13,7 @@ from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import export
-from bert_tf.saved_models.samples import Signature
+from bert_tf.saved_models.signature import Signature
 
 from .conftest import SMALL, VOCAB, assert_same, serve, traced_tokenizer
 

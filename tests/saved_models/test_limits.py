@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertPretrainer
-from bert_tf.saved_models import ExportOptions, serving_files, signatures
+from bert_tf.saved_models import ExportOptions, heads, serving_files
+from bert_tf.saved_models.heads import model_signatures
 from bert_tf.saved_models.samples import run_samples
-from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import assert_same, make, serve
 
@@ -53,16 +53,16 @@ def test_the_strings_of_a_row_count_together():
 def test_every_signature_takes_its_samples():
     bounded = serve(make(BertPretrainer), max_rows=2, max_bytes=256)
     for name, signature in model_signatures(bounded).items():
-        samples = run_samples(name, signature.function, signature)
+        samples = run_samples(name, signature.function, signature.inputs, signature.samples)
         assert samples and all(0 < sample.batch_size <= 2 for sample in samples)
 
 
 def test_without_limits_nothing_changes(classifier):
     """No operation more, and every sample as it was written."""
     for signature in model_signatures(serve(classifier)).values():
-        assert getattr(signature.function, "func", None) is not signatures._within_limits
+        assert getattr(signature.function, "func", None) is not heads._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
-    assert signatures.fitting(ExportOptions(), requests) == requests
+    assert heads.fitting(ExportOptions(), requests) == requests
     assert serving_files.limits(ExportOptions()) == ""
 
 

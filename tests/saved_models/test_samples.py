@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.saved_models import replay, samples
-from bert_tf.saved_models.samples import Signature
 from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
+from bert_tf.saved_models.signature import Signature
 
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}
 
@@ -26,7 +26,7 @@ def lengths(text):
 @pytest.fixture
 def asked():
     found = signature(lengths, {"text": ["a", b"\xff", "ä"]}, {"text": []})
-    return samples.run_samples("serving_default", lengths, found)
+    return samples.run_samples("serving_default", lengths, found.inputs, found.samples)
 
 
 def test_text_is_utf8_and_other_bytes_are_base64(asked):
@@ -57,7 +57,7 @@ def test_flags_and_ids_of_any_rank_and_the_name_of_an_only_output_is_left_out():
 
     inputs = {"ids": tf.TensorSpec([None, None], tf.int32)}
     found = signature(is_even, {"ids": [[1, 2], [4, 3]]}, {"ids": []}, inputs=inputs)
-    first, empty = samples.run_samples("s", is_even, found)
+    first, empty = samples.run_samples("s", is_even, found.inputs, found.samples)
     assert first.inputs["ids"].dtype == np.int32
     assert first.rest_response() == {"outputs": [[False, True], [True, False]]}
     assert empty.inputs["ids"].shape == (0, 0) and empty.rest_response() == {"outputs": []}
@@ -70,7 +70,7 @@ def test_an_answer_that_is_no_number(value):
 
     sentence = "The output score of the signature embed is not finite on its sample 0: the weights"
     with pytest.raises(ValueError, match=sentence):
-        samples.run_samples("embed", answer, signature(answer, {"text": ["a"]}))
+        samples.run_samples("embed", answer, STRINGS, [{"text": ["a"]}])
 
 
 def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert_tf.saved_models import serving_files
 from bert_tf.saved_models.options import ExportOptions
-from bert_tf.saved_models.samples import Sample, Signature
+from bert_tf.saved_models.samples import Sample
+from bert_tf.saved_models.signature import Signature
 from bert_tf.untrusted import check_model_name
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}

@@ -14,7 +14,7 @@ from bert_tf.transformers import (
     TFBertForQuestionAnswering,
     TFBertForTokenClassification,
 )
-from bert_tf.transformers.answering import pipeline
+from bert_tf.transformers.task_pipelines import pipeline
 from tests.transformers import models, record
 
 TEXTS = [

@@ -14,14 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.answers import Answers, BestColumns, answers_from_columns, best_columns
 from bert_tf.pipelines.bounded_memory import value_rows
-from bert_tf.pipelines.length_buckets import (
-    Examples,
-    check_column,
-    check_rows,
-    packed_examples,
-    string_column,
-    tokenize_with_offsets,
-)
+from bert_tf.pipelines.columns import check_column, check_rows, string_column, tokenize_with_offsets
 from bert_tf.pipelines.long_texts import (
     SPECIAL_TOKENS,
     QuestionTokens,
@@ -33,6 +26,7 @@ from bert_tf.pipelines.long_texts import (
 )
 from bert_tf.pipelines.packing import check_at_least
 from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.tokenized_examples import Examples, packed_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 
@@ -81,7 +75,7 @@ class QuestionExamples:
     """Tokenised questions and contexts, ready to be put into batches, and answers from logits.
 
     Attributes:
-        examples: the windows' rows; see ``length_buckets.Examples`` for their batches.
+        examples: the windows' rows; see ``tokenized_examples.Examples`` for their batches.
             ``num_too_long`` counts the questions whose context is read in several windows,
             ``num_lost`` those of ``lost_answers``.
         windows: W of them, in the questions' order.

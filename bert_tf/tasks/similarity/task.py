@@ -25,7 +25,7 @@ from .retrieval import RANKING_SCORES, compare_rankings, search, without_own
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
     from bert_tf.evaluation.prediction_files import Record
-    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.tokenized_examples import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import SimilarityExample
 

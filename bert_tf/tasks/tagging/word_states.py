@@ -15,8 +15,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
-from bert_tf.pipelines.length_buckets import Examples, row_examples
 from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits

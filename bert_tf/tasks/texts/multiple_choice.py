@@ -17,7 +17,7 @@ from .multiple_choice_reader import read_choices, read_swag, swag_has_labels
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
     from bert_tf.evaluation.prediction_files import Record
-    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.tokenized_examples import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import ChoiceExample
 

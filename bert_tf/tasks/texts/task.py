@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from bert_tf.evaluation.evaluation import Inference, Mistake, Thresholds
-    from bert_tf.pipelines.length_buckets import Examples
+    from bert_tf.pipelines.tokenized_examples import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import TextExample
 

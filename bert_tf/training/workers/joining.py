@@ -1,4 +1,4 @@
-"""Joins the workers of a cluster, once partners.py has found all of them."""
+"""Joins the workers of a cluster, once waiting.py has found all of them."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.untrusted import reason
 
 from .cluster import Cluster
-from .partners import present
+from .waiting import present
 
 
 def connect(cluster: Cluster, wait_minutes: float) -> tf.distribute.Strategy:

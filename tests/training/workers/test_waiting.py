@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from bert_tf.training.workers import partners
+from bert_tf.training.workers import waiting
 from tests.training.test_two_workers import free_addresses
 
 # What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
 WORKER = """
 import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
-from bert_tf.training.workers.partners import present
+from bert_tf.training.workers.waiting import present
 
 def main(argv):
     _, addresses, own, folder, count = argv
@@ -125,7 +125,7 @@ def _stranger(address, says):
 
 
 def _line_of_another_cluster(address):
-    return partners._Look([address, "c:1"], 1).lines[0]
+    return waiting._Look([address, "c:1"], 1).lines[0]
 
 
 STRANGERS = {
@@ -138,13 +138,13 @@ STRANGERS = {
 
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, capfd, kind):
-    monkeypatch.setattr(partners, "_TELL_SECONDS", 0.3)
+    monkeypatch.setattr(waiting, "_TELL_SECONDS", 0.3)
     addresses = free_addresses(2)
     says, state = STRANGERS[kind]
     with contextlib.ExitStack() as stack:
         if says is not None:
             stack.enter_context(_stranger(addresses[1], says(addresses[1])))
-        with pytest.raises(TimeoutError) as error, partners.present(addresses, 0, 0.02):
+        with pytest.raises(TimeoutError) as error, waiting.present(addresses, 0, 0.02):
             raise AssertionError("it has no partner")
     missing = f"worker 1 ({addresses[1]}), {state}"
     assert str(error.value).startswith(f"After 0.02 minutes without {missing}")
@@ -154,7 +154,7 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
 def test_a_port_that_cannot_be_listened_at():
     addresses = free_addresses(2)
     with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
-        with partners.present(addresses, 0, 1):
+        with waiting.present(addresses, 0, 1):
             raise AssertionError("it has no port")
     assert str(error.value).startswith(
         f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already in"

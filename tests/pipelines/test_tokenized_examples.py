@@ -2,17 +2,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.length_buckets import (
-    Examples,
+from bert_tf.pipelines.columns import (
     class_column,
     label_column,
-    plan_epoch,
     string_column,
     tokenize_column,
     tokenize_with_offsets,
     weight_column,
 )
 from bert_tf.pipelines.randomness import Operation, fold, permutation
+from bert_tf.pipelines.tokenized_examples import Examples, plan_epoch
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -16,8 +16,8 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.samples import id_signature
-from bert_tf.saved_models.signatures import HEADS, Heads, classes_with, model_signatures
+from bert_tf.saved_models.heads import HEADS, Heads, classes_with, model_signatures
+from bert_tf.saved_models.signature import id_signature
 
 from .conftest import SMALL, features_of, make, serve, trace
 

@@ -20,10 +20,11 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import classification, embeddings, fill_mask, question_answering, samples, tagging
+from . import classification, embeddings, fill_mask, question_answering, tagging
 from .options import ExportOptions
-from .samples import Requests, Signature, Signatures
+from .samples import Requests
 from .served import Outputs, Served
+from .signature import Signature, Signatures, model_outputs
 
 SERVING_DEFAULT = "serving_default"
 INT64_SERVING = "int64_serving"  # transformers' signature of ids that are int64
@@ -45,7 +46,7 @@ class Heads:
 
     signatures: Callable[[Served], Signatures]
     options: tuple[str, ...] = ()
-    transformers: Callable[..., Outputs] | None = samples.model_outputs
+    transformers: Callable[..., Outputs] | None = model_outputs
 
 
 #: By the class of a model its heads. A model class from elsewhere is exported once it has a row.

@@ -1,0 +1,148 @@
+"""Columns of a user's values, checked, and made tensors or arrays: strings, labels, weights.
+
+Letters: N examples, C classes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .wordpiece import BertTokenizer
+
+# The tokenizer's best size of a batch.
+_STRINGS_AT_ONCE = 1024
+
+
+def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
+    """Tokenises a column of strings, all processors at once: [N, (tokens)] int32, on the host."""
+    (ids,) = _in_chunks(lambda chunk: (tokenizer.tokenize(chunk),), string_column(strings, name))
+    return ids
+
+
+def tokenize_with_offsets(
+    tokenizer: BertTokenizer, strings: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Runs ``BertTokenizer.tokenize_with_offsets`` on a column, on all processors at once."""
+    ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, strings)
+    return ids, starts, ends
+
+
+def string_column(strings: Any, name: str) -> tf.Tensor:
+    """Makes a tensor (N,) of a list, an array or a tensor of strings, in the host's memory."""
+    if isinstance(strings, tf.Tensor):
+        if strings.dtype != tf.string or strings.shape.rank != 1:
+            raise ValueError(
+                f"{name}: expected a vector of strings, shape (N,), but got a tensor of "
+                f"{strings.dtype.name} and shape {strings.shape}."
+            )
+    elif isinstance(strings, (str, bytes)):
+        raise ValueError(f"{name}: expected a vector of strings, but got {strings!r:.40}.")
+    else:
+        strings = list(strings)
+        for index, item in enumerate(strings):
+            if not isinstance(item, (str, bytes)):
+                raise ValueError(f"{name}[{index}] is {item!r:.40}: expected a string.")
+    with tf.device("CPU:0"):
+        column = tf.convert_to_tensor(strings, tf.string)
+    if not len(column):
+        raise ValueError(f"{name} is empty: expected one string at least.")
+    return column
+
+
+def flat_column(rows: Any, name: str) -> tuple[Any, np.ndarray]:
+    """All items of (N,) lists, or of a tensor's rows, and how many each has, (N,) int32."""
+    if isinstance(rows, tf.RaggedTensor):
+        return rows.values, rows.row_lengths().numpy().astype(np.int32)
+    lists = list(rows.numpy() if isinstance(rows, tf.Tensor) else rows)
+    for index, row in enumerate(lists):
+        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+            raise ValueError(f"{name}[{index}] is {row!r:.40}: expected a list of {name}.")
+    return [item for row in lists for item in row], np.array([*map(len, lists)], np.int32)
+
+
+def _in_chunks(
+    tokenize: Callable[[tf.Tensor], Sequence[tf.RaggedTensor]], strings: tf.Tensor
+) -> list[tf.RaggedTensor]:
+    """Ragged tensors of the same row splits, computed for a thousand strings at a time."""
+    if len(strings) <= _STRINGS_AT_ONCE:
+        return list(tokenize(strings))  # so few take less time than a graph takes to be made
+
+    @tf.autograph.experimental.do_not_convert
+    def one_chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        outputs = tokenize(strings[start : start + _STRINGS_AT_ONCE])
+        return outputs[0].row_lengths(), *(output.values for output in outputs)
+
+    starts = tf.data.Dataset.range(0, len(strings), _STRINGS_AT_ONCE)
+    chunks = starts.map(one_chunk, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    with tf.device("CPU:0"):
+        row_lengths, *values = (tf.concat(parts, 0) for parts in zip(*chunks, strict=True))
+        return [tf.RaggedTensor.from_row_lengths(value, row_lengths) for value in values]
+
+
+def label_column(labels: Any, num_examples: int) -> np.ndarray:
+    """Checks labels, and gives each form its dtype.
+
+    Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, and numbers from 0 to
+    1, (N, C), whether or how far each class holds, float32.
+    """
+    forms = "integers of shape (N,), floats of shape (N,), or numbers of shape (N, C)"
+    array = check_column("labels", labels, num_examples, forms, "biuf", 2)
+    if array.ndim == 1 and array.dtype.kind != "f":
+        return class_column(array, num_examples)
+    least, most = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
+    _check_range("labels", array, least, most)
+    return array.astype(np.float32)
+
+
+def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = None) -> np.ndarray:
+    """Checks class ids, (N,) integers below their examples' ``counts``, if any: (N,) int32."""
+    array = check_column("labels", labels, num_examples, "integers of shape (N,)", "biu")
+    _check_range("labels", array, 0, np.iinfo(np.int32).max)
+    if counts is not None and (array >= counts).any():
+        place = int(np.argmax(array >= counts))
+        raise ValueError(f"labels[{place}] is {array[place]}: expected 0 to {counts[place] - 1}.")
+    return array.astype(np.int32)
+
+
+def weight_column(weights: Any, num_examples: int) -> np.ndarray:
+    """Checks the weights of examples, (N,) numbers, none negative: (N,) float32."""
+    array = check_column("sample_weights", weights, num_examples, "numbers of shape (N,)", "biuf")
+    _check_range("sample_weights", array, 0, np.inf)
+    return array.astype(np.float32)
+
+
+def check_column(
+    name: str, values: Any, num_examples: int, expected: str, kinds: str, most_ranks: int = 1
+) -> np.ndarray:
+    """Checks that a column has a row for each example, and is what ``expected`` says of it."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
+    if not 1 <= array.ndim <= most_ranks or array.dtype.kind not in kinds:
+        raise ValueError(
+            f"{name}: expected {expected}; got dtype {array.dtype} and shape {array.shape}."
+        )
+    check_rows(name, len(array), num_examples)
+    return array
+
+
+def check_rows(name: str, received: int, num_examples: int) -> None:
+    """Raises a ValueError that names the column where it has not one row for each example."""
+    if received != num_examples:
+        raise ValueError(
+            f"{name}: expected one row for each of the {num_examples} examples; got {received}."
+        )
+
+
+def _check_range(name: str, array: np.ndarray, least: float, most: float) -> None:
+    """Checks every value; infinities and NaN are always out of range."""
+    good = (array >= least) & (array <= most) & np.isfinite(array)
+    if not good.all():
+        place = tuple(np.argwhere(~good)[0].tolist())
+        expected = f"a finite number, {least} to {most}" if most == np.inf else f"{least} to {most}"
+        raise ValueError(
+            f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."
+        )
