@@ -25,6 +25,7 @@ from .finetune_tasks import (
     EVALUATION_BATCH_SIZE,
     LEARNING_RATE,
     MAX_ANSWER_LENGTH,
+    MAX_QUERY_LENGTH,
     N_BEST,
     WARMUP_PROPORTION,
     Comparison,
@@ -135,6 +136,7 @@ def _examples(model: Any, items: list[Any], comparison: Comparison) -> Examples 
         answer_ends=[answer.start + len(answer.text.encode()) for answer in answers],
         max_seq_length=comparison.max_seq_length,
         doc_stride=DOC_STRIDE,
+        max_query_length=MAX_QUERY_LENGTH,
     )
 
 

@@ -37,7 +37,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-_FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
 
 
 # === Shared by the functions ===
@@ -48,8 +47,10 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
     Those in ``without`` are the function's own arguments, by these names or by others.
     """
-    flags = (field for declaration in settings for field in flag_fields.flags_of(declaration))
+    flags = [field for declaration in settings for field in flag_fields.flags_of(declaration)]
     fields = {field.name: field for field in flags if field.name not in without}
+    # What begins with two hyphens and is no flag is the user's, as a label may be.
+    hyphens = re.compile(rf"(?<![\w-])--(?=(?:{'|'.join(field.name for field in flags)})\b)")
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -60,13 +61,12 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
             try:
                 return function(*arguments, **keywords)
             except ValueError as error:
-                # The flag's name in the shell.
                 if error.args and isinstance(error.args[0], str):
-                    error.args = (_FLAG.sub("", error.args[0]), *error.args[1:])
+                    error.args = (hyphens.sub("", error.args[0]), *error.args[1:])
                 raise
 
         documented = "\n".join(
-            f"        {field.name}: {_FLAG.sub('', field.metadata['help'])}"
+            f"        {field.name}: {hyphens.sub('', field.metadata['help'])}"
             for field in fields.values()
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)

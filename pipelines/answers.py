@@ -100,7 +100,7 @@ def best_columns(
 
 
 def answers_from_columns(
-    best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int = 30
+    best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int
 ) -> Answers:
     """Finds the best answers of each question, whose ``contexts`` are (B,) string, dense."""
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]

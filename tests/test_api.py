@@ -118,6 +118,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"learning_rate": 0.0}, ValueError, "^learning_rate=0.0: expected a number from 1"),
         ({"class_weights": {"a, b": np.float32(2)}}, ValueError,
          '^class_weights={"a, b": 2.0}: expected each class once .* got .a, b., and the classes'),
+        ({"class_weights": {"--odd": 2.0}}, ValueError, "got .--odd., and the classes are neg, pos"),
         ({"do_train": True}, TypeError, "do_train: finetune and pretrain always train; leave it"),
         ({"task": "sst2"}, ValueError, "task=sst2: data in memory are of one of classification,"),
         ({"task": None}, ValueError, "task=None: data in memory are of one of"),

@@ -91,7 +91,7 @@ class QuestionExamples:
     lost_answers: np.ndarray
 
     def predict_answers(
-        self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
+        self, model: Any, *, batch_size: int, n_best: int, max_answer_length: int
     ) -> tuple[Answers, np.ndarray]:
         """Runs a model on every window, and finds the best answers of every question.
 
@@ -176,9 +176,9 @@ def question_examples(
     *,
     answer_starts: Any = None,
     answer_ends: Any = None,
-    max_seq_length: int = 384,
-    doc_stride: int = 128,
-    max_query_length: int = 64,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
 ) -> QuestionExamples:
     """Tokenises questions and contexts once, to be put into batches for ``BertSpanPredictor``.
 

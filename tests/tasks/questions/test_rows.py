@@ -21,6 +21,8 @@ from tests.pipelines.test_long_texts import (
 
 from . import twin as twin
 
+PAPER = {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64}
+
 
 def _data(**options):
     return question_examples(TOKENIZER, QUESTIONS, CONTEXTS, **{**LENGTHS, **options})
@@ -132,7 +134,9 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
 )
 def test_bad_columns(arguments, message):
     with pytest.raises(ValueError, match=message):
-        question_examples(TOKENIZER, **{"questions": ["a"], "contexts": ["b"], **arguments})
+        question_examples(
+            TOKENIZER, **{"questions": ["a"], "contexts": ["b"], **PAPER, **arguments}
+        )
 
 
 @pytest.mark.parametrize(
@@ -149,13 +153,16 @@ def test_bad_columns(arguments, message):
 )
 def test_bad_answers(starts, ends, message):
     with pytest.raises(ValueError, match=message):
-        question_examples(TOKENIZER, ["a"], ["a b"], answer_starts=starts, answer_ends=ends)
+        question_examples(
+            TOKENIZER, ["a"], ["a b"], answer_starts=starts, answer_ends=ends, **PAPER
+        )
 
 
 def test_bad_limits():
     for name in ("n_best", "max_answer_length"):
         with pytest.raises(ValueError, match=f"{name}: expected 1 or more; got 0"):
-            _data().predict_answers(_Model(), **{name: 0})
+            limits = {"n_best": 1, "max_answer_length": 1, name: 0}
+            _data().predict_answers(_Model(), batch_size=5, **limits)
 
 
 @pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
@@ -178,7 +185,9 @@ def test_no_published_question_loses_its_answer(data_dir, step):
     ends = [
         start + len(answer["text"].encode()) for start, answer in zip(starts, answers, strict=True)
     ]
-    data = question_examples(tokenizer, questions, contexts, answer_starts=starts, answer_ends=ends)
+    data = question_examples(
+        tokenizer, questions, contexts, answer_starts=starts, answer_ends=ends, **PAPER
+    )
     assert not len(data.lost_answers)
     has_answer = np.zeros(len(answers), bool)
     for rows, labels in data.examples.evaluation_batches(256):
