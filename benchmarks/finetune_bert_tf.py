@@ -13,6 +13,7 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
 from bert_tf.training.attention import attention_to
+from bert_tf.training.compilation import Compilation
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.precision import set_precision
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -53,6 +54,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     comparison = COMPARISONS[run.task]
     began = time.perf_counter()
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    compilation = Compilation(device)
     set_precision(run.precision, device)
     keras.utils.set_random_seed(run.seed)
     model_class, arguments = _model_of(comparison)
@@ -66,7 +68,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         BATCH_SIZE,
         epochs=comparison.epochs,
         seed=run.seed,
-        length_multiple=1 if device == "CPU" else 16,
+        length_multiple=compilation.length_multiple,
     )
     schedule = WarmupLinearDecay(LEARNING_RATE, int(WARMUP_PROPORTION * steps), steps)
     optimizer = create_optimizer(
@@ -76,8 +78,9 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     # The mean of the two losses, where the answer begins and where it ends.
     halves = {} if comparison.glue else {"loss_weights": 0.5}
     model.encoder.trains_without_padding = True
-    heads = model.config.num_attention_heads
-    model.encoder.training_attention = attention_to(rows.lengths, BATCH_SIZE, heads, device)
+    if compilation.groups_attention:
+        heads = model.config.num_attention_heads
+        model.encoder.training_attention = attention_to(rows.lengths, BATCH_SIZE, heads)
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **halves)
     epochs, steps_per_epoch = comparison.epochs, rows.num_batches(BATCH_SIZE)
     if run.stop_after:

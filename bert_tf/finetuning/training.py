@@ -28,8 +28,6 @@ from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 
 _AVERAGED_STEPS = 20  # the loss of a step or two says little
-# On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
-_LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
 _TENTHS = 10
 # With fewer steps a tenth of them is a batch or two, and says nothing.
 _FEWEST_STEPS = 50
@@ -71,7 +69,6 @@ class FineTuningTrainer(Trainer):
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
-        self._device_type = device_type()
         replicas = self.model.distribute_strategy.num_replicas_in_sync
         self._jit_compile, self.loop = self._make_loop(learner, replicas)
         self.callbacks = Callbacks(
@@ -91,9 +88,8 @@ class FineTuningTrainer(Trainer):
         settings, strategy = self.settings, self.model.distribute_strategy
         warmup = int(settings.warmup_proportion * self.total_steps)
         schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
-        jit_compile = asks_for_xla(
-            settings.jit_compile, self._device_type, settings.changes_shapes(replicas)
-        )
+        device, changes = device_type(), settings.changes_shapes(replicas)
+        jit_compile = asks_for_xla(settings.jit_compile, device, changes)
         self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
         arguments = learner.task.compile_arguments
@@ -113,7 +109,7 @@ class FineTuningTrainer(Trainer):
             TaskObjective(learner.model, learner.task.loss_weight, compares_rows=compares_rows),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
-            device_type=self._device_type,
+            device_type=device,
             jit_compile=jit_compile,
         )
         return jit_compile, loop
@@ -160,15 +156,15 @@ class FineTuningTrainer(Trainer):
             epochs=self._num_epochs,
             seed=settings.seed,
             first_step=self.state.step,
-            length_multiple=_LENGTH_MULTIPLE[self._device_type],
+            length_multiple=self.loop.compilation.length_multiple,
             few_shapes=self._jit_compile,
         )
         mask = batches.element_spec["rows"].get(features.INPUT_MASK)
-        if mask is not None and not self._jit_compile:
+        if mask is not None and self.loop.compilation.groups_attention:
             # (B, S), or (B, K, S) where an example is K rows.
             texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
-            attend = attention_to(self.examples.lengths, texts, heads, self._device_type)
+            attend = attention_to(self.examples.lengths, texts, heads)
             model.encoder.training_attention = attend
         return iter(batches)
 

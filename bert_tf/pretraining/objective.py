@@ -228,8 +228,9 @@ class PretrainingLoop(TrainingLoop):
         jit_compile: bool = False,
         **options: Any,
     ) -> None:
-        self.leaves_padding_out = not Compilation(device_type, jit_compile).by_xla
-        on_cpu = self.leaves_padding_out and device_type == "CPU"
+        compilation = Compilation(device_type, jit_compile)
+        self.leaves_padding_out = not compilation.by_xla
+        on_cpu = compilation.groups_attention
         if encoder := getattr(model, "encoder", None):
             encoder.trains_without_padding = self.leaves_padding_out
             encoder.training_attention = attend_in_groups if on_cpu else None

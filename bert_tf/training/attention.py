@@ -67,9 +67,7 @@ def attend_in_groups(
     return contexts
 
 
-def attention_to(
-    lengths: np.ndarray, texts: int, heads: int, device_type: str = "CPU"
-) -> Attend | None:
+def attention_to(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
     """Attention for batches of ``texts`` texts, from a set of (N,) ``lengths``; None: all at once.
 
     Of few scores a loop costs more than it saves.
@@ -77,7 +75,7 @@ def attention_to(
     # A batch is as wide as its longest text, which is about so long.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
     is_large = texts * heads * longest**2 > _MOST_SCORES
-    return attend_in_groups if device_type == "CPU" and is_large else None
+    return attend_in_groups if is_large else None
 
 
 class _Group(NamedTuple):

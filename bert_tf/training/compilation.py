@@ -1,4 +1,4 @@
-"""Differences between a step of TensorFlow's kernels and one that XLA compiles."""
+"""What a step computes otherwise by its device, and by whether XLA compiles it."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -40,6 +40,16 @@ class Compilation(NamedTuple):
     def joins_kernels(self) -> bool:
         """True for programs that spare the memory's traffic; a CPU keeps its bits under XLA."""
         return self.by_xla and self.device_type != "CPU"
+
+    @property
+    def groups_attention(self) -> bool:
+        """True where attention in groups may take less time: a loop of the batch's lengths."""
+        return not self.by_xla and self.device_type == "CPU"
+
+    @property
+    def length_multiple(self) -> int:
+        """What a batch's length is a multiple of; off a CPU each new length is compiled for."""
+        return 1 if self.device_type == "CPU" else 16
 
     @property
     def masks(self) -> Masks:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf.modeling.layers import Dropout, MaskSeeds
 from bert_tf.modeling.transformer import TokenRows, attend_at_once
 from bert_tf.training import attention
+from bert_tf.training.compilation import Compilation
 
 HEADS, SIZE = 2, 3
 # Whole, short, of one token, with holes, without a first token, of nothing but padding.
@@ -99,7 +100,8 @@ def test_a_loop_is_for_batches_of_many_scores():
     assert 3 * 9 * 400**2 > attention._MOST_SCORES > 3 * 8 * 400**2
     assert attention.attention_to(lengths, 3, 9) is attention.attend_in_groups
     assert attention.attention_to(lengths, 3, 8) is None
-    assert attention.attention_to(lengths, 3, 9, "GPU") is None
+    assert Compilation("CPU").groups_attention
+    assert not Compilation("GPU").groups_attention and not Compilation("CPU", True).groups_attention
 
 
 def test_with_dropout_the_gradient_is_the_derivative(texts):
