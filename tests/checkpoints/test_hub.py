@@ -115,7 +115,11 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
     for revision in ("refs/pr/1", OLDER):
         assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
     assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
-    with pytest.raises(ValueError, match=r"^hf://.*@v2 is not in .*, and cannot be fetched \("):
+    message = (
+        r"^hf://.*@v2 is not in .*, and cannot be fetched \(.*\): try again, or bring the files of "
+        r".* into a directory, and name the directory\.$"
+    )
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}@v2")
 
 
@@ -138,7 +142,11 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
     checkpoint = open_checkpoint(f"hf://{NAME}")
     assert checkpoint.tokenization is None
     (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"^hf://someone/a-bert_1.5 is not in "):
+    message = (
+        r"^hf://someone/a-bert_1.5 is not in .*, and cannot be fetched \(.*\): try again, or bring "
+        r"the files of .* into a directory, and name the directory\.$"
+    )
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}")
 
 
@@ -151,7 +159,10 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
 )
 def test_a_name_that_is_none_is_refused(name, monkeypatch):
     monkeypatch.setattr(hub, "_fetch", lambda *_: pytest.fail("asked the hub"))
-    sentence = r"names no model of the Hugging Face hub: expected hf://OWNER/NAME or hf://OWNER/NAM"
+    sentence = (
+        "names no model of the Hugging Face hub: expected hf://OWNER/NAME or "
+        "hf://OWNER/NAME@REVISION, such as hf://google-bert/bert-base-uncased"
+    )
     with pytest.raises(ValueError, match=sentence) as error:
         open_checkpoint(name)
     assert "\x1b" not in str(error.value) and "\n" not in str(error.value)

@@ -156,6 +156,7 @@ def test_a_port_that_cannot_be_listened_at():
     with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
         with partners.present(addresses, 0, 1):
             raise AssertionError("it has no port")
-    assert str(error.value).startswith(
-        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already in"
+    assert str(error.value) == (
+        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already "
+        "in use): end what listens there, or give every worker the HOST:PORT of another."
     )
