@@ -232,9 +232,19 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
         *(
             pytest.param("out@2", flags, sentence, marks=needs_beam)
             for flags, sentence in (
-                (["--runner=direct", "--directt=1"], "--directt=1: neither a flag of this command"),
-                ([f"--runner={DASK[:-1]}"], f"--runner={DASK[:-1]}: Apache Beam has no such runn"),
-                (["--runner=a.B"], "--runner=a.B: Apache Beam has no such runner [(]No module nam"),
+                (
+                    ["--runner=direct", "--directt=1"],
+                    "--directt=1: neither a flag of this command [(]--help=all lists them[)] nor "
+                    "of Apache Beam's runner.",
+                ),
+                (
+                    [f"--runner={DASK[:-1]}"],
+                    f"--runner={DASK[:-1]}: Apache Beam has no such runner [(]",
+                ),
+                (
+                    ["--runner=a.B"],
+                    "--runner=a.B: Apache Beam has no such runner [(]No module named",
+                ),
                 (["--runner=Spar"], "Unexpected pipeline runner: Spar"),
             )
         ),

@@ -130,7 +130,10 @@ def _line_of_another_cluster(address):
 
 STRANGERS = {
     "nothing": (None, "which does not answer"),
-    "a web server": (lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n", "where something else"),
+    "a web server": (
+        lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        "where something else answers",
+    ),
     "what never ends a line": (lambda address: b"x" * 1000, "where something else answers"),
     "another cluster's": (_line_of_another_cluster, "where something else answers"),
 }
