@@ -158,15 +158,18 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
     with pytest.raises(ValueError, match="The name is 'my model'"):
         run("--model=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
-    with pytest.raises(ValueError, match="/1 exists, and is never overwritten: name ano"):
+    with pytest.raises(ValueError, match="/1 exists, and is never overwritten: name another"):
         run("--model=tiny", f"--output={tmp_path}/1")
 
 
 @pytest.mark.parametrize(
     ("pieces", "sentence"),
     [
-        (None, r"m cannot read text: .*m has no vocabulary: put its vocab\.txt"),
-        ((*small_runs.VOCAB, "more", "pieces"), "m cannot read text: .*m has 19 pieces"),
+        (None, r"m cannot read text: .*m has no vocabulary: put its vocab\.txt into the directory"),
+        (
+            (*small_runs.VOCAB, "more", "pieces"),
+            "m cannot read text: .*m has 19 pieces, but the model's vocab_size is 17",
+        ),
     ],
 )
 def test_a_vocabulary_is_needed_that_fits(tmp_path, pieces, sentence):
@@ -192,7 +195,9 @@ def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for
 
 
 def test_batch_sizes_are_numbers(encoder, tmp_path):
-    with pytest.raises(ValueError, match="^--allowed_batch_sizes=8,x: expected whole numbers such"):
+    with pytest.raises(
+        ValueError, match="^--allowed_batch_sizes=8,x: expected whole numbers such as 8,16,32"
+    ):
         run(f"--model={encoder}", f"--output={tmp_path}/1", "--allowed_batch_sizes=8,x")
 
 

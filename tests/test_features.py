@@ -25,7 +25,8 @@ def test_a_batch_as_the_table_has_it():
     "change, message",
     [
         ({"input_mask": np.zeros((2, 12), np.int64)},
-         r"'input_mask': expected dtype int32 and shape \(B, S\), got dtype int64"),
+         r"'input_mask': expected dtype int32 and shape \(B, S\), got dtype int64 and shape "
+         r"\(2, 12\)"),
         ({"masked_lm_ids": np.zeros((2,), np.int32)},
          r"'masked_lm_ids': expected dtype int32 and shape \(B, P\), got dtype int32 and shape "),
         ({"input_type_ids": np.zeros((2, 11), np.int32)},

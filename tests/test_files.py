@@ -68,7 +68,7 @@ def test_the_size_of_a_file_and_of_all_below_a_directory(tmp_path):
     ("content", "sentence"),
     [
         (b"{}" + b" " * (32 << 20), r"a\.json: expected a JSON file of at most 33,554,432 bytes\."),
-        (None, r"a\.json cannot be read: .*No such file"),
+        (None, r"a\.json cannot be read: .*No such file or directory"),
     ],
 )
 def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
@@ -222,7 +222,7 @@ def test_only_a_file_is_replaced(tmp_path, target, kind):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=f"is {kind}, and only a file is replaced: name a file"):
         write_json(str(tmp_path / target), 1)
-    with pytest.raises(ValueError, match=r"/pipe/ is a directory"):
+    with pytest.raises(ValueError, match="/pipe/ is a directory, and only a file is replaced"):
         write_json(str(tmp_path / "pipe") + "/", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
@@ -244,7 +244,11 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
     (tmp_path / "wiki").mkdir()
     (tmp_path / "link").symlink_to("wiki")
     if is_in:
-        with pytest.raises(ValueError, match=r"^--output=.* is in .*, which is read, and what"):
+        with pytest.raises(
+            ValueError,
+            match="^--output=.* is in .*, which is read, and what is written there would be read "
+            "with it",
+        ):
             files.check_outside("--output", written, ["other", read])
     else:
         files.check_outside("--output", written, ["other", read])
@@ -253,7 +257,7 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
 def test_a_new_file_takes_no_others_place(tmp_path):
     path = tmp_path / "a"
     with (
-        pytest.raises(ValueError, match="a exists"),
+        pytest.raises(ValueError, match="a exists, and is never overwritten"),
         whole_file(str(path), is_new=True) as temporary,
     ):
         write(tmp_path, os.path.basename(temporary), "mine")

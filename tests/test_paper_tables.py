@@ -68,7 +68,7 @@ def test_overrides_are_joined_and_heads_keep_their_width(tables):
     row, heads = {"width": 0.5}, "--config_overrides=num_attention_heads=4"
     sizes = "num_attention_heads=2,hidden_size=64,intermediate_size=256"
     assert tables.sizes("bert-tiny", row, heads) == f"--config_overrides={sizes}"
-    with pytest.raises(ValueError, match="bert-tiny has too few blocks"):
+    with pytest.raises(ValueError, match="bert-tiny has too few blocks or heads"):
         tables.sizes("bert-tiny", {"blocks": 0.25}, "")
 
 

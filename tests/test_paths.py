@@ -8,18 +8,29 @@ from tests.anew import run_in_forks
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"
 FILE = "There is no file at no.csv: expected a text file"
-CORPUS = "No file matches 'no*': give paths or globs of text files"
-CHECKPOINT = "There is no checkpoint at no: expected a directory"
+CORPUS = "No file matches 'no*': give paths or globs of text files, separated by commas."
+CHECKPOINT = (
+    "There is no checkpoint at no: expected a directory, the prefix of a TensorFlow checkpoint "
+    "(DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which "
+    "bert_tf ships; docs/weights.md says where released weights are."
+)
 NONE = ". is not a checkpoint of a known format: expected model.json and bert_config.json"
-RUN = "There is no checkpoint at runs/no: expected a directory"
+RUN = CHECKPOINT.replace("at no:", "at runs/no:").replace(
+    "Face hub,", "Face hub (did you mean hf://runs/no?),"
+)
 COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are a, b."
-WEB = "is an address of the web: download it and name the file, or name weights of the Hug"
+WEB = (
+    "is an address of the web: download it and name the file, or name weights of the Hugging Face "
+    "hub as hf://OWNER/NAME."
+)
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=tiny --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
     f"finetune {TASK} --label_column=c --init_checkpoint=tiny --train_file=there.csv": COLUMN,
     "predict --model=tiny --input=no.csv": FILE,
-    "predict --model=tiny --input=.": ". is a folder: expected a text file; name one that is in",
+    "predict --model=tiny --input=.": (
+        ". is a folder: expected a text file; name one that is in it."
+    ),
     "predict --model=tiny --input=https://a.org/b.csv": f"https://a.org/b.csv {WEB}",
     "export --output=run/1 --model=https://huggingface.co/a/b": f"https://huggingface.co/a/b {WEB}",
     "vocab --output=vocab.txt --input=https://a.org/b": f"https://a.org/b {WEB}",
@@ -33,7 +44,7 @@ COMMANDS = {
     "extract_features --output=run --model=no --input=there.csv": CHECKPOINT,
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
-    "export --output=run/1 --model=tiny/": "There is no checkpoint at tiny/: expected a directory",
+    "export --output=run/1 --model=tiny/": CHECKPOINT.replace("at no:", "at tiny/:"),
     "verify no": "no is no directory: expected an export, such as exports/1.",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     "predict --model=. --input=there.csv": NONE,
@@ -72,11 +83,20 @@ def test_what_is_left_to_who_reads_it(tmp_path):
             *("hf://owner/name", "gs://bucket/run", None, "", f"{tmp_path}/bert_model.ckpt")
         ],
     )
-    with pytest.raises(ValueError, match=r"its folder has the prefixes bert_model\.ckpt: expected"):
+    with pytest.raises(
+        ValueError,
+        match=r"its folder has the prefixes bert_model\.ckpt: expected a directory, the prefix of "
+        r"a TensorFlow checkpoint \(DIR/bert_model\.ckpt\), a \.keras file, hf://OWNER/NAME of the "
+        "Hugging Face hub, or tiny, which bert_tf ships",
+    ):
         check_inputs(checkpoints=[f"file://{tmp_path}/biobert_model.ckpt"])
     with pytest.raises(ValueError, match=r"did you mean hf://google-bert/bert-base-uncased\?"):
         check_inputs(checkpoints=["bert-base-uncased"])
     # A finished run is shown again although what it read is gone.
     check_inputs(texts=["no"], files=["no"], checkpoints=["no"], output=str(tmp_path))
-    with pytest.raises(ValueError, match="There is no file at .*/bert_model.ckpt: expected"):
+    with pytest.raises(
+        ValueError,
+        match=r"There is no file at .*/bert_model.ckpt: expected a text file "
+        r"\(did you mean .*/bert_model\.ckpt\.index\?\)",
+    ):
         check_inputs(files=[f"{tmp_path}/bert_model.ckpt"], output=f"{tmp_path}/none")

@@ -41,7 +41,9 @@ def test_the_newest_version_is_found(path, found, name, tmp_path, monkeypatch):
 
 
 def test_refusals(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="--model is missing: serve needs a run, an export or"):
+    with pytest.raises(
+        ValueError, match="--model is missing: serve needs a run, an export or a checkpoint"
+    ):
         run()
     with pytest.raises(ValueError, match="There is no checkpoint at .*/nowhere"):
         run(f"--model={tmp_path}/nowhere")
@@ -50,12 +52,19 @@ def test_refusals(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         taken = rf"--host=127.0.0.1 --port={port} cannot be listened at \(Address already in use\)"
-        with pytest.raises(ValueError, match=f"{taken}: name another port, or --port=0"):
+        sentence = f"{taken}: name another port, or --port=0 for any free one"
+        with pytest.raises(ValueError, match=sentence):
             run("--model=tiny", f"--port={port}")
-    with pytest.raises(ValueError, match="--host=no.such.host.invalid --port=8501 cannot be"):
+    with pytest.raises(
+        ValueError,
+        match=r"--host=no.such.host.invalid --port=8501 cannot be listened at \(.*\): name another "
+        "port, or --port=0 for any free one",
+    ):
         run("--model=tiny", "--host=no.such.host.invalid")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs orjson and uvicorn.*: run pip install 'bert_"):
+    with pytest.raises(
+        ImportError, match=r"needs orjson and uvicorn.*: run pip install 'bert_tf\[serve\]'"
+    ):
         run("--model=tiny")
 
 

@@ -11,7 +11,8 @@ from tests.anew import run_python
     [
         ({}, "none is installed: run pip install 'tensorflow==2.21"),
         ({"tensorflow": "2.21.0", "tensorflow-tpu": "2.20.0"},
-         "overwrite each other's files: run pip uninstall -y tensorflow tensorflow-tpu"),
+         "overwrite each other's files: run pip uninstall -y tensorflow tensorflow-tpu and "
+         r"install one of them again, as docs/install\.md shows"),
         ({"tensorflow": "2.19.1", "tensorflow-text": "2.19.0"},
          r"tensorflow 2.19.1 is installed, and bert_tf runs with 2.20 and 2.21"),
         ({"tensorflow-tpu": "2.19.1", "tensorflow-text": "2.19.0"},

@@ -94,7 +94,10 @@ FLAGS = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--l
 def test_a_run_cannot_take_its_place(folder):
     (folder / "a.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
     settings = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
-    with pytest.raises(ValueError, match="^--init_checkpoint=tiny is in --model_dir=tiny, which"):
+    with pytest.raises(
+        ValueError,
+        match="^--init_checkpoint=tiny is in --model_dir=tiny, which is for what the run writes",
+    ):
         run(settings)
     assert not (folder / "tiny").exists()
 

@@ -127,5 +127,9 @@ def test_a_strategy_of_several_machines_is_refused(command):
 )
 def test_several_workers_are_refused(command, arguments, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
-    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 2 tasks"):
+    with pytest.raises(
+        ValueError,
+        match="TF_CONFIG names a cluster of 2 tasks, and each of them would do the whole work "
+        "alone:",
+    ):
         run_main(command, *arguments)

@@ -59,15 +59,19 @@ def _tagger(**arguments):
     "values, sentence",
     [
         ([1], r"^there: expected an object that describes a model, got \[1\]\.$"),
-        (_values(format_version=2), r"format_version is 2, expected 1: it was written by another"),
-        (_values(class_name="Lambda"), r"class_name is 'Lambda', expected one of BertEncoder, "),
+        (_values(format_version=2), "format_version is 2, expected 1: it was written by another "
+         "version of this library"),
+        (_values(class_name="Lambda"), "class_name is 'Lambda', expected one of BertEncoder, "
+         "BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
+         "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice"),
         (_values(arguments=None), r"arguments is None, expected an object\.$"),
         (_values(arguments={}), r"BertClassifier needs num_classes among its arguments"),
         (_values(arguments={"num_classes": 2, "mlm": True}), r"cannot be made with mlm=True"),
         (_values(arguments={"num_classes": 2, "dropout": 1}), r"cannot be made with dropout=1"),
         (_values(arguments={"x" * 10**5: 1}), r"cannot be made with x{58}\.{3}x{59}=1\.$"),
         (_values(labels=["a"]), r"labels is \['a'\], expected a list of 2 names"),
-        (_values(thresholds={"null": float("nan")}), r"thresholds is {'null': nan}, expected an"),
+        (_values(thresholds={"null": float("nan")}), "thresholds is {'null': nan}, expected an "
+         "object of numbers by name"),
         (_values(multi_label="false"), r"multi_label is 'false', expected true or false\.$"),
         (_values(do_lower_case="false"), r"do_lower_case is 'false', expected true, false or null"),
         (_values(labels=["a", ["b"]]), r"the label \['b'\] is not a text\.$"),

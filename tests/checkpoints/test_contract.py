@@ -186,7 +186,11 @@ def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
         write(make_checkpoint(MODELS["encoder"], tokenization=larger), form, tmp_path)
     )
     assert found.tokenization is None
-    assert "has 21 pieces, but the model's vocab_size is 20: take" in found.notes[-1]
+    sentence = (
+        "has 21 pieces, but the model's vocab_size is 20: take the vocabulary that belongs to the "
+        "model, or for a model that is trained anew set vocab_size to at least 21."
+    )
+    assert sentence in found.notes[-1]
 
 
 @pytest.mark.parametrize("form", WRITTEN)
@@ -214,14 +218,22 @@ def test_what_cannot_be_saved(tmp_path):
         with pytest.raises(ValueError, match=sentence):
             bert_tf.save(given, tmp_path / "saved")
 
-    refused("The model is a object: expected one of", object())
+    refused(
+        "The model is a object: expected one of BertEncoder, BertPretrainer, BertClassifier, "
+        "BertRegressor, BertTokenClassifier, BertFeatureTagger, BertSpanPredictor, "
+        "BertMultipleChoice",
+        object(),
+    )
     model.labels = ("a", "b")
     refused(r"labels has 2 names \(a, b\), and the model 3 classes")
     model.labels = ()
     mine.parent.mkdir()
     mine.write_text("mine")
-    refused("saved exists")
+    refused("saved exists, and is never overwritten")
     assert mine.read_text() == "mine"
     mine.unlink()
     model.encoder.blocks[0].intermediate.enable_lora(2)
-    refused("intermediate/lora_kernel_a.*: merge adapters")
+    refused(
+        "intermediate/lora_kernel_a.*: merge adapters, such as LoRA's, into the kernels first, "
+        r"or save it by model\.save"
+    )

@@ -122,13 +122,15 @@ def test_what_hugging_face_does_otherwise_is_told(
         (OURS_ALONE["feature tagger"], SMALL, "google_tf1",
          "holds a BertFeatureTagger, which google_tf1 has no place for: expected --format=bert_tf"),
         (OURS_ALONE["multiple choice by the mean"], SMALL, "huggingface",
-         "whose head reads the mean over all tokens, which huggingface has no place"),
+         "whose head reads the mean over all tokens, which huggingface has no place for"),
         (CAUSAL_LM, CAUSAL, "google_tf1",
          "holds a causal BertPretrainer, and google_tf1 cannot say that: "),
         (MODELS["encoder"], dataclasses.replace(SMALL, type_vocab_size=0), "google_tf1",
-         "holds a DistilBERT's BertEncoder, and google_tf1 cannot say that: expected bert_tf"),
+         "holds a DistilBERT's BertEncoder, and google_tf1 cannot say that: expected bert_tf "
+         "or huggingface"),
         (MODELS["classifier"], CAUSAL, "huggingface",
-         "holds a causal BertClassifier .* reads the last token in this library"),
+         "holds a causal BertClassifier .* reads the last token in this library and the first "
+         "one, which sees no other, in Hugging Face's"),
     ],
 )  # fmt: skip
 def test_what_other_libraries_have_no_place_for(tmp_path, spec, config, form, sentence):
@@ -224,7 +226,8 @@ def _configured(checkpoint):
 
 
 OTHERWISE = (
-    r"^The conversion .* gives other outputs: they differ in \w+ by \d.*, where at most 1e-05 w"
+    r"^The conversion .* gives other outputs: they differ in \w+ by \d.*, where at most 1e-05 "
+    "was expected"
 )
 
 
@@ -232,7 +235,8 @@ OTHERWISE = (
     "after, sentence",
     [
         (lambda whole: _without(whole, MODELS["masked lm"], "pooler/", "next_sentence/"),
-         "gives other outputs: they differ in next_sentence_logits by inf, where"),
+         "gives other outputs: they differ in next_sentence_logits by inf, where at most 1e-05 "
+         "was expected"),
         (_configured, OTHERWISE),
     ],
     ids=["other outputs", "epsilon"],

@@ -174,7 +174,10 @@ def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
 def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
     arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
     checkpoint = make_checkpoint(ModelSpec(BertPretrainer, arguments))
-    sentence = r"its masked-LM head has mlm_activation=relu and mlm_layer_norm_eps=1e-05 of its own"
+    sentence = (
+        "its masked-LM head has mlm_activation=relu and mlm_layer_norm_eps=1e-05 of its own, and "
+        "there it has the encoder's"
+    )
     with pytest.raises(ValueError, match=sentence):
         hugging_face.write(checkpoint, str(tmp_path))
 
@@ -212,7 +215,10 @@ def test_a_classifier_of_an_unknown_architecture(named, shapes, expected, taken)
     spec, (note,) = model_spec(values, {**shapes, **classifier(2)}, "config.json")
     assert spec.class_name == expected and spec.arguments["num_classes"] == 2
     assert "config.json names the architecture " in note
-    assert note.endswith(f"classifies: it is taken as BertFor{taken}Classification's.")
+    assert note.endswith(
+        ", which does not say what the classifier classifies: "
+        f"it is taken as BertFor{taken}Classification's."
+    )
 
 
 TWO = ModelSpec(BertClassifier, {"num_classes": 2})
@@ -225,16 +231,20 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
         ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
         ({"id2label": {"0": 5, "1": "yes"}}, ("5", "yes"), ""),
         ({"id2label": ["no", "yes"]}, ("no", "yes"), ""),
-        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "there is no id2label, and label2id"),
+        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "there is no id2label, and label2id "
+         "names the classes"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, (), ""),
         ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, (), ""),
         ({"id2label": None}, (), ""),
         ({}, (), ""),
         ({"id2label": {"1": "yes"}}, (), "id2label names the classes 1, and the model has the "
          "classes 0 to 1: the labels are these numbers"),
-        ({"id2label": {"1": "no", "2": "yes"}}, (), "id2label names the classes 1, 2, and"),
-        ({"id2label": {"0": "no", "1": "yes", "2": "more"}}, (), "names the classes 0, 1, 2, and"),
-        ({"label2id": {"yes": 1}}, (), "label2id names the classes 1, and"),
+        ({"id2label": {"1": "no", "2": "yes"}}, (), "id2label names the classes 1, 2, and the "
+         "model has the classes 0 to 1"),
+        ({"id2label": {"0": "no", "1": "yes", "2": "more"}}, (), "names the classes 0, 1, 2, and "
+         "the model has the classes 0 to 1"),
+        ({"label2id": {"yes": 1}}, (), "label2id names the classes 1, and the model has the "
+         "classes 0 to 1"),
         ({"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}, ("no", "yes"),
          "label2id says otherwise than id2label, which counts"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"no": 0, "yes": 1}}, (),
@@ -466,7 +476,15 @@ def test_it_is_a_bert_whose_token_types_are_zeros_and_whose_pooler_is_a_relu():
 
 
 def test_what_hugging_face_has_no_class_for(tmp_path):
-    for name in ("pretrainer", "next sentence", "encoder"):
+    for name, of_bert in (
+        ("pretrainer", "BertForPreTraining"),
+        ("next sentence", "BertForNextSentencePrediction"),
+        ("encoder", "BertModel"),
+    ):
         checkpoint = make_checkpoint(MODELS[name], DISTILLED)
-        with pytest.raises(ValueError, match=r"holds a DistilBERT that would be Hugging Face's"):
+        sentence = (
+            f"holds a DistilBERT that would be Hugging Face's {of_bert}, a class that exists for "
+            "BERT alone: convert the encoder without its pooler"
+        )
+        with pytest.raises(ValueError, match=sentence):
             write(checkpoint, "huggingface", tmp_path, name.replace(" ", "_"))

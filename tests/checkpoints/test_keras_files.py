@@ -91,7 +91,7 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
     "changes, sentence",
     [
         ({"config": json.dumps(LAMBDA)},
-         r"bad\.keras holds a 'Lambda', expected a model of this l"),
+         r"bad\.keras holds a 'Lambda', expected a model of this library"),
         ({"config": _set("registered_name", "evil>BertClassifier")},
          r"holds a 'evil>BertClassifier', expected a model of this library"),
         ({"config": _set("config/function", "os.system")},
@@ -101,7 +101,8 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
         ({"config": _set("config/config/vocab_size", 19)},
          r"bad\.keras has other weights than a BertClassifier of its sizes: "),
         ({"config": None}, r"is not a \.keras file that can be read: .*no item named 'config"),
-        ({"weights": b"garbage" * 10_000}, r"bad\.keras has other weights .*no HDF5 file"),
+        ({"weights": b"garbage" * 10_000}, r"bad\.keras has other weights .*no HDF5 file that can "
+         "be read, it is damaged or cut off"),
     ],
 )  # fmt: skip
 def test_a_stranger_changed_a_member(altered, changes, sentence):
@@ -116,5 +117,6 @@ def test_bombs(altered, member, monkeypatch):
     monkeypatch.setattr(keras_files, "_MAX_TEXT_BYTES", 1 << 20)
     path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (3 << 20)})
     assert os.path.getsize(path) < 1 << 19
-    with pytest.raises(ValueError, match=r"in it would unpack to 3,145,728 bytes, expected at mo"):
+    message = r"in it would unpack to 3,145,728 bytes, expected at most [\d,]+\.$"
+    with pytest.raises(ValueError, match=message):
         keras_files.read_checkpoint(path)

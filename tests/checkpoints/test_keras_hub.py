@@ -85,18 +85,24 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
     [
         ("task.json", {"activation": "softmax"},
          r"task\.json: activation is 'softmax': the logits are given without it\.$"),
-        ("task.json", {"margin": 3}, r"task\.json: 'margin' is not known here, and what it says"),
-        ("config.json", {"window": 3}, r"config\.json: 'window' is not known here, and what it sa"),
-        ("tokenizer.json", {"split": False}, "split is False, expected True: words are parted"),
+        ("task.json", {"margin": 3}, r"task\.json: 'margin' is not known here, and what it says "
+         "is not done"),
+        ("config.json", {"window": 3}, r"config\.json: 'window' is not known here, and what it "
+         "says is not done"),
+        ("tokenizer.json", {"split": False}, "split is False, expected True: words are parted as "
+         "BERT's"),
         ("tokenizer.json", {"split_on_cjk": False}, "split_on_cjk is False, expected True: "),
         ("tokenizer.json", {"suffix_indicator": "@@"}, "suffix_indicator is '@@', expected '##': "),
-        ("tokenizer.json", {"oov_token": "?"}, r"oov_token is '\?', expected '\[UNK\]': BERT's"),
-        ("tokenizer.json", {"sequence_length": 4}, "sequence_length is 4, each text would be"),
+        ("tokenizer.json", {"oov_token": "?"}, r"oov_token is '\?', expected '\[UNK\]': BERT's "
+         "unknown word is spelled so"),
+        ("tokenizer.json", {"sequence_length": 4}, "sequence_length is 4, each text would be "
+         "filled up before it is packed"),
         ("tokenizer.json", {"strip_accents": True},
          r"tokenizer\.json has strip_accents=True without lowercase\.$"),
         ("tokenizer.json", {"lowercase": True}, r"and .*task\.json have two values of lowercase"),
         ("tokenizer.json", {"special_tokens_in_strings": True},
-         r"special_tokens_in_strings is True, expected False: a text's \[SEP\] would be a token"),
+         r"special_tokens_in_strings is True, expected False: a text's \[SEP\] would be a token "
+         "of its own"),
     ],
 )  # fmt: skip
 def test_what_is_not_imitated_is_told(preset, file, changes, note):
@@ -123,7 +129,9 @@ def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
     checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.max_seq_length == 7
     assert (
-        len(checkpoint.notes) == 1 and "truncate is 'waterfall': a pair that" in checkpoint.notes[0]
+        len(checkpoint.notes) == 1
+        and "truncate is 'waterfall': a pair that is too long is cut as round_robin cuts it"
+        in checkpoint.notes[0]
     )
     assert bert_tf.load(preset).preprocessor(["the cat"])["input_word_ids"].shape == (1, 7)
     (preset / "task.json").unlink()

@@ -43,7 +43,9 @@ from tests.checkpoints.small_checkpoints import (
 def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
     path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
     os.rename(f"{path}/model.safetensors", f"{path}/pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle"):
+    with pytest.raises(
+        ValueError, match=r"pytorch_model\.bin is a pickle, which can run code of whoever made it"
+    ):
         open_checkpoint(path)
     asked = []
     monkeypatch.setattr(
@@ -69,10 +71,18 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
         open_checkpoint(path)
 
 
-THERE_IS_NONE = "There is no checkpoint at {}: expected a directory, the prefix"
-MEANT = r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which"
+THERE_IS_NONE = (
+    r"There is no checkpoint at {}: expected a directory, the prefix of a TensorFlow checkpoint "
+    r"\(DIR/bert_model\.ckpt\), a \.keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, "
+    r"which bert_tf ships; docs/weights\.md says where released weights are\.$"
+)
+MEANT = (
+    r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which bert_tf "
+    r"ships; docs/weights\.md says where released weights are\.$"
+)
 UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
 IS_NONE = "{} is no checkpoint that is read: its "
+CONVERTED = r"name the directory of the model that was converted, with its model\.safetensors\.$"
 
 
 @pytest.mark.parametrize(
@@ -89,23 +99,40 @@ IS_NONE = "{} is no checkpoint that is read: its "
         (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file: name the directory that it lies in\.$"),
         (["adapter_config.json", "adapter_model.safetensors"], ".",
-         IS_NONE + "adapter_model.safetensors is an adapter's, which .*: merge it first, .*Peft"),
+         IS_NONE + "adapter_model.safetensors is an adapter's, which transformers puts on a "
+         r"model's weights: merge it first, in Python by peft\.PeftModel\..*, and take NEW\.$"),
         (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
-         IS_NONE + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-1"),
+         IS_NONE
+         + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-10\.$"),
         (["config.json", "model.fp16.safetensors"], ".",
-         r"\. has no weights .*: its model\.fp16\.safetensors is a variant .*: name it model\.saf"),
-        (["config.json", "pytorch_model.fp16.bin"], ".", IS_NONE + "pyt.* is a variant of the wei"),
-        (["config.json", "onnx/model.onnx"], ".", IS_NONE + "onnx is ONNX's, .* name the director"),
-        (["config.json", "model.onnx"], ".", IS_NONE + "model.onnx is ONNX's, a graph of operatio"),
-        (["config.json", "openvino_model.xml"], ".", IS_NONE + "openvino_model.xml is OpenVINO's"),
-        (["config.json", "model.bin"], ".", IS_NONE + "model.bin is CTranslate2's: name the direc"),
-        (["config.json", "flax_model.msgpack"], ".", IS_NONE + "flax_model.msgpack is Flax's: in "),
-        (["a.gguf"], "a.gguf", "a.gguf is no checkpoint that is read: it is llama.cpp's: name the"),
-        (["a.tflite"], "a.tflite", "a.tflite is no .*: it is LiteRT's, a graph of operations: na"),
-        (["a.pt"], "a.pt", r"a\.pt is no checkpoint that is read: it is a pickle: where the model"),
-        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is weights of Keras alone, with"),
-        (["model.safetensors"], ".", IS_NONE + "model.safetensors is Hugging Face's weights, whos"),
-        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a module of sentenc"),
+         r"\. has no weights .*: its model\.fp16\.safetensors is a variant .*: name it "
+         r"model\.safetensors \(or pytorch_model\.bin, tf_model\.h5\), in a directory with the "
+         r"config\.json and the tokenizer's files"),
+        (["config.json", "pytorch_model.fp16.bin"], ".",
+         IS_NONE + "pyt.* is a variant of the weights: name it model.safetensors"),
+        (["config.json", "onnx/model.onnx"], ".",
+         IS_NONE + f"onnx is ONNX's, a graph of operations: {CONVERTED}"),
+        (["config.json", "model.onnx"], ".",
+         IS_NONE + f"model.onnx is ONNX's, a graph of operations: {CONVERTED}"),
+        (["config.json", "openvino_model.xml"], ".",
+         IS_NONE + f"openvino_model.xml is OpenVINO's, a graph of operations: {CONVERTED}"),
+        (["config.json", "model.bin"], ".", IS_NONE + f"model.bin is CTranslate2's: {CONVERTED}"),
+        (["config.json", "flax_model.msgpack"], ".",
+         IS_NONE + r"flax_model.msgpack is Flax's: in transformers 4, from_pretrained\(\.\.\., "
+         r"from_flax=True\) and save_pretrained\.$"),
+        (["a.gguf"], "a.gguf",
+         f"a.gguf is no checkpoint that is read: it is llama.cpp's: {CONVERTED}"),
+        (["a.tflite"], "a.tflite",
+         f"a.tflite is no .*: it is LiteRT's, a graph of operations: {CONVERTED}"),
+        (["a.pt"], "a.pt", r"a\.pt is no checkpoint that is read: it is a pickle: where the model "
+         r"was built load it, and write it by save_pretrained\(DIR\)"),
+        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is weights of Keras alone, without "
+         r"what says their sizes: load_weights them where the model was built, and "
+         r'save_to_preset\("DIR"\) it \(KerasHub\) or bert_tf\.save it\.$'),
+        (["model.safetensors"], ".", IS_NONE + "model.safetensors is Hugging Face's weights, whose "
+         r"sizes config.json says: put it beside, and name the directory\.$"),
+        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a module of "
+         r"sentence-transformers: put their modules\.json beside it\.$"),
     ],
 )  # fmt: skip
 def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
@@ -122,11 +149,12 @@ def test_setfits_head_is_told_and_never_read(tmp_path, file):
     path = tmp_path / "m"
     SAMPLES["st"].make(path)
     (path / file).write_bytes(b"{}")
-    with pytest.warns(DifferenceWarning, match=r"has setfit's classifier in model_head\.pkl, a pi"):
+    said = r"has setfit's classifier in model_head\.pkl, a pickle"
+    with pytest.warns(DifferenceWarning, match=said):
         model = load(path)
     assert model.sentence_embedding == EMBEDDING
     with pytest.raises(
-        ValueError, match=r"which is never read: this is the body alone, which make"
+        ValueError, match="which is never read: this is the body alone, which makes its vectors"
     ):
         Predictor(path)
 
@@ -137,7 +165,8 @@ def test_a_vocabulary_of_another_kind_makes_no_preprocessor_unless_it_was_traine
         checkpoint = make_checkpoint(MODELS["encoder"], tokenization=Tokenization(pieces, False))
         read = open_checkpoint(write(checkpoint, form, tmp_path, form))
         assert (read.tokenization is not None) == is_made
-        assert any("are SentencePiece's, such as" in note for note in read.notes) != is_made
+        said = "are SentencePiece's, such as '▁a', and 0 begin with ##: expected WordPiece's;"
+        assert any(said in note for note in read.notes) != is_made
 
 
 # === Loading ===
@@ -264,7 +293,10 @@ def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization
     is_made = "No preprocessor is made: " not in str(warning.message)
     assert (model.preprocessor is not None) is is_made
     if tokenization and "21" not in note and not is_made:
-        with pytest.raises(ValueError, match="max_seq_length is 5, and"):
+        with pytest.raises(
+            ValueError,
+            match=r"max_seq_length is 5, and .* has 4 positions \(max_position_embeddings\)",
+        ):
             load(path, max_seq_length=5)
 
 
@@ -273,8 +305,16 @@ def test_the_length_of_rows(save):
     assert load(path).preprocessor.max_seq_length == 128
     assert load(path, max_seq_length=300).preprocessor.max_seq_length == 300
     for length, sentence in (
-        (301, r"is 301, and .*m has 300 positions \(max_position_embeddings\): pass no"),
-        (4, "max_seq_length is 4: expected at least 5"),
+        (
+            301,
+            r"is 301, and .*m has 300 positions \(max_position_embeddings\): pass no more than "
+            "that",
+        ),
+        (
+            4,
+            "max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
+            r"\[CLS\] and two \[SEP\]",
+        ),
     ):
         with pytest.raises(ValueError, match=sentence):
             load(path, max_seq_length=length)
@@ -289,7 +329,8 @@ REFUSED = [
      r"or that you asked for: take a whole checkpoint, or a model without them\.$"),
     *(
         ("pretrainer", {"without": [lacking]}, {"model_class": model_class, "new_head": is_new},
-         rf"m lacks {lacks}, which the model")
+         rf"m lacks {lacks}, which the model needs that its files describe or that you asked for: "
+         r"take a whole checkpoint, or a model without them\.$")
         for lacking, lacks, model_class, is_new in (
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", None, False),
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", BertPretrainer, False),
@@ -299,15 +340,18 @@ REFUSED = [
         )
     ),
     ("classifier", {"changed": {"classifier/kernel": stored("k", np.zeros((8, 4), "f"))}}, {},
-     r"m does not fit its config, or the arguments given .*: "
-     r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend"),
+     "m does not fit its config, or the arguments given .*: "
+     r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend the "
+     "config, or pass new_head=True for a new head of another size"),
     ("classifier", {}, {"model_class": BertClassifier, "num_classes": 5},
      r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
      r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"),
     ("encoder", {}, {"num_classes": 3, "dropout": 0.1},
      r"^num_classes, dropout would be an argument of a model that is not named: pass "
      r"model_class too; .*m holds a BertEncoder\.$"),
-    ("encoder", {}, {"model_class": keras.Model}, "model_class is <class .*>, expected one of Ber"),
+    ("encoder", {}, {"model_class": keras.Model}, "model_class is <class .*>, expected one of "
+     "BertEncoder, BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
+     "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice"),
     ("encoder", {}, {"model_class": BertClassifier},
      r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
      r"pass num_classes\.$"),
@@ -334,6 +378,9 @@ def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
     config = dataclasses.replace(SMALL, vocab_size=10**7, intermediate_size=10**6)
     (tmp_path / "m" / "bert_config.json").write_text(config.to_json())
     monkeypatch.setattr("bert_tf.checkpoints.load.build_model", None)
-    sentence = r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend"
+    sentence = (
+        r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend the config, or pass "
+        "new_head=True for a new head of another size"
+    )
     with pytest.raises(ValueError, match=sentence):
         load(path)

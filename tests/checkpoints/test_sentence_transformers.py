@@ -275,12 +275,18 @@ def test_features_are_it_of_documents(tmp_path, capsys):
 @pytest.mark.parametrize(
     "file, values, sentence",
     [
-        ("config_sentence_transformers.json", {"model_type": ["x"]}, r"holds a \['x'\] of such"),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "'SparseEncoder'"),
-        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0, expected a pos"),
-        ("sentence_bert_config.json", {"processing_kwargs": []}, r"processing_kwargs is \[\]"),
-        ("2_Normalize/config.json", {"module_input_name": ["a"]}, "reads or writes"),
-        ("2_Normalize/config.json", {"module_output_name": 5}, "reads or writes 5|reads or writes"),
+        ("config_sentence_transformers.json", {"model_type": ["x"]},
+         r"holds a \['x'\] of such modules, which is not computed"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"},
+         "'SparseEncoder' of such modules, which is not computed"),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0, expected a "
+         "positive whole number"),
+        ("sentence_bert_config.json", {"processing_kwargs": []}, r"processing_kwargs is \[\], "
+         "expected an object"),
+        ("2_Normalize/config.json", {"module_input_name": ["a"]},
+         r"reads or writes \['a'\], sentence_embedding"),
+        ("2_Normalize/config.json", {"module_output_name": 5}, "reads or writes 5|reads or "
+         "writes sentence_embedding, 5"),
     ],
 )  # fmt: skip
 def test_values_of_another_kind_end_in_a_sentence(tmp_path, file, values, sentence):
@@ -295,7 +301,10 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
     path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
     assert bert_tf.load(path, BertEncoder).sentence_embedding is None
     settings = resolve(input=["a"], model=path, output="b")
-    with pytest.raises(ValueError, match=r"for the states of its BERT give --layers, or --pooling"):
+    with pytest.raises(
+        ValueError,
+        match="for the states of its BERT give --layers, or --pooling with a mode of your choice",
+    ):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))
     assert encoder.sentence_embedding is None

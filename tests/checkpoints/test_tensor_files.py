@@ -112,22 +112,25 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
     ("weight_map", "sentence"),
     [
         *(
-            ({"a": name}, r"index\.json names the file .*: expected a plain file name")
+            ({"a": name}, r"index\.json names the file .*: expected a plain file name, without a "
+             "folder")
             for name in (*OUTSIDE, "1.bin\0", "1.bin\n", "\ud800", 1, None)
         ),
         *(
-            (weight_map, r"index\.json: expected weight_map, an object of ")
+            (weight_map, r"index\.json: expected weight_map, an object of tensors' and files' "
+             "names, got")
             for weight_map in ({}, None, ["1.bin"], "1.bin")
         ),
         ({**GOOD, "c": "4.bin"}, r"json names '4\.bin', which is not there"),
         ({**GOOD, "d": "1.bin", "c": "2.bin"},
-         r"index\.json gives 'd' to 1\.bin, and .*1\.bin lacks it: they do not belong"),
+         r"index\.json gives 'd' to 1\.bin, and .*1\.bin lacks it: they do not belong together"),
         ({"a": "1.bin", "b": "2.bin", "c": "2.bin"},
-         r"index\.json gives 'b' to 2\.bin, and .*2\.bin lacks it: they do not belong"),
+         r"index\.json gives 'b' to 2\.bin, and .*2\.bin lacks it: they do not belong together"),
         ({"a": "1.bin", "c": "2.bin"}, r"index\.json gives 'b' to none, and .*1\.bin holds it"),
         # Another tensor of the name in a later file.
         ({**GOOD, "c": "3.bin"},
-         r"index\.json gives 'a' to 1\.bin, and .*3\.bin holds another of that name: remove"),
+         r"index\.json gives 'a' to 1\.bin, and .*3\.bin holds another of that name: remove the "
+         "one that is not meant"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -188,8 +191,12 @@ def test_every_dtype_returns(tmp_path):
         (GOLDEN + b"\0", "it is damaged or cut off"),
         (GOLDEN.replace(b"[8,10]", b"[0,10]"), "it is damaged or cut off"),
         (GOLDEN.replace(b'"shape":[2,1]', b'"shape":[9,9]'), "it is damaged or cut off"),
-        (F8, "has the dtype 'F8_E4M3': expected one of BOOL, "),
-        (None, "No such file"),
+        (
+            F8,
+            "has the dtype 'F8_E4M3': expected one of BOOL, U8, I8, I16, U16, F16, BF16, I32, "
+            "U32, F32, F64, I64, U64",
+        ),
+        (None, "No such file or directory"),
     ],
 )
 def test_what_is_no_whole_safetensors_file_is_refused(tmp_path, content, sentence):
@@ -256,7 +263,10 @@ def array(*arguments, **named):
     return lambda file: file.create_dataset("a", *arguments, **named)
 
 
-ELSEWHERE = r"'a' has [\d,]+ bytes, which do not lie in the file of [\d,]+ as they are: it is comp"
+ELSEWHERE = (
+    r"'a' has [\d,]+ bytes, which do not lie in the file of [\d,]+ as they are: it is compressed, "
+    r"kept in other files, or cut off; write the file again without compression\.$"
+)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +279,8 @@ ELSEWHERE = r"'a' has [\d,]+ bytes, which do not lie in the file of [\d,]+ as th
         (array(data=np.zeros(9999, "uint8"), compression="gzip"), ELSEWHERE),
         (array((2,), dtype=h5py.vlen_dtype("float32")),
          r"'a' is of the type dtype\('O'\): expected an array of numbers\."),
-        (array(data=h5py.Empty("f4")), "'a' is of the type"),
+        (array(data=h5py.Empty("f4")),
+         r"'a' is of the type dtype\('<f4'\): expected an array of numbers\."),
     ],
     ids=["external", "virtual", "shape alone", "chunks", "compressed", "any length", "nothing"],
 )  # fmt: skip
@@ -295,8 +306,12 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [
-        (None, r"PyTorch only, which is not installed: pip install torch"),
-        ("2.5.1+cu121", r"expected torch 2\.6 or later, .* got 2\.5\.1"),
+        (
+            None,
+            "PyTorch only, which is not installed: pip install torch, or take the model's "
+            "safetensors file",
+        ),
+        ("2.5.1+cu121", r"expected torch 2\.6 or later, .* got 2\.5\.1\+cu121"),
     ],
 )
 def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, version, sentence):
@@ -383,10 +398,16 @@ def test_what_numpy_cannot_hold_is_refused(torch, path):
         read_pickle(path)
     for tensor, sentence in (
         ({}, "expected tensors by name, got a dict by 'a': save the model's state_dict"),
-        (torch.zeros(2).to(torch.float8_e4m3fn), r"'a' has the dtype float8_e4m3fn, .*: expected"),
+        (
+            torch.zeros(2).to(torch.float8_e4m3fn),
+            r"'a' has the dtype float8_e4m3fn, .*: expected a dense tensor of one of .*\.$",
+        ),
         (torch.zeros(2).to_sparse(), r"'a' has the dtype float32, the layout torch\.sparse_coo"),
         (torch.zeros(2, device="meta"), r"'a' has the dtype float32, .* and the device meta"),
-        (torch.zeros(1).expand(1 << 40), r"'a' of shape \(1099511627776,\) has more elements than"),
+        (
+            torch.zeros(1).expand(1 << 40),
+            r"'a' of shape \(1099511627776,\) has more elements than the file stores for it",
+        ),
     ):
         torch.save({"a": tensor}, path)
         with pytest.raises(ValueError, match=sentence):
@@ -464,9 +485,10 @@ def turn_a_bit(path):
         (".index", lambda path: os.truncate(path, 50),
          r"ckpt\.index: the checkpoint is damaged or cut off: "),
         (DATA, lambda path: os.truncate(path, 31),
-         r"ckpt: a/kernel cannot be read, the checkpoint is damaged or cut off: it has 48 bytes"),
+         "ckpt: a/kernel cannot be read, the checkpoint is damaged or cut off: it has 48 "
+         "bytes, and the data files 31"),
         (DATA, os.remove, r"a/kernel cannot be read, .* data files 0"),
-        (DATA, turn_a_bit, r"a/kernel cannot be read.*[Cc]hecksum"),
+        (DATA, turn_a_bit, "a/kernel cannot be read.*[Cc]hecksum does not match"),
     ],
 )  # fmt: skip
 def test_a_damaged_bundle(prefix, file, change, sentence):

@@ -98,18 +98,33 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
         ({"characters": "mine"}, "characters is 'mine'"),
         ({"max_word_length": True}, "max_word_length is True"),
         ({"max_word_length": 0}, "0 characters"),
-        ({"strip_accents": True}, "Google's rules strip accents with the case"),
-        ({"other": 1}, "is no object with characters"),
+        (
+            {"strip_accents": True},
+            "Google's rules strip accents with the case, and split ideographs",
+        ),
+        (
+            {"other": 1},
+            "is no object with characters, max_word_length, strip_accents, split_ideographs, "
+            "pair_types, split_special_tokens, added_tokens",
+        ),
         ({"added_tokens": [{"content": "cat", "id": 2}]}, "'cat' is not piece 2"),
-        ({"added_tokens": [{"content": "", "id": 2}]}, "has 0 characters: expected 1 to 256"),
+        (
+            {"added_tokens": [{"content": "", "id": 2}]},
+            "has 0 characters: expected 1 to 256, none of them U+0001 to U+0004",
+        ),
         ({"added_tokens": [{"content": "cat", "id": "2"}]}, "id is '2'"),
-        ({"added_tokens": [{"id": 2}]}, "missing 1 required"),
-        ({"added_tokens": {"cat": 2}}, "added_tokens is"),
-        ([], "[] is no object"),
+        ({"added_tokens": [{"id": 2}]}, "missing 1 required positional argument"),
+        ({"added_tokens": {"cat": 2}}, "added_tokens is {'cat': 2}, expected a list"),
+        (
+            [],
+            "[] is no object with characters, max_word_length, strip_accents, split_ideographs, "
+            "pair_types, split_special_tokens, added_tokens",
+        ),
     ):
         tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
         assert tokenization is None
-        assert note.startswith(f"No preprocessor is made: {tmp_path}: its rules") and what in note
+        started = f"No preprocessor is made: {tmp_path}: its rules of text are none: "
+        assert note.startswith(started) and what in note
 
 
 def test_a_bert_is_made_anew_of_its_config(tmp_path):
@@ -120,12 +135,18 @@ def test_a_bert_is_made_anew_of_its_config(tmp_path):
     _write(tmp_path, tokenizer_config={})
     tokenization, (note, other) = read_tokenization(str(tmp_path))
     assert tokenization.do_lower_case and "the vocabulary has capital letters" in note
-    assert "its tokenizer_class does not read lowercase of tokenizer.json, which says" in other
+    assert (
+        "its tokenizer_class does not read lowercase of tokenizer.json, which says otherwise "
+        "than this class does it"
+    ) in other
     changes = {**_model(max_input_chars_per_word=20), "post_processor": None}
     _write(tmp_path, tokenizer=_tokenizer_json(**changes), tokenizer_config=cased)
     tokenization, (note,) = read_tokenization(str(tmp_path))
     assert tokenization == as_berts(CASED)
-    assert "does not read max_input_chars_per_word, post_processor of tokenizer.json" in note
+    assert (
+        "does not read max_input_chars_per_word, post_processor of tokenizer.json, which says "
+        "otherwise than this class does it"
+    ) in note
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={})
     assert read_tokenization(str(tmp_path), False)[0] == as_berts(CASED)
     _write(tmp_path, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
@@ -166,9 +187,12 @@ def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side is 'left': a text"),
-        ({"tokenizer_config": {"padding_side": "left"}}, "padding_side is 'left': rows are padded"),
-        ({"tokenizer_config": {"new_key": 1}}, "'new_key' is not known here"),
+        ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side is 'left': a text "
+         "that is too long is cut at its end"),
+        ({"tokenizer_config": {"padding_side": "left"}}, "padding_side is 'left': rows are "
+         "padded behind their tokens"),
+        ({"tokenizer_config": {"new_key": 1}}, "'new_key' is not known here, and what it says is "
+         "not done"),
         ({"tokenizer": {"truncation": {"direction": "Left", "stride": 0}}},
          "truncation.direction is 'Left': a text that is too long is cut at its end."),
     ],
@@ -212,49 +236,79 @@ PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
 OF_MODEL = [
     ({"model": {"type": "BPE", "vocab": {}}}, "expected its model to be a WordPiece, got {'type'"),
     ({"model": None}, "expected its model to be a WordPiece, got None."),
-    (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
-    (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
+    (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids, got "
+     "['a']"),
+    (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some are "
+     "missing or stand twice"),
     ({"added_tokens": {}}, "expected added_tokens to be a list, got {}"),
     ({"added_tokens": [{"id": "15", "content": "a"}]}, "as '15': expected a token."),
     ({"added_tokens": [{"id": 15, "content": "a", "lstrip": 1}]}, "'lstrip': 1}: expected a token"),
     ({"added_tokens": [{"id": 19, "content": "[X]"}]},
-     "tokenizer.json adds the token '[X]' under the id 19: expected 15, its id in the vocabulary"),
-    ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]}, "space at its ends"),
-    ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its"),
-    ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]}, "nothing is left"),
+     "tokenizer.json adds the token '[X]' under the id 19: expected 15, its id in the "
+     "vocabulary or the next one"),
+    ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]},
+     "space at its ends, or a line break, is kept by no file of a piece a line"),
+    ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its "
+     "ends, or a line break, is kept by no file of a piece a line"),
+    ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]},
+     "nothing is left once normalised"),
     ({"added_tokens": [{"id": 15 + at, "content": f"{at:0250}"} for at in range(500)]},
      "The added tokens have more than 120,000 bytes together"),
 ]  # fmt: skip
 OF_FILE = [
-    (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can"),
-    (_model(continuing_subword_prefix=""), "prefix is '', expected '##': only BERT's can be"),
+    (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can "
+     "be computed"),
+    (_model(continuing_subword_prefix=""), "prefix is '', expected '##': only BERT's can be "
+     "computed"),
     (_model(max_input_chars_per_word=0), "The longest word has 0 characters"),
     (_model(max_input_chars_per_word="9"), "max_input_chars_per_word is '9'."),
     ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', expected 'BertNormalizer'"),
     ({"normalizer": None}, "normalizer is None, expected a BERT's."),
     ({"pre_tokenizer": None}, "pre_tokenizer is None, expected a BERT's."),
-    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', expected"),
-    (_normalizer(clean_text=False), "clean_text is False, expected True: control characters"),
+    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', expected "
+     "'BertPreTokenizer'"),
+    (_normalizer(clean_text=False), "clean_text is False, expected True: control characters are "
+     "removed from every text"),
     (_normalizer(lowercase="no"), "lowercase is 'no', not true or false."),
-    ({"post_processor": None}, "post_processor is None, and only rows [CLS] A [SEP] and"),
-    (_template(single="[CLS] A"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can"),
-    (_template(pair="[CLS] A [SEP] B"), "and only rows [CLS] A [SEP]"),
-    (_template(second=2), "and only rows [CLS] A [SEP]"),
-    ({"post_processor": {"single": [{"SpecialToken": {}}]}}, "and only rows [CLS] A [SEP]"),
-    ({"post_processor": {"single": 5, "special_tokens": [1]}}, "and only rows [CLS] A [SEP]"),
+    ({"post_processor": None}, "post_processor is None, and only rows [CLS] A [SEP] and [CLS] A "
+     "[SEP] B [SEP] can be computed"),
+    (_template(single="[CLS] A"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be "
+     "computed"),
+    (_template(pair="[CLS] A [SEP] B"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] "
+     "can be computed"),
+    (_template(second=2), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be computed"),
+    ({"post_processor": {"single": [{"SpecialToken": {}}]}}, "and only rows [CLS] A [SEP] and "
+     "[CLS] A [SEP] B [SEP] can be computed"),
+    ({"post_processor": {"single": 5, "special_tokens": [1]}}, "and only rows [CLS] A [SEP] and "
+     "[CLS] A [SEP] B [SEP] can be computed"),
     ({"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 9]}},
-     "and only rows [CLS] A [SEP]"),
+     "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be computed"),
 ]  # fmt: skip
 OF_CONFIG = [
-    ({"tokenizer_class": "BertJapaneseTokenizer"}, "class 'BertJapaneseTokenizer': expected"),
+    (
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+        "class 'BertJapaneseTokenizer': expected BERT's",
+    ),
     ({"tokenizer_class": "TokenizersBackend"}, "TokenizersBackend and has no tokenizer.json."),
-    ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab', expected 'basic': words"),
-    ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', expected"),
+    (
+        {"word_tokenizer_type": "mecab"},
+        "word_tokenizer_type is 'mecab', expected 'basic': words are split by BERT's rules alone",
+    ),
+    (
+        {"subword_tokenizer_type": "character"},
+        "subword_tokenizer_type is 'character', expected 'wordpiece'",
+    ),
     ({"cls_token": "<s>"}, "cls_token is '<s>', and only [CLS] can be computed."),
     ({"do_lower_case": "no"}, "do_lower_case is 'no', not true or false."),
-    ({"extra_special_tokens": "xyz"}, "extra_special_tokens is 'xyz', expected a list or an"),
+    (
+        {"extra_special_tokens": "xyz"},
+        "extra_special_tokens is 'xyz', expected a list or an object of tokens",
+    ),
     ({"added_tokens_decoder": []}, "added_tokens_decoder is [], expected an object."),
-    ({"added_tokens_decoder": {"16": {"content": "[X]"}}}, "under the id 16: expected 15, its id"),
+    (
+        {"added_tokens_decoder": {"16": {"content": "[X]"}}},
+        "under the id 16: expected 15, its id in the vocabulary or the next one",
+    ),
 ]
 RUNS = {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}}
 OF_FILES = [
@@ -263,7 +317,8 @@ OF_FILES = [
     ({**PLAIN, "config": {"tokenizer_class": "BertJapaneseTokenizer"}},
      "names the tokenizer_class 'BertJapaneseTokenizer': expected BERT's"),
     ({**PLAIN, "added_tokens": {"[X]": 16}},
-     "added_tokens.json adds the token '[X]' under the id 16: expected 15"),
+     "added_tokens.json adds the token '[X]' under the id 16: expected 15, its id in the "
+     "vocabulary or the next one"),
     ({"vocab": _lines([*PIECES[:-1], "other"]), "tokenizer": _tokenizer_json()},
      "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
      "the one that the model was trained with."),

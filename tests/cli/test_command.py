@@ -313,17 +313,24 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
 REFUSED = {
     "finetune --task=mrcp": "--task=mrcp is unknown (did you mean mrpc?)",
     "predict --model=.": "--input is missing: predict needs --model and --input.",
-    "verify": "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is ",
+    "verify": "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is the "
+    "whole command.",
     "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
-    "vocab --output=v.txt": "--input is missing: vocab needs --input=FILES to learn from and ",
+    "vocab --output=v.txt": "--input is missing: vocab needs --input=FILES to learn from and "
+    "--output=FILE to write.",
     "create_pretraining_data --input=a.txt": "--vocab_file is missing: it has to name a file; "
     "python -m bert_tf.vocab learns one.",
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
     "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help=all lists the flags.",
-    "convert --model=s --output=t": "--format is missing: convert needs --model, --output and ",
-    "serve --port=65536": "flag --port=65536: 65536 is not ",
+    "convert --model=s --output=t": "--format is missing: convert needs --model, --output and "
+    "--format.",
+    "serve --port=65536": "flag --port=65536: 65536 is not an integer in the range [0, 65535]; "
+    "python -m bert_tf.serve --help=all lists the flags.",
     "serve": "--model is missing: serve needs a run, an export or a checkpoint.",
-    "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix ",
+    "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix "
+    "of a TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "
+    "Hugging Face hub, or tiny, which bert_tf ships; docs/weights.md says where released weights "
+    "are.",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
 }
 

@@ -122,7 +122,8 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
             try:
                 content = written(form, tagged(words, tags))
             except ValueError as error:
-                assert re.search("^row 7: .* would not be one word when a", str(error))
+                sentence = rf"^row 7: .* would not be one word when a {form} file is read: name"
+                assert re.search(sentence, str(error))
                 continue
             path = tmp_path / f"out{form}"
             path.write_bytes(content)
@@ -144,7 +145,11 @@ def test_says_which_form_holds_a_word():
         ValueError, match=r"'a\\xa0b' .*: name an --output that ends in .* or .jsonl"
     ):
         written(".tsv", tagged(("a\u00a0b",), ("O",)))
-    with pytest.raises(ValueError, match="'noun phrase' would not be one word when a .conll file"):
+    message = (
+        "row 7: 'noun phrase' would not be one word when a .conll file is read: name an --output "
+        "that ends in .jsonl."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
         written(".conll", tagged(("a",), ("noun phrase",)))
     line = b'{"id": "7", "words": ["a b"], "tags": ["c d"]}\n'
     assert written(".jsonl", tagged(("a b",), ("c d",))) == line

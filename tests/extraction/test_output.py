@@ -75,19 +75,27 @@ def test_a_finished_output_is_left_alone(extract, many, tmp_path, capsys):
         ({"pooling": "cls"}, "--pooling (mean, now cls)"),
         ({"layers": ["-1", "0"]}, "--layers ([-1], now [-1, 0])"),
         ({"normalize": True}, "--normalize (False, now True)"),
-        ({"format": "numpy", "batch_size": 4}, "--format (jsonl, now numpy), --batch_size (3, no"),
+        ({"format": "numpy", "batch_size": 4},
+         "--format (jsonl, now numpy), --batch_size (3, now 4)"),
         ({"precision": "bfloat16"}, "--precision (float32, now bfloat16)"),
     ],
 )  # fmt: skip
 def test_other_flags(extract, many, tmp_path, changes, named):
     with pytest.raises(ValueError) as error:
         extract(many, **{**FLAGS, **changes})
-    assert str(error.value).startswith(f"{tmp_path}/output was begun with {named}")
+    assert str(error.value) == (
+        f"{tmp_path}/output was begun with {named}: give the flags of its first start, or another "
+        "--output."
+    )
 
 
 def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp_path, loaded):
     (tmp_path / "output" / "part-000001.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"output lacks part-000001\.jsonl, which its manifest\.j"):
+    message = (
+        r"output lacks part-000001\.jsonl, which its manifest\.json names: delete the directory "
+        r"and start again\.$"
+    )
+    with pytest.raises(ValueError, match=message):
         extract(many, **FLAGS)
     with open(many, "a") as file:
         file.write("cat\n")
@@ -96,8 +104,11 @@ def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp
     before = weight.numpy()
     try:
         weight.assign(before + 1)
-        with pytest.raises(ValueError, match=r"begun with --input \(other text\), --model "
-                                             r"\(another model\): give the flags"):  # fmt: skip
+        message = (
+            r"output was begun with --input \(other text\), --model \(another model\): give the "
+            r"flags of its first start, or another --output\.$"
+        )
+        with pytest.raises(ValueError, match=message):
             extract(many, **FLAGS)
     finally:
         weight.assign(before)
@@ -115,12 +126,20 @@ def test_a_directory_of_something_else(extract, text, tmp_path):
     (tmp_path / "output" / "mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for name in ("output", "file"):
-        with pytest.raises(ValueError, match=rf"{name} is there and holds no manifest\.json"):
+        message = (
+            rf"{name} is there and holds no manifest\.json of extract_features: name another "
+            r"--output, an empty directory or a new one\.$"
+        )
+        with pytest.raises(ValueError, match=message):
             extract(text, name)
     assert files_of(tmp_path / "output") == {"mine.txt": b"mine"}
 
 
 def test_a_manifest_of_something_else(tmp_path):
     (tmp_path / "manifest.json").write_text('{"layers": []}')
-    with pytest.raises(ValueError, match=r"manifest\.json is not what extract_features writes \("):
+    message = (
+        r"manifest\.json is not what extract_features writes \('shards'\): name another --output, "
+        r"or delete it\.$"
+    )
+    with pytest.raises(ValueError, match=message):
         output.open_output(str(tmp_path), output.Manifest({"a": 1}, (-1,), 8))

@@ -127,9 +127,10 @@ def test_no_vocabulary(text, model_dir, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(model_dir, bare)
     (bare / "vocab.txt").unlink()
-    with pytest.raises(
-        ValueError, match="bare cannot read text: .*bare has no vocabulary: put its"
-    ):
+    message = (
+        "bare cannot read text: .*bare has no vocabulary: put its vocab.txt into the directory"
+    )
+    with pytest.raises(ValueError, match=message):
         run(str(bare), tmp_path, text)
 
 
@@ -150,10 +151,24 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
         ({"model": "none"}, "There is no checkpoint at none: "),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
         ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
-        ({"max_seq_length": 99}, "max_seq_length is 99, and "),
-        ({"max_seq_length": 4}, "max_seq_length is 4: expected"),
-        ({"layers": ["4"]}, "--layers has 4, and "),
-        ({"layers": ["-1", "-5"]}, "--layers has -5, and "),
+        (
+            {"max_seq_length": 99},
+            "max_seq_length is 99, and MODEL has 16 positions (max_position_embeddings): pass no "
+            "more than that.",
+        ),
+        (
+            {"max_seq_length": 4},
+            "max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
+            "[CLS] and two [SEP].",
+        ),
+        (
+            {"layers": ["4"]},
+            "--layers has 4, and MODEL has 4 blocks: expected numbers from -4 to 3.",
+        ),
+        (
+            {"layers": ["-1", "-5"]},
+            "--layers has -5, and MODEL has 4 blocks: expected numbers from -4 to 3.",
+        ),
     ],
 )
 def test_input_that_does_not_fit_is_refused_before_anything_is_written(
@@ -163,6 +178,6 @@ def test_input_that_does_not_fit_is_refused_before_anything_is_written(
     (tmp_path / "empty.txt").touch()
     (tmp_path / "text.txt").write_text("cat\n")
     given = {"input": ["text.txt"], "model": model_dir, "output": "output", **changes}
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises(ValueError, match=re.escape(sentence.replace("MODEL", str(model_dir)))):
         extraction.run(resolve(**given))
     assert not (tmp_path / "output").exists()

@@ -89,7 +89,11 @@ def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
     given = {"few_shot": True, "train_file": path, "dev_file": None}
     one = write_table(tmp_path / "one.tsv", [(f"good {n}", "pos") for n in range(4)])
     for wrong in ({}, {"train_file": one}, {"train_file": one, "dev_fraction": 0}):
-        with pytest.raises(ValueError, match="^All texts left to train on have the class '"):
+        sentence = (
+            "^All texts left to train on have the class '(pos|neg)', and --few_shot learns from "
+            "pairs of two classes"
+        )
+        with pytest.raises(ValueError, match=sentence):
             read_task(settings(inputs, tmp_path, **given | wrong))
     task, _ = read_task(settings(inputs, tmp_path, **given, dev_fraction=0))
     assert len(task.training_items()) == 2

@@ -150,5 +150,8 @@ def test_one_of_a_few_is_held_out_and_never_all():
     ],
 )
 def test_nothing_can_be_held_out(items, what):
-    with pytest.raises(ValueError, match=f"^Nothing can be held out of {what}: give more of them"):
+    message = (
+        f"^Nothing can be held out of {what}: give more of them, a --dev_file, or --dev_fraction=0"
+    )
+    with pytest.raises(ValueError, match=message):
         hold_out(items, 0.1, seed=1)

@@ -82,60 +82,86 @@ TEXTS = "classification"
 @pytest.mark.parametrize(
     ("task", "flags", "sentence"),
     [
-        (None, {}, "--task is missing: expected one of cola, sst2"),
-        ("mrcp", {}, r"--task=mrcp is unknown \(did you mean mrpc\?\): expected one of"),
-        ("ax", {}, "--task=ax has no examples to train on: train --task=mnli"),
-        ("mrpc", {"init_checkpoint": None}, "--init_checkpoint is missing: name the weights"),
-        ("mrpc", {"data_dir": None}, "--data_dir=FOLDER or by --tfds=glue/mrpc: give"),
+        (None, {}, "--task is missing: expected one of cola, sst2, mrpc, qqp, mnli, qnli, rte, "
+         "wnli, ax, stsb, ner, swag, classification, multilabel, regression, tagging, "
+         "multiple_choice, similarity, squad"),
+        ("mrcp", {}, r"--task=mrcp is unknown \(did you mean mrpc\?\): expected one of cola, "
+         "sst2, mrpc, qqp, mnli, qnli, rte, wnli, ax, stsb, ner, swag, classification, "
+         "multilabel, regression, tagging, multiple_choice, similarity, squad"),
+        ("ax", {}, "--task=ax has no examples to train on: train --task=mnli, which predicts it "
+         "too where --data_dir has its file"),
+        ("mrpc", {"init_checkpoint": None}, "--init_checkpoint is missing: name the weights to "
+         "start from, a directory of this library, Hugging Face, Google, Model Garden or "
+         r"KerasHub, a \.keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which "
+         "bert_tf ships"),
+        ("mrpc", {"data_dir": None}, "--data_dir=FOLDER or by --tfds=glue/mrpc: give one of them"),
         ("mrpc", {"data_dir": None, "tfds": "glue/rte"},
          "rte contradicts --task=mrpc: expected --tfds=glue/mrpc"),
-        ("mrpc", {"train_file": "a"}, r"nothing to --task=mrpc: .* \(it is for ner"),
+        ("mrpc", {"train_file": "a"}, r"nothing to --task=mrpc: .* \(it is for ner, swag, "
+         r"classification, multilabel, regression, tagging, multiple_choice, similarity, squad\)"),
         (TEXTS, {"doc_stride": 3}, r"to --task=classification: leave it out \(it is for squad\)"),
         (TEXTS, {"metric": "acuracy"}, r"of --task=classification \(did you mean accuracy\?\)"),
-        (TEXTS, {"metric": "micro_f1"}, "no score of .*: expected one of accuracy, .*, recall_CLA"),
+        (TEXTS, {"metric": "micro_f1"}, "no score of .*: expected one of accuracy, .*, "
+         "recall_CLASS, f1_CLASS"),
         ("regression", {"metric": "f1_x"}, "no score of --task=regression"),
         ("ner", {"train_file": None}, "--task=ner needs a --train_file to train on"),
         (TEXTS, {"dev_file": "d.csv", "dev_fraction": 0.2},
          "is evaluated on: leave --dev_fraction out"),
         (TEXTS, {"text_columns": None}, "A or A,B, the columns of a.csv to read; got none"),
         (TEXTS, {"text_columns": "a,b,c"}, "A or A,B, the columns of a.csv to read; got a,b,c"),
-        (TEXTS, {"text_columns": "a,a"}, "--label_column name a twice: expected a column for each"),
+        (TEXTS, {"text_columns": "a,a"}, "--label_column name a twice: expected a column for "
+         "each text, and another for the label"),
         (TEXTS, {"text_columns": "a,b"}, "name b twice: .* and another for the label"),
-        ("multiple_choice", {}, "needs --text_columns=CONTEXT,CHOICE,..."),
+        ("multiple_choice", {}, r"needs --text_columns=CONTEXT,CHOICE,..., the columns of a\.csv "
+         "to read"),
         (TEXTS, {"label_column": None}, "needs --label_column, the column of a.csv to learn"),
         ("tagging", {"train_file": "a.csv", "character_spans": True},
-         "--character_spans reads lists of entities, and a.csv holds texts: expected a table"),
+         "--character_spans reads lists of entities, and a.csv holds texts: expected a table "
+         r"in \.jsonl, \.json or \.parquet"),
         ("squad", {"train_file": "a.csv.gz", "label_column": "b"},
-         "answer_start_column, the column of a.csv.gz with the"),
+         "answer_start_column, the column of a.csv.gz with the character of the context where "
+         r"the answer begins \(a \.jsonl may have SQuAD's lists of answers instead\)"),
         ("squad", {"label_column": "b"}, "--label_column names a column, and a.json is no table"),
-        ("mrpc", {"long_text": "windows"}, "--long_text=windows is for single texts, and here are"),
+        ("mrpc", {"long_text": "windows"}, "--long_text=windows is for single texts, and here "
+         r"are two \(#1 String, #2 String\)"),
         # Training.
         (TEXTS, {"num_train_epochs": 2.5}, "epochs=2.5: expected a whole number of 1 or more"),
-        (TEXTS, {"max_steps": 5, "num_train_epochs": 2}, "--max_steps and --num_train_epochs "),
-        (TEXTS, {"max_steps": 5, "sweep": "paper"}, "--max_steps and --sweep both set the"),
-        (TEXTS, {"train_batch_size": 8, "gradient_accumulation_steps": 3}, "=8 is not a multiple"),
-        ("similarity", {"train_batch_size": 1}, "^--train_batch_size=1: a pair of --task=similari"),
-        ("similarity", {"gradient_accumulation_steps": 2}, "steps=2: the loss compares the rows"),
+        (TEXTS, {"max_steps": 5, "num_train_epochs": 2}, "--max_steps and --num_train_epochs "
+         "both set the schedule"),
+        (TEXTS, {"max_steps": 5, "sweep": "paper"}, "--max_steps and --sweep both set the "
+         "schedule"),
+        (TEXTS, {"train_batch_size": 8, "gradient_accumulation_steps": 3},
+         "=8 is not a multiple of --gradient_accumulation_steps=3"),
+        ("similarity", {"train_batch_size": 1}, "^--train_batch_size=1: a pair of "
+         "--task=similarity is compared with the others of its step, and alone teaches nothing"),
+        ("similarity", {"gradient_accumulation_steps": 2}, "steps=2: the loss compares the rows "
+         "of a batch with each other, which parts cannot"),
         (TEXTS, {"jit_compile": "true", "long_text": "windows"},
          "--jit_compile=true: XLA cannot compile --long_text=windows or --feature_based"),
-        ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true: XLA cannot compile"),
+        ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true: XLA cannot compile "
+         "--long_text=windows or --feature_based"),
         # Frozen features.
-        ("ner", {"feature_based": "lst"}, r"=lst is unknown \(did you mean last\?\): expected emb"),
-        ("ner", {"feature_based": ""}, "--feature_based is empty: expected embeddings, second_to_"),
-        ("ner", {"lstm_units": 8}, "--lstm_units is the width of --feature_based's BiLSTM, which "),
+        ("ner", {"feature_based": "lst"}, r"=lst is unknown \(did you mean last\?\): expected "
+         "embeddings, second_to_last, last, weighted_sum_last_four, concat_last_four, "
+         "weighted_sum_all, several of them, or all"),
+        ("ner", {"feature_based": ""}, "--feature_based is empty: expected embeddings, "
+         "second_to_last, last, weighted_sum_last_four, concat_last_four, weighted_sum_all or "
+         "all"),
+        ("ner", {"lstm_units": 8}, "--lstm_units is the width of --feature_based's BiLSTM, which "
+         "is not asked for"),
         # Few examples.
         (TEXTS, {"few_shot": True, "pooling": "cls"},
          "--few_shot reads the mean or the maximum over a text's tokens"),
         (TEXTS, {"few_shot": True, "class_weights": "balanced"},
-         "its own head, and --class_weights is for a head that"),
+         "its own head, and --class_weights is for a head that is trained"),
         (TEXTS, {"few_shot": True, "long_text": "windows"},
-         "--few_shot learns from the beginnings of texts: leave --long"),
+         "--few_shot learns from the beginnings of texts: leave --long_text=windows out"),
         (TEXTS, {"few_shot": True, "text_columns": "a,c"},
          r"--few_shot is for single texts, and here are two \(a, c"),
-        (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs is for --few_shot, which is not"),
+        (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs is for --few_shot, which is not given"),
         # Several runs.
         (TEXTS, {"dev_fraction": 0, "restarts": 2},
-         "--restarts keeps the best on a dev set: give --dev_file"),
+         "--restarts keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0"),
         (TEXTS, {"sweep": "paper", "learning_rate": 1e-4},
          "chooses --learning_rate itself: leave it out"),
     ],
@@ -152,14 +178,17 @@ def test_wrong_flags_are_refused(task, flags, sentence):
          {"dev_file": "a", "test_file": "a", "dev_fraction": 0.2, "text_columns": "a",
           "label_column": "a", "id_column": "a", "delimiter": ";", "encoding": "latin-1"},
          "--{} means nothing to --task=mrpc: leave it out and name GLUE's folder by --data_dir, or "
-         "train on a table by --task=classification, --train_file, --text_columns and --label_col"),
-        ("ner", {}, {"data_dir": "g"}, "--{} means nothing to --task=ner: leave it"),
+         "train on a table by --task=classification, --train_file, --text_columns and "
+         "--label_column"),
+        ("ner", {}, {"data_dir": "g"}, r"--{} means nothing to --task=ner: leave it out \(it is "
+         r"for cola, sst2, mrpc, qqp, mnli, qnli, rte, wnli, ax, stsb\)"),
         ("ner", LAST,
          {"freeze": 2, "pooling": "max", "sweep": "paper", "hidden_dropout_prob": 0},
-         "--{} is for fine-tuning, and with --feature_based the whole encoder"),
+         "--{} is for fine-tuning, and with --feature_based the whole encoder is frozen"),
         (TEXTS, {"dev_fraction": 0}, {"metric": "loss", "early_stopping_epochs": 1,
-         "sweep": "paper"}, "--{} needs something to evaluate on: give --dev_file"),
-        ("ner", {"dev_fraction": 0}, LAST, "--{} needs something to evaluate on"),
+         "sweep": "paper"}, "--{} needs something to evaluate on: give --dev_file, or a "
+         "--dev_fraction above 0"),
+        ("ner", {"dev_fraction": 0}, LAST, "--{} needs something to evaluate on: give --dev_file"),
     ],
 )  # fmt: skip
 def test_flags_that_mean_nothing_are_refused(task, usual, others, sentence):

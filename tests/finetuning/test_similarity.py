@@ -100,7 +100,10 @@ def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_d
     texts = tf.constant(QUERIES)
     answers = compare(text=texts, others=tf.constant([CORPUS]))
     np.testing.assert_allclose(answers["similarity"], cosines, atol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a row of others for each text"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="a row of others for each text of the request, or one row for all",
+    ):
         compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
 
 

@@ -96,7 +96,10 @@ def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tm
     check_tables(settings(inputs, tmp_path, **flags))
     check_tables(settings(inputs, new, test_file=lacking))
     lacking.write_text("")
-    with pytest.raises(ValueError, match=r"a\.tsv is empty: expected a first line"):
+    with pytest.raises(
+        ValueError,
+        match=r"a\.tsv is empty: expected a first line that names its columns, text, label",
+    ):
         check_tables(settings(inputs, new, **flags))
 
 
@@ -107,7 +110,9 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
     own.write_text("id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n")
     flags = {"train_file": own, "dev_file": own, "id_column": "id"}
     check_tables(settings(inputs, tmp_path / "new", **flags))
-    with pytest.raises(ValueError, match=r"unlabelled\.tsv, line 1: expected one column 'id'"):
+    with pytest.raises(
+        ValueError, match=r"unlabelled\.tsv, line 1: expected one column 'id', got none"
+    ):
         check_tables(settings(inputs, tmp_path / "new", **flags, test_file=unlabelled))
     asked = tmp_path / "asked.tsv"
     asked.write_text("question\tcontext\nWho?\tAnn did.\n")
@@ -118,7 +123,9 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
         *(f"--train_file={answered}", "--answer_start_column=at"),
     )
     check_tables(parse(*given, f"--test_file={asked}"))
-    with pytest.raises(ValueError, match=r"asked\.tsv, line 1: expected one column 'answers'"):
+    with pytest.raises(
+        ValueError, match=r"asked\.tsv, line 1: expected one column 'answers', got none"
+    ):
         check_tables(parse(*given, f"--dev_file={asked}"))
 
 
@@ -128,7 +135,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     with pytest.raises(ValueError, match=r"train\.tsv, line 3: expected 2 columns, got 1"):
         read_task(settings(inputs, tmp_path, train_file=train))
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
-    assert len(sets.skipped) == 2 and "line 5: expected 2 columns" in sets.skipped[1]
+    assert len(sets.skipped) == 2 and "line 5: expected 2 columns, got 3" in sets.skipped[1]
     assert sets.notes[0].startswith("Left out bad rows: 2; the first: ")
 
 
@@ -247,7 +254,12 @@ def test_squads_files_and_tables(tmp_path):
         (True, None, None, True),
         (False, True, None, True),
         (False, False, None, False),
-        (False, None, "--null_score_diff_threshold=0", "threshold=0, and every labelled question"),
+        (
+            False,
+            None,
+            "--null_score_diff_threshold=0",
+            "threshold=0, and every labelled question has an answer",
+        ),
     ],
 )
 def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, flag, found):

@@ -54,8 +54,12 @@ def test_labels_are_counted_and_compared():
         "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
     ]
     lines = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
-    assert lines[2].startswith("Only the training set has 'y': dev cannot show how well that is")
-    assert lines[3].startswith("Only dev has 'z': the training set has no examples to learn that")
+    assert lines[2].startswith(
+        "Only the training set has 'y': dev cannot show how well that is learned"
+    )
+    assert lines[3].startswith(
+        "Only dev has 'z': the training set has no examples to learn that from"
+    )
     assert len(lines) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
     assert label_lines(several) == ["In the training set: y 2, x 1."]
@@ -95,4 +99,4 @@ def test_an_export_and_a_collapse_are_shown(capsys):
     show(results(collapsed=same, export=None, examples_per_second=None), FineTuningDirectory("run"))
     printed = capsys.readouterr().out
     assert f"COLLAPSED: {same}. Try another --seed" in printed and "SavedModel" not in printed
-    assert printed.startswith("Trained 1,200 steps; the weights")
+    assert printed.startswith("Trained 1,200 steps; the weights of epoch 0.667 are kept")

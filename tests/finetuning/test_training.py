@@ -219,7 +219,7 @@ def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatc
     flags = settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv")
     with pytest.raises(KeyboardInterrupt):
         run(flags)
-    assert "Stopped at step 6. The same command goes on" in capsys.readouterr().out
+    assert "Stopped at step 6. The same command goes on from there" in capsys.readouterr().out
     run(flags)
     assert_ends_as(finished, tmp_path / "run")
 
@@ -285,7 +285,11 @@ def test_a_step_that_is_no_number_ends_the_run(inputs, tmp_path, monkeypatch):
     flags = {"train_file": table, "dev_file": None, "dev_fraction": 0, "train_batch_size": 8}
     flags |= {"num_train_epochs": 1, "export": False}
     asked = settings(inputs, tmp_path / "ends", **flags, remat=True)
-    with pytest.raises(DivergedError, match="The loss of step . is nan: start again with a lower"):
+    sentence = (
+        "The loss of step . is nan: start again with a lower --learning_rate and another "
+        "--model_dir"
+    )
+    with pytest.raises(DivergedError, match=sentence):
         run(asked)
     trained = seen[-1]
     assert trained.model.encoder.recomputes_blocks

@@ -168,7 +168,9 @@ def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     encoder.trains_without_padding = False
     encoder.training_attention = attention.attend_in_groups
     assert not any(block.supports_jit for block in encoder.blocks)
-    with pytest.raises(ValueError, match="encoder.training_attention = None, or compile"):
+    with pytest.raises(
+        ValueError, match="encoder.training_attention = None, or compile with jit_compile=False"
+    ):
         encoder.fit(encoder_batch(), None)
     encoder.save(tmp_path / "a.keras")
     assert keras.saving.load_model(tmp_path / "a.keras").jit_compile

@@ -66,8 +66,10 @@ def test_sums_with_other_weights(variant, first):
     [("second_to_last", 1), ("concat_last_four", 3), ("weighted_sum_last_four", 3)],
 )
 def test_too_few_blocks(variant, blocks):
-    with pytest.raises(ValueError, match=rf"variant {variant} reads \d blocks, and the encoder has "
-                                         rf"{blocks}: choose"):  # fmt: skip
+    sentence = (
+        rf"The variant {variant} reads \d blocks, and the encoder has {blocks}: choose another"
+    )
+    with pytest.raises(ValueError, match=sentence):
         LayerMixture(variant)(make_outputs(blocks)[0])
     check_variant(variant, blocks + 1)
     with pytest.raises(ValueError, match="concat_last_four reads 4 blocks, and the encoder has 2"):
@@ -191,9 +193,13 @@ def test_in_mixed_precision():
     [
         ({"num_classes": 0}, "num_classes is 0: expected 1 or more"),
         ({"lstm_units": 0}, "lstm_units is 0: expected 1 or more"),
-        ({"variant": "first"}, "variant is 'first', expected one of embeddings, "),
+        (
+            {"variant": "first"},
+            "variant is 'first', expected one of embeddings, second_to_last, last, "
+            "weighted_sum_last_four, concat_last_four, weighted_sum_all",
+        ),
         ({"variant": "concat_last_four"}, "concat_last_four reads 4 blocks, and the encoder has 2"),
-        ({"dropout": 1.0}, "The dropout rate must be at least 0 and less than 1"),
+        ({"dropout": 1.0}, r"The dropout rate must be at least 0 and less than 1, got 1\.0"),
     ],
 )
 def test_refused(arguments, sentence):

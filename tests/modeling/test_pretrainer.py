@@ -96,7 +96,10 @@ def test_without_masked_lm():
     ("arguments", "message"),
     [
         ({"mlm": False, "nsp": False}, "mlm=False and nsp=False: expected at least one head"),
-        ({"pooler": False}, "nsp=True and pooler=False, but next-sentence prediction reads"),
+        (
+            {"pooler": False},
+            "nsp=True and pooler=False, but next-sentence prediction reads the pooler's output",
+        ),
     ],
 )
 def test_refuses(arguments, message):

@@ -177,7 +177,9 @@ def test_no_class_is_refused(make):
 )
 def test_a_loss_of_probabilities_is_refused(loss, monkeypatch):
     model = made(BertClassifier, num_classes=2)
-    with pytest.raises(ValueError, match="BertClassifier gives logits, and the loss expects prob"):
+    with pytest.raises(
+        ValueError, match="BertClassifier gives logits, and the loss expects probabilities"
+    ):
         model.compile("sgd", loss)
     for other in ("mse", keras.losses.MeanSquaredError(), lambda y, logits: logits[:, 0], None):
         model.compile("sgd", other)

@@ -216,5 +216,8 @@ def test_another_backend_is_refused(monkeypatch):
     block = TransformerBlock(TINY)
     block.recomputes = True
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match="on Keras' TensorFlow backend only, this one is jax: le"):
+    with pytest.raises(
+        ValueError,
+        match="on Keras' TensorFlow backend only, this one is jax: leave recomputes_blocks False",
+    ):
         block(np.zeros((1, 2, 8), np.float32), np.ones((1, 2), np.int32), training=True)

@@ -195,9 +195,16 @@ def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"content": "x" * 257}, "has 257 characters: expected 1 to 256"),
+        (
+            {"content": "x" * 257},
+            r"has 257 characters: expected 1 to 256, none of them U\+0001 to U\+0004",
+        ),
         ({"content": "a\x01"}, r"none of them U\+0001 to U\+0004"),
-        ({"content": " a", "normalized": True}, "has space at an end"),
+        (
+            {"content": " a", "normalized": True},
+            "^The added token ' a' is normalized and has space at an end, which is not computed: "
+            "strip it",
+        ),
     ],
 )
 def test_tokens_that_cannot_be_found_are_refused(fields, sentence):

@@ -86,13 +86,16 @@ SIMILAR = similarity_examples, {"columns": [TEXTS, SECONDS]}
 @pytest.mark.parametrize(
     ("given", "arguments", "message"),
     [
-        (TEXT, {"second_texts": SECONDS[:5]}, "second_texts: expected one row for each of the 6"),
-        (TEXT, {"labels": [0] * 5}, "labels: expected one row for each of the 6 .* got 5"),
+        (TEXT, {"second_texts": SECONDS[:5]}, "second_texts: expected one row for each of the 6 "
+         "examples; got 5"),
+        (TEXT, {"labels": [0] * 5}, "labels: expected one row for each of the 6 examples; got 5"),
         (TEXT, {"sample_weights": [1.0] * 6}, "sample_weights: expected labels beside them"),
         (TEXT, {"texts": []}, "texts is empty"),
         (TEXT, {"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
-        (TEXT, {"long_text": "tail"}, "long_text is 'tail': expected one of head, head_tail, wind"),
-        (TEXT, {"long_text": "windows", "second_texts": SECONDS}, "'windows': expected .* pairs h"),
+        (TEXT, {"long_text": "tail"},
+         "long_text is 'tail': expected one of head, head_tail, windows; of pairs head"),
+        (TEXT, {"long_text": "windows", "second_texts": SECONDS},
+         "long_text is 'windows': expected one of head, head_tail, windows; of pairs head"),
         (CHOICE, {"choices": [["c", "d", "e"], ["f", "g"]], "labels": [2] * 2},
          r"labels\[1\] is 2: expected 0 to 1"),
         (CHOICE, {"choices": [[]] * 2}, r"choices\[0\] has 0 choices: expected some"),
@@ -101,8 +104,9 @@ SIMILAR = similarity_examples, {"columns": [TEXTS, SECONDS]}
         (CHOICE, {"labels": [2] * 2}, r"labels\[0\] is 2: expected 0 to 1"),
         (CHOICE, {"contexts": [], "choices": []}, "contexts is empty"),
         (CHOICE, {"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
-        (SIMILAR, {"columns": [TEXTS, TEXTS[:5]]}, "columns: expected one row for each of the 6"),
-        (SIMILAR, {"labels": [0.5]}, "labels: expected one row for each of the 6 .* got 1"),
+        (SIMILAR, {"columns": [TEXTS, TEXTS[:5]]}, "columns: expected one row for each of the 6 "
+         "examples; got 5"),
+        (SIMILAR, {"labels": [0.5]}, "labels: expected one row for each of the 6 examples; got 1"),
     ],
 )  # fmt: skip
 def test_refuses_bad_arguments(given, arguments, message):

@@ -88,7 +88,11 @@ def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
     assert batch["input_word_ids"].numpy().tolist() == [[2, 5, 3, 6, 3, 7, 3, 0, 0, 0]]
     assert not batch["input_type_ids"].numpy().any()
     assert BertPreprocessor.from_config(found.get_config()).tokenizer.rules == rules
-    with pytest.raises(ValueError, match="BertPreprocessor: its rules of text are none: 'x' is no"):
+    message = (
+        "BertPreprocessor: its rules of text are none: 'x' is no object with content, id, special, "
+        "normalized, single_word, lstrip, rstrip, is_piece"
+    )
+    with pytest.raises(ValueError, match=message):
         BertPreprocessor(VOCAB, rules={"added_tokens": ["x"]})
 
 
@@ -100,7 +104,11 @@ def test_in_what_keras_exports(keras_model, tmp_path):
 
 
 def test_refuses_bad_arguments(preprocessor):
-    with pytest.raises(ValueError, match="is 4: expected at least 5, so that a pair"):
+    message = (
+        r"max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
+        r"\[CLS\] and two \[SEP\]"
+    )
+    with pytest.raises(ValueError, match=message):
         BertPreprocessor(VOCAB, max_seq_length=4)
     with pytest.raises(ValueError, match="long_text is 'windows': expected head or head_tail"):
         BertPreprocessor(VOCAB, long_text="windows")

@@ -157,7 +157,7 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
     paragraphs[1]["qas"][0]["question"] = " "
     paragraphs[2]["qas"][0]["id"] = "q0"  # again
     questions.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="expected an id of its own for every row"):
+    with pytest.raises(ValueError, match="expected an id of its own for every row, got 'q0' again"):
         predict(tmp_path / "model", questions, tmp_path / "out.json")
     predict(tmp_path / "model", questions, tmp_path / "out.json", skip_bad_rows=True)
     answers = json.loads((tmp_path / "out.json").read_text())
@@ -208,5 +208,8 @@ def test_columns_of_another_number(tagger, table, tmp_path):
         write_model(tmp_path / class_name, class_name)
         with pytest.raises(ValueError, match=f"--text_columns=a: expected {kind}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
-    with pytest.raises(ValueError, match="does not say which columns of .*: name them, --text_col"):
+    with pytest.raises(
+        ValueError,
+        match="does not say which columns of .*: name them, --text_columns=QUESTION,CONTEXT",
+    ):
         predict(tmp_path / class_name, table, tmp_path / "out.tsv")

@@ -132,7 +132,11 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
     assert none[5] == f"{source}, line 1: expected text in column 'text', got None."
     assert good[1] in LABELS and good[-1] == ""
     source.write_text('{"n": "", "text": ""}\n')
-    with pytest.raises(ValueError, match="line 1: expected text in column 'text', got ''; correct"):
+    with pytest.raises(
+        ValueError,
+        match="line 1: expected text in column 'text', got ''; correct the row, or leave out bad "
+        r"rows by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+    ):
         predict(classifier[0], source, output)
 
 
@@ -149,7 +153,10 @@ def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
     folder = shutil.copytree(classifier[0], tmp_path / "run")
     (folder / "flags.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
-    assert "run: the run has not finished: these are its best weights" in capsys.readouterr().out
+    assert (
+        "run: the run has not finished: these are its best weights so far"
+        in capsys.readouterr().out
+    )
     (folder / "results.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
     assert "has not finished" not in capsys.readouterr().out
@@ -157,20 +164,22 @@ def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
 
 def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
     folder, output = classifier[0], tmp_path / "out.tsv"
+    positions = f"expected 5 to 32, the positions that {folder} has embeddings for."
+    endings = "expected a name that ends in .tsv or .csv or .jsonl for classification."
     for options, message in (
-        ({"max_seq_length": 33}, "--max_seq_length=33: expected 5 to 32, the positions that"),
-        ({"max_seq_length": 4}, "--max_seq_length=4: expected 5 to 32"),
-        ({"threshold": 0.5}, "--threshold=0.5 means nothing to classification: it is for multilab"),
+        ({"max_seq_length": 33}, f"--max_seq_length=33: {positions}"),
+        ({"max_seq_length": 4}, f"--max_seq_length=4: {positions}"),
+        (
+            {"threshold": 0.5},
+            "--threshold=0.5 means nothing to classification: it is for multilabel and squad",
+        ),
         ({"threshold": float("nan")}, "--threshold=nan: expected a number."),
         ({"threshold": float("inf")}, "--threshold=inf: expected a finite number."),
         ({"text_columns": list("ab")}, "--text_columns=a,b: the model was trained on single texts"),
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
         ({"output": str(table)}, f"--output={table} is the file to read: name another."),
-        *(
-            ({"output": name}, f"--output={name}: expected a name that ends in .tsv or .csv or .js")
-            for name in ("a.txt", "a.conll")
-        ),
+        *(({"output": name}, f"--output={name}: {endings}") for name in ("a.txt", "a.conll")),
     ):
         with pytest.raises(ValueError) as caught:
             predict(folder, table, **{"output": str(output), **options})
@@ -181,13 +190,18 @@ def test_models_that_do_not_predict(table, tmp_path):
     pairs = TaskFile("regression", "own", 16, {"text_columns": ["first", "second"]})
     for name, class_name, task, sentence in (
         ("encoder", "BertEncoder", None, "holds a BertEncoder, which predicts for no task"),
-        ("odd", "BertRegressor", TaskFile("squad", "own", 16), "was trained for squad and holds a"),
+        (
+            "odd",
+            "BertRegressor",
+            TaskFile("squad", "own", 16),
+            "was trained for squad and holds a BertRegressor",
+        ),
         ("pairs", "BertRegressor", pairs, r"of texts \(first, second\): name two columns"),
         (
             "bare",
             "BertRegressor",
             text_task("regression"),
-            "cannot read text, .* has no vocabulary: put its vocab.txt",
+            "cannot read text, .* has no vocabulary: put its vocab.txt into the directory",
         ),
     ):
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)
@@ -234,7 +248,10 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
     predict(folder, "-", tmp_path / "out.tsv", input_format="lines")
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert [row[0] for row in rows] == ["id", "0", "1", "2"]
-    assert rows[2][1] == "" and "standard_input.lines, line 2: expected text" in rows[2][-1]
+    assert (
+        rows[2][1] == ""
+        and "standard_input.lines, line 2: expected text in column 'text', got ''" in rows[2][-1]
+    )
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
     with pytest.raises(ValueError, match="--input=- needs --input_format, which says what comes"):
         predict(folder, "-", tmp_path / "out.tsv")
@@ -245,7 +262,10 @@ def test_another_delimiter_and_encoding_are_read(classifier, tmp_path):
     how = {"delimiter": ";", "encoding": "latin-1"}
     predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", **how)
     assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["5"]
-    with pytest.raises(ValueError, match="--delimiter=;;: expected one character"):
+    with pytest.raises(
+        ValueError,
+        match="--delimiter=;;: expected one character, such as ';', or tab, and no quote",
+    ):
         predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", delimiter=";;")
 
 

@@ -18,7 +18,9 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     (kept,) = predictor([{"text": "so", "n": 7, "note": "x"}], keep_columns=True)
     assert list(kept) == ["text", "n", "note", "prediction", "probabilities"]
     bad = predictor(["so", ""])[1]
-    assert bad["prediction"] is None and bad["error"].startswith("<data>, row 1: expected text in")
+    assert bad["prediction"] is None and bad["error"].startswith(
+        "<data>, row 1: expected text in column 'text', got ''"
+    )
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
         about(expected[0]),  # a batch of another size: other bits on some processors
         *(
@@ -28,7 +30,9 @@ def test_texts_of_every_form_are_answered_alike(classifier):
         ),
     ]  # fmt: skip
     (none,) = predictor([None])
-    assert none["error"].startswith("<data>, row 0: expected a text")
+    assert none["error"].startswith(
+        "<data>, row 0: expected a text, a tuple of texts, or a mapping, got None"
+    )
     assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
 
 
@@ -68,8 +72,10 @@ def test_it_is_traced_once(classifier):
         ("tiny", {"batch_size": 0}, "batch_size=0 cannot be: 0 is not a positive integer"),
         ("tiny", {"batch_size": "x"}, "batch_size='x' cannot be: invalid literal for int"),
         ("tiny", {"top_k": np.int64(0)}, "top_k=.* cannot be: 0 is not a positive integer"),
-        ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be"),
-        (None, {}, "The model is a NoneType: expected a path, hf://OWNER/NAME of the Hugging Face"),
+        ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be a "
+         "string or int, found <class 'float'>"),
+        (None, {}, "The model is a NoneType: expected a path, hf://OWNER/NAME of the Hugging "
+         "Face hub, or a model of bert_tf"),
     ],
 )  # fmt: skip
 def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
@@ -83,13 +89,21 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
         (7, "data is a int: expected a path, a list of examples or a frame"),
-        (["so", 3], "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad"),
-        ([("good", "film")], r"<data>, row 0: expected \(text\), got \('good', 'film'\); correct"),
+        (
+            ["so", 3],
+            "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad rows "
+            r"by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+        ),
+        (
+            [("good", "film")],
+            r"<data>, row 0: expected \(text\), got \('good', 'film'\); correct the row, or leave "
+            r"out bad rows by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+        ),
         ({"text": 3}, r"data\['text'\] is 3: expected a column's values"),
     ):
         with pytest.raises(ValueError, match=sentence):
             predictor(data)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
-    with pytest.raises(ValueError, match="--top_k is for one class each, and .* is of mul"):
+    with pytest.raises(ValueError, match="--top_k is for one class each, and .* is of multilabel"):
         bert_tf.Predictor(tmp_path, top_k=1)

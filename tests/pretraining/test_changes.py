@@ -70,8 +70,16 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--num_train_steps=5", "=5 is less than the 6 steps that the run in .* has made: give"),
-        ("--num_train_steps=10 --seed=3", r"other settings: --seed=3 \(was 12345\)\. Start again"),
+        (
+            "--num_train_steps=5",
+            "=5 is less than the 6 steps that the run in .* has made: give as many or more, or "
+            "name another --model_dir",
+        ),
+        (
+            "--num_train_steps=10 --seed=3",
+            r"other settings: --seed=3 \(was 12345\)\. Start again with the same flags to go on "
+            "with it, or name another --model_dir",
+        ),
     ],
 )
 def test_a_change_that_cannot_be(begun, flags, sentence):

@@ -77,7 +77,8 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     assert re.search(
-        "feature .*input_ids. holds .*; expected numbers from 0 to 5: name the vocabulary",
+        "feature .*input_ids. holds .*; expected numbers from 0 to 5: name the vocabulary that "
+        "made the records with --vocab_file",
         refusal_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 

@@ -56,7 +56,7 @@ def test_of_a_single_document_nothing_is_held_out(tmp_path, capsys):
     run.create()
     settings = PretrainingSettings(input=(str(tmp_path / "a.txt"),), pairs=False)
     assert open_data(settings, run).evaluated is None
-    assert "nothing is held out" in capsys.readouterr().out
+    assert "nothing is held out or evaluated" in capsys.readouterr().out
 
 
 def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
@@ -107,11 +107,17 @@ def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path):
             "_sentence_labels' holds 2; expected numbers from 0 to 1.",
         ),
         ("masked_lm_positions", 6, "'masked_lm_positions' holds 6; expected numbers from 0 to 5."),
-        ("input_word_ids", -7, "feature 'input_ids' holds -7; expected numbers from 0 to 99: name"),
+        (
+            "input_word_ids",
+            -7,
+            "feature 'input_ids' holds -7; expected numbers from 0 to 99: name the vocabulary "
+            "that made the records with --vocab_file",
+        ),
         (
             "masked_lm_ids",
             100,
-            "holds 100; expected numbers from 0 to 99: name the vocabulary that",
+            "holds 100; expected numbers from 0 to 99: name the vocabulary that made the "
+            "records with --vocab_file",
         ),
     ],
 )

@@ -67,12 +67,25 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
     bert_tf.BertEncoder.from_checkpoint(finished[0]).save(tmp_path / "encoder.keras")
     bare = "Else give a vocabulary by --vocab_file, and its casing by --do_lower_case."
     for changes, message in (
-        ({"bert_config": "bert-tiny"}, "--init_checkpoint says its own --bert_config: leave"),
-        ({"vocab_size": 100}, "--init_checkpoint says its own --vocab_size: leave"),
+        (
+            {"bert_config": "bert-tiny"},
+            "--init_checkpoint says its own --bert_config: leave the flag out.",
+        ),
+        (
+            {"vocab_size": 100},
+            "--init_checkpoint says its own --vocab_size: leave the flag out.",
+        ),
         ({"do_lower_case": False}, "whose do_lower_case is True: leave the flag out."),
-        ({"vocab_file": finished[0] / "vocab.txt"}, "a vocabulary of its own: leave --vocab_file"),
+        (
+            {"vocab_file": finished[0] / "vocab.txt"},
+            "a vocabulary of its own: leave --vocab_file out.",
+        ),
         ({"init_checkpoint": tmp_path / "encoder.keras"}, bare),
         ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
-        ({"max_seq_length": 100}, "model's 64 positions (max_position_embeddings): lower --max_s"),
+        (
+            {"max_seq_length": 100},
+            "model's 64 positions (max_position_embeddings): lower --max_seq_length or the lengths "
+            "of --phases.",
+        ),
     ):
         assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})

@@ -49,7 +49,9 @@ def test_the_device_decides(flag, device, compiles, policy, restored):
 
 def test_a_tpu_without_xla_is_refused():
     settings, _ = parse("--jit_compile=false")
-    with pytest.raises(ValueError, match="^--jit_compile=false: a TPU runs only what XLA has comp"):
+    with pytest.raises(
+        ValueError, match="^--jit_compile=false: a TPU runs only what XLA has compiled"
+    ):
         _set_arithmetic(settings, "TPU")
 
 

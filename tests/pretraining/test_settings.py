@@ -92,22 +92,34 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
     "arguments, message",
     [
         (["--input=a.tfrecord", "--tfds=b"],
-         "--tfds=b reads text, and --input_format=tfrecord holds masked rows: give"),
-        (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
+         "--tfds=b reads text, and --input_format=tfrecord holds masked rows: give --input the "
+         "text that they were made of, or leave the flag out"),
+        (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set the "
+         "length"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
          "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
-        (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11 is more than -"),
-        (["--mask_split=80,10"], "--mask_split=80,10: expected three percentages that add up to"),
-        (["--mask_split=80,30,-10"], "--mask_split=80,30,-10: expected three percentages"),
-        (["--mask_split=a,b,c"], "--mask_split=a,b,c: expected three percentages"),
+        (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11 is more than "
+         "--num_train_steps=10"),
+        (["--mask_split=80,10"], "--mask_split=80,10: expected three percentages that add up to "
+         r"100, of \[MASK\], of random tokens and of tokens that stay, such as 80,10,10"),
+        (["--mask_split=80,30,-10"], "--mask_split=80,30,-10: expected three percentages that "
+         r"add up to 100, of \[MASK\], of random tokens and of tokens that stay, such as "
+         "80,10,10"),
+        (["--mask_split=a,b,c"], "--mask_split=a,b,c: expected three percentages that add up to "
+         r"100, of \[MASK\], of random tokens and of tokens that stay, such as 80,10,10"),
         (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
         (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
-        (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and"),
-        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and ro"),
-        (["--pairs=false", "--nsp"], "^--pairs=false leaves no next sentences to predict: leave"),
-        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false reads text, and --input"),
+        (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and "
+         "rows of --input_format=tfrecord have one"),
+        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and rows "
+         "of --input_format=tfrecord have one"),
+        (["--pairs=false", "--nsp"], "^--pairs=false leaves no next sentences to predict: leave "
+         "--nsp out"),
+        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false reads text, and "
+         "--input_format=tfrecord holds masked rows"),
         (["--objective=ltr", "--nsp"],
-         r"^--objective=ltr goes without next-sentence prediction, as in the paper \(section 5.1"),
+         r"^--objective=ltr goes without next-sentence prediction, as in the paper \(section "
+         r"5.1, LTR & No NSP\)"),
         (["--objective=ltr", "--masked_lm_prob=0.15"],
          "masks nothing, every token predicts the one beside it: leave --masked_lm_prob out"),
         (["--objective=ltr", "--mask_split=100,0,0", "--masking=whole_word"],
@@ -117,7 +129,7 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
            f"expected NAME=VALUE, such as hidden_dropout_prob=0, .* got '{wrong}'")
           for wrong in ("size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9")),
         (["--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8"],
-         "--init_checkpoint says its own hidden_size, which its"),
+         "--init_checkpoint says its own hidden_size, which its weights have"),
         (["--objective=ltr", "--input=a.tfrecord"],
          "reads text, and --input_format=tfrecord holds masked rows"),
     ],
@@ -127,7 +139,10 @@ def test_errors(arguments, message):
         parse(*arguments)
 
 
-_RATE = "--learning_rate=0.001, the default, is for weights that begin"
+_RATE = (
+    "--learning_rate=0.001, the default, is for weights that begin at random: trained weights "
+    "mostly want less, such as 5e-5."
+)
 _RECORDS = "changes no row here: --input_format=tfrecord holds rows that are masked."
 
 

@@ -96,6 +96,9 @@ def _asked(**fields):
     return {"question": "Who?", "context": CONTEXT, "id": "1", **fields}
 
 
+WRITE_SO = (
+    'write {"start": 0, "end": 3, "label": "PER"}, as the program in docs/fine_tuning.md does'
+)
 ROWS = {
     "classification": [
         ("1\tgood", "expected 3 columns, got 2"),
@@ -128,49 +131,68 @@ ROWS = {
          "(characters 0 to 2) of 'Ann'"),
         (_spans(_span(4, 8)),
          "got 'Lee ' (characters 4 to 8) of 'Lee '; leave out the blanks at its ends"),
-        (_spans(_span(3, 7)), "got ' Lee' (characters 3 to 7) of ' Lee'"),
-        (_spans(_span(3, 4)), "got ' ' (characters 3 to 4) of ' '"),
-        (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column"),
-        (_spans(_span(0, 99)),
-         "expected spans of the text's 12 characters in column 'entities', got 'Ann Le"),
-        (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', got {'end': 3, "),
-        (_spans(_span(0, 3, "LOC")), "expected one of ORG, PER in the label of column"),
-        (_spans({"start": 0}), "expected objects with start, end, label in column 'entities', got"),
+        (_spans(_span(3, 7)),
+         "got ' Lee' (characters 3 to 7) of ' Lee'; leave out the blanks at its ends"),
+        (_spans(_span(3, 4)),
+         "got ' ' (characters 3 to 4) of ' '; leave out the blanks at its ends"),
+        (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column "
+         "'entities', got {'end': 7, 'label': 'ORG', 'start': 4}"),
+        (_spans(_span(0, 99)), "expected spans of the text's 12 characters in column 'entities', "
+         "got 'Ann Lee left' (characters 0 to 99) of 'Ann Lee left'"),
+        (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', "
+         "got {'end': 3, 'label': 'PER', 'start': 3}"),
+        (_spans(_span(0, 3, "LOC")),
+         "expected one of ORG, PER in the label of column 'entities', got 'LOC'"),
+        (_spans({"start": 0}),
+         "expected objects with start, end, label in column 'entities', got {'start': 0}"),
         (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '; in UTF-16 units, "
          "which browsers count, the place is that of 'Ann': count characters, an emoji as one"),
         (_behind_emoji(_span(12, 14)), "expected spans of the text's 13 characters in column "
-         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'; in UTF-16 units, which brow"),
+         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'; in UTF-16 units, which "
+         "browsers count, the place is that of '\u5317\u4eac': count characters, an emoji as one"),
         (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', as the span's own "
-         "text is, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'; in UTF"),
-        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "got 'Ann' (characters 2 to 5)"),
+         "text is, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'; in "
+         "UTF-16 units, which browsers count, the place is that of '\u5317': count characters, an "
+         "emoji as one"),
+        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', as the span's own "
+         "text is, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
-         '[0, 3, \'PER\'], as doccano or spaCy writes it; write {"start": 0, "end": 3, "label": "'),
-        (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}), "as doccano writes it; "),
-        (_spans({"start": 0, "end": 3, "labels": ["PER"]}), "as Label Studio writes it; write {"),
+         '[0, 3, \'PER\'], as doccano or spaCy writes it; ' + WRITE_SO),
+        (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}),
+         f"as doccano writes it; {WRITE_SO}"),
+        (_spans({"start": 0, "end": 3, "labels": ["PER"]}),
+         f"as Label Studio writes it; {WRITE_SO}"),
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
          "expected Prodigy's answer accept, got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
-         "expected a row, got a task of Label Studio's JSON; export JSON-MIN"),
+         "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
+         "entities by the program in docs/fine_tuning.md"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
-        ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got only inv"),
+        ({"text": "\u200b \u200b", "entities": []},
+         "expected text in column 'text', got only invisible characters"),
     ],
     "SWAG": [
-        (f"{SWAG_ROW},4",
-         "from 0 to 3 in the label (choices count from 0, not from 1 or A), got '4'"),
+        (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label (choices count from 0, "
+         "not from 1 or A), got '4'"),
         ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
         ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
     ],
     "choices": [
         (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),
-        (_choices(["A"] * 1001), "a list of 2 to 1,000 choices in column 'c', got ['A', "),
+        (_choices(["A"] * 1001), "expected a list of 2 to 1,000 choices in column 'c', "
+         "got ['A', 'A', 'A', 'A', 'A', 'A', ...]"),
         (_choices(["A", "B", 3]), "expected text in choice 2, got 3"),
-        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label ("),
+        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label "
+         "(choices count from 0, not from 1 or A), got None"),
     ],
     "questions": [
-        (_asked(answers={"text": ["Ann"], "answer_start": [3]}), "expected the answer 'Ann' at ch"),
-        (_asked(answers={"text": ["Ann"], "answer_start": []}), "expected lists of one length und"),
+        (_asked(answers={"text": ["Ann"], "answer_start": [3]}),
+         "expected the answer 'Ann' at character 3 of the context, got ' An'"),
+        (_asked(answers={"text": ["Ann"], "answer_start": []}),
+         "expected lists of one length under 'text' and 'answer_start' of the answers, "
+         "got {'answer_start': [], 'text': ['Ann']}"),
         (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
         (_asked(answers=[], question=""), "expected text in 'question', got ''"),
         (_asked(answers=[], context=None), "expected text in 'context', got None"),
@@ -178,7 +200,7 @@ ROWS = {
         (_asked(), "expected the key 'answers', got question, context, id"),
     ],
     "CoNLL": [
-        ("Rome I-LOC", "Tag 1 is 'I-LOC' behind 'O': in IOB2 an entity begins with B-L"),
+        ("Rome I-LOC", "Tag 1 is 'I-LOC' behind 'O': in IOB2 an entity begins with B-LOC"),
         ("Rome LOC", "Tag 1 is 'LOC': expected O, B-TYPE or I-TYPE"),
         ("Rome B-LOC x", "expected 2 columns, as the first line has, got 3"),
         ("Rome", "expected 2 columns, as the first line has, got 1"),

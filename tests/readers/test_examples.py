@@ -30,7 +30,10 @@ def test_the_first_bad_row_is_an_error():
 def test_no_row_and_no_good_row_are_errors():
     with pytest.raises(ValueError, match="a.tsv has no rows: expected at least one example"):
         BadRows("a.tsv", skip=True).collect([], halve)
-    message = "a.tsv has no good row: 2 were skipped, the first of them because: a.tsv, line 1: exp"
+    message = (
+        "a.tsv has no good row: 2 were skipped, the first of them because: "
+        "a.tsv, line 1: expected an even number, got 1."
+    )
     with pytest.raises(ValueError, match=message):
         BadRows("a.tsv", skip=True).collect([(1, 1), (2, 3)], halve)
 
@@ -58,7 +61,7 @@ def test_good_fields():
         (lambda value, what: examples.known_name(value, what, ("no", "yes")), ("Yes",),
          "expected one of no, yes in x, got 'Yes'"),
         (lambda value, what: examples.known_name(value, what, list(map(str, range(13)))), ("Yes",),
-         "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more in x"),
+         "expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more in x, got 'Yes'"),
         (lambda value, what: examples.row_id(value, 7), ("",), "expected text in the id, got ''"),
         (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
          "expected a finite number in x, got "),

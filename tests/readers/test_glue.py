@@ -131,14 +131,16 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
 @pytest.mark.parametrize(
     ("task", "split", "lines", "message"),
     [
-        ("SNLI", "dev", None, "Unknown GLUE task 'SNLI': expected one of CoLA, SST-2,"),
-        ("MNLI", "dev", None,
-         "MNLI has no split 'dev': expected one of train, dev_matched, dev_mismatched, test_m"),
-        ("RTE", "dev", None,
-         "There is no file for RTE's split 'dev' in FOLDER: expected RTE/dev.tsv or dev.tsv, pla"),
-        ("SST-2", "dev", ["index|sentence", "0|a"],
-         "FOLDER/dev.tsv, line 1: expected one column 'label', got none; the columns are index, s"),
-        ("SST-2", "dev", [], "FOLDER/dev.tsv is empty: expected a first line that names its"),
+        ("SNLI", "dev", None, "Unknown GLUE task 'SNLI': expected one of CoLA, SST-2, MRPC, STS-B, "
+         "QQP, MNLI, QNLI, RTE, WNLI, AX."),
+        ("MNLI", "dev", None, "MNLI has no split 'dev': expected one of train, dev_matched, "
+         "dev_mismatched, test_matched, test_mismatched."),
+        ("RTE", "dev", None, "There is no file for RTE's split 'dev' in FOLDER: "
+         "expected RTE/dev.tsv or dev.tsv, plain or with .gz."),
+        ("SST-2", "dev", ["index|sentence", "0|a"], "FOLDER/dev.tsv, line 1: "
+         "expected one column 'label', got none; the columns are index, sentence."),
+        ("SST-2", "dev", [],
+         "FOLDER/dev.tsv is empty: expected a first line that names its columns, sentence, label."),
         ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows: expected at least one example"),
     ],
 )  # fmt: skip

@@ -17,24 +17,30 @@ def assert_begin(notes, path, starts):
     assert [note[: len(start)] for note, start in zip(found, starts, strict=True)] == starts
 
 
+NO_LABEL = "where they stand for no label, remove those rows."
+LOOK_ALIKE = "look alike or hold characters that are not seen: spell each class in one way."
 CASES = [
     (read_classification, ["a", "b"] * 30, []),
     (read_classification, ["a"] * 99, []),
-    (read_classification, ["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so"]),
-    (read_classification, ["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own na"]),
+    (read_classification, ["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so "
+     "the accuracy says little: judge by macro_f1 or matthews_correlation, and try "
+     "--class_weights=balanced."]),
+    (read_classification, ["a", "b", "l", "a"],
+     [", line 4: the class 'l' is the column's own name: if files were joined, remove the line "
+      "with the names."]),
     (read_classification, ["a", "nan", "NULL", "a"],
-     [f": 'nan' (line 3), 'NULL' (line 4) {COUNT}: where they stand for no"]),
+     [f": 'nan' (line 3), 'NULL' (line 4) {COUNT}: {NO_LABEL}"]),
     (read_classification, ["a", "-100", "-", "b"],
-     [f": '-100' (line 3), '-' (line 4) {COUNT}: where they"]),
+     [f": '-100' (line 3), '-' (line 4) {COUNT}: {NO_LABEL}"]),
     (read_classification, ["a", "a\u200b", "b"],
-     [f": 'a' (line 2), 'a\\u200b' (line 3) {COUNT}, and look alike or hold"]),
+     [f": 'a' (line 2), 'a\\u200b' (line 3) {COUNT}, and {LOOK_ALIKE}"]),
     (read_classification, ["So so", "so\xa0so", "b"],
-     [f": 'So so' (line 2), 'so\\xa0so' (line 3) {COUNT}"]),
+     [f": 'So so' (line 2), 'so\\xa0so' (line 3) {COUNT}, and {LOOK_ALIKE}"]),
     (read_classification, ["می\u200cخواهم", "a\u200db", "b"], []),
     (read_classification, ["1.0", "0.0", "1.0"],
-     [f": '1.0' (line 2), '0.0' (line 3) {COUNT}: numbers become so"]),
+     [f": '1.0' (line 2), '0.0' (line 3) {COUNT}: numbers become so where a column had gaps:"]),
     (read_classification, [f"row {n}" for n in range(30)],
-     ["l has 30 classes in 30 examples: is it the column to"]),
+     ["l has 30 classes in 30 examples: is it the column to learn (--label_column)?"]),
     (read_classification, [str(n % 20 - 3) for n in range(60)], [": '-3' (line 2), '-2' (line 3)"]),
     (read_classification, [f"{n % 20}.5" for n in range(60)], [": '0.5' (line 2), '1.5' (line 3)"]),
     (read_classification, [f"{n % 19}" for n in range(60)], []),
@@ -45,15 +51,17 @@ CASES = [
      [": a;b, b;c are one class each: --label_separator says what separates several."]),
     (read_multilabel, ["['a', 'b']", "['a']", "a,b"], []),
     (read_multilabel, ["[a, b]", "a,b"],
-     [f": '[a' (line 2), 'b]' (line 2) {COUNT}: they look like lists or"]),
+     [f": '[a' (line 2), 'b]' (line 2) {COUNT}: they look like lists or pieces of them:"]),
     (read_classification, ["['a']", "['b']"],
-     [f""": "['a']" (line 2), "['b']" (line 3) {COUNT}: they look like lists or pieces of them"""]),
+     [f""": "['a']" (line 2), "['b']" (line 3) {COUNT}: """
+      "they look like lists or pieces of them:"]),
     (read_tagging, ["0 1", "[0 1]"],
-     [": the tags are numbers, such as '0' (line 2): words are scored, not entities; if they"]),
+     [": the tags are numbers, such as '0' (line 2): words are scored, not entities;"]),
     (read_multilabel, ["a,b", "a", ""], []),
     *(
         (read_multilabel, rows, [f": '{first}' (line 2), '{second}' (line {line}) {COUNT}: if they "
-         "say whether a class holds, and other columns"])
+         "say whether a class holds, and other columns or places whether others do, write the "
+         "names of those that hold into one column, --label_separator between them."])
         for rows, first, second, line in (
             (["0", "1", "0"], 0, 1, 3), (["False", "True"], False, True, 3),
             (["0,1", "1,0"], 0, 1, 2),
@@ -64,10 +72,10 @@ CASES = [
      [": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
       "where entities are scored; correct them if they are misspelt."]),
     (read_tagging, ["o o", "b-x i-x"],
-     [": the tags look like those of entities and are none, such as 'o' (line"]),
+     [": the tags look like those of entities and are none, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
     (read_tagging, ["NOUN\u200e O", "VERB O"],
-     [f": 'NOUN\\u200e' (line 2) {COUNT}, and look alike or hold"]),
+     [f": 'NOUN\\u200e' (line 2) {COUNT}, and {LOOK_ALIKE}"]),
     (read_tagging, ["O O", "S-X U-X"], []),
 ]  # fmt: skip
 
@@ -79,23 +87,41 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
     assert_begin(read(path, **columns).notes, path, starts)
 
 
+MARKS = (
+    ": most texts hold '[CLS]' or '[SEP]', which are read as letters in brackets: leave them out, "
+    "and give two texts as two columns (--text_columns=first,second)."
+)
+
+
 @pytest.mark.parametrize(
     ("text", "starts"),
     [
-        ("fine [SEP] text", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
-        ("[CLS] fine", [": most texts hold '[CLS]' or '[SEP]', which are read as letters in"]),
+        ("fine [SEP] text", [MARKS]),
+        ("[CLS] fine", [MARKS]),
         (
             "['fine' 'text']",
-            [": most texts begin with a bracket and a quote, as Python shows lists"],
+            [
+                ": most texts begin with a bracket and a quote, as Python shows lists: join their "
+                "words, with blanks between them, when they are written."
+            ],
         ),
-        ("b'fine'", [": most texts begin with b and a quote, as Python shows bytes: decode them"]),
+        (
+            "b'fine'",
+            [
+                ": most texts begin with b and a quote, as Python shows bytes: decode them when "
+                "they are written."
+            ],
+        ),
         (
             '"fine,pos\nso,neg\nso"',
-            [": lines inside of 3 texts end with a class, as rows do ("],
+            [": lines inside of 3 texts end with a class, as rows do (the first text is row"],
         ),
         (
             '"""so """"fine"""", ok"""',
-            [": 3 texts are in quotes, with quotes doubled inside, as in a .csv: let"],
+            [
+                ": 3 texts are in quotes, with quotes doubled inside, as in a .csv: let the name "
+                "end so, and give --delimiter=tab where tabs separate the columns."
+            ],
         ),
         ('"""so fine"""', []),
         ('"fine,possible\nneg\n, pos"', []),
@@ -114,7 +140,7 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
     for shift, starts in (
         (0, []),
         (1, [": spans behind an emoji or a rare ideograph seem to count UTF-16 units, as browsers "
-             "do: '\u82b3\u662f' is read, by units it would be '\u738b\u82b3'; count"]),
+             "do: '\u82b3\u662f' is read, by units it would be '\u738b\u82b3'; count characters."]),
     ):  # fmt: skip
         starts_at = [(text, at + shift * at) for text, at in rows]
         path = write(
@@ -132,7 +158,8 @@ def test_spans_of_which_nothing_says_what_they_count(write):
     text, span = "\U00020bb7\u91ce\u5bb6\u6771\u4eac\u672c", {"start": 4, "end": 6, "label": "LOC"}
     emoji = ("\U0001f600 Ann left", {"start": 2, "end": 5, "label": "PER"})
     may = [": spans behind an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
-           "'\u4eac\u672c' is read, by units it would be '\u6771\u4eac'"]  # fmt: skip
+           "'\u4eac\u672c' is read, by units it would be '\u6771\u4eac'; "
+           "count characters."]  # fmt: skip
     for rows, starts in (
         ([(text, span)], may),
         ([(text, span | {"text": "\u4eac\u672c"})], []),
@@ -145,7 +172,11 @@ def test_spans_of_which_nothing_says_what_they_count(write):
 
 def test_rows_of_one_word(write):
     path = write("a.tsv", ["words\ttags", "Ann\tB-X", "so\tO"])
-    assert_begin(read_tagging(path).notes, path, [": each row has one word, and is read as a sen"])
+    sentence = (
+        ": each row has one word, and is read as a sentence of that word alone: if several rows "
+        "are a sentence, give one row for it, with lists of its words and tags."
+    )
+    assert_begin(read_tagging(path).notes, path, [sentence])
     assert not read_tagging(write("a.tsv", ["words\ttags", "Ann\tB-X"])).notes
 
 
@@ -162,11 +193,15 @@ def test_choices_that_seem_to_count_from_1(write):
         (["It’s café…", "naïve", "漢字", "plain"] * 9, []),
         (["It\x92s on", "plain"] * 2, []),
         (["It\x92s on", "plain"] * 3,
-         ["3 of 6 examples hold control characters, such as 'It\\x92s', where cp1252 has"]),
+         ["3 of 6 examples hold control characters, such as 'It\\x92s', where cp1252 has quotes "
+          "and dashes, and the tokenizer deletes them: give --encoding=cp1252 in place of latin-1, "
+          "or mend a UTF-8 file."]),
         (["le cafÃ© – “bon”"] * 3, []),
         (["le cafÃ© bon"] * 3,
-         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as 'cafÃ©'"]),
-        (["don’t".encode().decode("latin-1")] * 3, ["3 of 3 examples seem to be UTF-8 that"]),
+         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as 'cafÃ©': "
+          "leave --encoding out, or mend the file."]),
+        (["don’t".encode().decode("latin-1")] * 3,
+         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as"]),
     ],
 )  # fmt: skip
 def test_texts_in_another_encoding_than_their_own(texts, starts):

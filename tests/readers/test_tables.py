@@ -64,7 +64,8 @@ def test_an_empty_line_is_a_row_of_one_column(read):
 
 def test_rows_of_another_width(read):
     content = "a\tb\n1\t2\n3\n4\t5\t6\n7\t8\n"
-    with pytest.raises(ValueError, match="a.tsv, line 3: expected 2 columns, got 1; correct the"):
+    message = "a.tsv, line 3: expected 2 columns, got 1; correct the row, or leave out bad rows by"
+    with pytest.raises(ValueError, match=message):
         read("a.tsv", content, ["a"])
     rows = [(2, 0, ["1"]), (5, 3, ["7"])]
     told = [f"a.tsv, line {3 + at}: expected 2 columns, got {1 + 2 * at}." for at in range(2)]
@@ -78,7 +79,8 @@ def test_rows_of_another_width(read):
 
 def test_misplaced_quotes(read):
     content = 'a,b\n1,"x" y\n2,z\n3,"x\ny" z\n4,w\n'
-    with pytest.raises(ValueError, match="a.csv, line 2: expected comma-separated fields, got: '"):
+    message = """a.csv, line 2: expected comma-separated fields, got: ',' expected after '"';"""
+    with pytest.raises(ValueError, match=message):
         read("a.csv", content, ["a"])
     rows, skipped = read("a.csv", content, ["a"], skip=True)
     assert rows == [(3, 1, ["2"]), (6, 3, ["4"])]
@@ -120,8 +122,16 @@ def test_files_that_were_joined(read):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{'a': 1}", "expected a JSON object, got \"{'a': 1}\" (the line is not JSON: Expecting"),
-        ("[" * 10000, "expected a JSON object, got '[[[[[[["),
+        (
+            "{'a': 1}",
+            "expected a JSON object, got \"{'a': 1}\" (the line is not JSON: "
+            "Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+        ),
+        (
+            "[" * 10000,
+            f"expected a JSON object, got '{'[' * 27}...{'[' * 28}' "
+            "(the line is not JSON that is read: it is nested too deep)",
+        ),
         ('{"b": 1, "c": 2}', "expected the key 'a', got b, c"),
     ],
 )
@@ -138,7 +148,7 @@ ROW = "the first line seems to be a row: put one with the columns' names before 
 SEVERAL = "where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
 GUESS = (
     "got none; the columns are {} (the file seems to use {}: finetune and predict take "
-    "--delimiter=';'; or save"
+    "--delimiter=';'; or save it as .csv with commas or as .tsv with tabs)."
 )
 
 
@@ -148,23 +158,28 @@ GUESS = (
         ("a.tsv", "index\ttext\n", ["text", "label"],
          "a.tsv, line 1: expected one column 'label', got none; the columns are index, text."),
         ("a.csv", "x,y, x \n", ["x"], "expected one column 'x', got 2; the columns are x, y, x"),
-        ("a.tsv", "", [None, "a"], "a.tsv is empty: expected a first line that names its colum"),
-        ("a.csv", "sep=,\n", ["a"], "a.csv is empty: expected a first line that names its colum"),
+        ("a.tsv", "", [None, "a"],
+         "a.tsv is empty: expected a first line that names its columns, a."),
+        ("a.csv", "sep=,\n", ["a"],
+         "a.csv is empty: expected a first line that names its columns, a."),
         ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
         ("a.csv", "so good,1\nbad,0\n", ["text"], f"got none; the columns are so good, 1 ({ROW}"),
         ("a.tsv", "At last, a film that is fun\n", ["text"], f"At last, a film that is fun ({ROW}"),
         ("a.csv", "text,toxic,rude\na,0,1\n", ["toxic,rude"], f"toxic, rude ({SEVERAL}"),
         ("a.jsonl", '{"toxic": 0, "rude": 1}', ["toxic,rude"], f"got toxic, rude ({SEVERAL}"),
         ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
-        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, got"),
+        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, "
+         "got {'a': 1}; pandas writes one by to_json(path, orient=\"records\")."),
         ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
         ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
+        ("a.txt", "a\n1\n", ["a"], "a.txt is no table: expected a name that ends in .tsv, .csv, "
+         ".jsonl, .ndjson, .json, .parquet, .arrow, .feather (or in one of them and .gz)"),
         ("a.txt", "a\n1\n", ["a"],
-         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl, .ndjson, .json, .p"),
-        ("a.txt", "a\n1\n", ["a"], "; rename it to .tsv if tabs separate its columns"),
+         "; rename it to .tsv if tabs separate its columns, else to .csv."),
         ("a.xlsx", "", ["a"], '; save the sheet as .csv, in Excel as "CSV UTF-8".'),
         ("a.csv.bz2", "", ["a"], "; unpack it, as of packed files gzip alone is read."),
-        ("a.pkl.gz", "", ["a"], "; read it in Python and write .jsonl or .parquet, or give"),
+        ("a.pkl.gz", "", ["a"], "; read it in Python and write .jsonl or .parquet, or give "
+         "the rows to api.fine_tune."),
     ],
 )  # fmt: skip
 def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):

@@ -63,10 +63,14 @@ def test_what_the_model_is():
 def test_what_differs_from_model_to_model():
     text = card(labels=(), lower=False)
     assert "text is cased." in text and "classes:" not in text
-    assert "- 2 classes: `neg`, `pos`, any number of which may" in card(multi_label=True)
+    assert "- 2 classes: `neg`, `pos`, any number of which may hold at once" in card(
+        multi_label=True
+    )
     embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=10, query_prefix="q: ")
     text = card(labels=(), sentence_embedding=embedding)
-    assert "pooling by mean, scaled to length 1.\n- The prefixes of queries and of" in text
+    assert (
+        "pooling by mean, scaled to length 1.\n- The prefixes of queries and of documents: " in text
+    )
 
 
 def test_a_label_cannot_leave_its_code():

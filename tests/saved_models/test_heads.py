@@ -212,7 +212,10 @@ def test_a_batch_answers_as_its_parts(name):
             first, second = samples[0].items()
             for sizes in ((2, 1), (1, 2), (0, 1)):
                 columns = {k: v[:size] for (k, v), size in zip((first, second), sizes, strict=True)}
-                with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows in both"):
+                with pytest.raises(
+                    tf.errors.InvalidArgumentError,
+                    match="as many rows in both columns of the request",
+                ):
                     signature.function(**columns)
 
 
@@ -285,5 +288,10 @@ def test_a_model_class_from_elsewhere_has_a_row(monkeypatch):
 
 def test_refuses_another_model(model):
     other = dataclasses.replace(serve(model), model=tf.keras.Sequential())
-    with pytest.raises(ValueError, match="Sequential cannot be served: expected one of BertEnc"):
+    sentence = (
+        "Sequential cannot be served: expected one of BertEncoder, BertPretrainer, "
+        "BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, "
+        "BertSpanPredictor, BertMultipleChoice"
+    )
+    with pytest.raises(ValueError, match=sentence):
         model_signatures(other)

@@ -31,10 +31,10 @@ def test_too_many_rows_or_bytes_are_refused(classifier):
     refused(text, r"The request has 3 rows, and the most is 2\.", text=["a", "b", "c"])
     refused(text, r"A row has 257 bytes, and the most is 256\.", text=["a", "a" * 257])
     # Bytes, and not characters.
-    refused(text, r"A row has 258 bytes", text=["ä" * 129])
+    refused(text, r"A row has 258 bytes, and the most is 256", text=["ä" * 129])
     pair = {"text": ["a"], "text_pair": ["b" * 300]}
-    refused(bounded["pair"], r"A row has 300 bytes", **pair)
-    refused(bounded["classify"], r"A row has 400 bytes", inputs=[b"x" * 400])
+    refused(bounded["pair"], r"A row has 300 bytes, and the most is 256", **pair)
+    refused(bounded["classify"], r"A row has 400 bytes, and the most is 256", inputs=[b"x" * 400])
     ids = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[1]] * 3)
     refused(bounded["tokens"], r"The request has 3 rows, and the most is 2\.", **ids)
     asked = {"text": tf.constant(["the cat", "a" * 256])}
@@ -82,12 +82,16 @@ def test_the_cards_sentence():
         ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
         ({"precision": "half"}, "precision is 'half': expected one of float32, bfloat16"),
         *(
-            ({"allowed_batch_sizes": sizes}, f"allowed_batch_sizes is {sizes}: expected whole numb")
+            (
+                {"allowed_batch_sizes": sizes},
+                f"allowed_batch_sizes is {sizes}: expected whole numbers of 1 or more, ascending",
+            )
             for sizes in ((8, 8), (0, 8))
         ),
         (
             {"allowed_batch_sizes": (8, 64), "max_rows": 32},
-            "allowed_batch_sizes is (8, 64), and max_rows is 32: expected no batch of more rows",
+            "allowed_batch_sizes is (8, 64), and max_rows is 32: expected no batch of more "
+            "rows than a request may have",
         ),
     ],
 )

@@ -68,7 +68,10 @@ def test_an_answer_that_is_no_number(value):
     def answer(text):
         return {"score": tf.fill([tf.size(text)], value)}
 
-    sentence = "The output score of the signature embed is not finite on its sample 0: the weights"
+    sentence = (
+        "The output score of the signature embed is not finite on its sample 0: the weights are "
+        "damaged, or their training diverged"
+    )
     with pytest.raises(ValueError, match=sentence):
         samples.run_samples("embed", answer, STRINGS, [{"text": ["a"]}])
 

@@ -277,9 +277,10 @@ def test_the_rows_length():
         found = max_seq_length(model, ExportOptions(max_seq_length=given))
         assert found == expected
     for length in (4, 25):
-        with pytest.raises(
-            ValueError, match=f"max_seq_length is {length}: expected 5 to 24, the model's max_pos"
-        ):
+        sentence = (
+            f"max_seq_length is {length}: expected 5 to 24, the model's max_position_embeddings"
+        )
+        with pytest.raises(ValueError, match=sentence):
             served(model, max_seq_length=length)
     # Nor is a vocabulary larger than the model's.
     tokenizer = BertTokenizer([*VOCAB, *"bcdef"])

@@ -89,7 +89,11 @@ def test_a_servers_config_names_the_model():
 
 def test_a_name_that_is_no_part_of_an_address():
     for name in ("", "my model", "a/b", 'a"', "ä", "..", ".a", "-a", "_a", "a" * 256, "a\n"):
-        with pytest.raises(ValueError, match=r"The name is .*: expected letters, digits"):
+        message = (
+            r'The name is .*: expected letters, digits, "\.", "_" and "-", a letter or a '
+            "digit first, as it is part of the address that clients ask"
+        )
+        with pytest.raises(ValueError, match=message):
             check_model_name(name)
     for good in ("bert", "sst2", "my_model-1.0"):
         check_model_name(good)

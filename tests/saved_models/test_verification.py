@@ -165,17 +165,20 @@ def write_sample(content):
     [
         (
             write_sample("{"),
-            r"tokens\.0\.json is no recorded .* JSON .* got JSONDecodeError: Expec",
+            r"tokens\.0\.json is no recorded .* JSON .* got JSONDecodeError: Expecting "
+            "property name enclosed in double quotes",
         ),
         (write_sample("{}"), r"tokens\.0\.json is no recorded .* got KeyError: 'signature_name'"),
-        (shutil.rmtree, "/1 is no directory: expected an export, such as exports"),
+        (shutil.rmtree, "/1 is no directory: expected an export, such as exports/1"),
         (
             lambda folder: (folder / "saved_model.pb").unlink(),
-            r" has no saved_model\.pb: expected an export",
+            r" has no saved_model\.pb: expected an export, the directory of a version, such "
+            "as exports/1",
         ),
         (
             lambda folder: shutil.rmtree(folder / "assets.extra"),
-            r"/1 has no samples to ask: expected SIGNATURE\.0\.json",
+            r"/1 has no samples to ask: expected SIGNATURE\.0\.json and more in "
+            r"assets\.extra/samples, where an export records them",
         ),
         (flip_a_weight, UNLOADABLE + ".*[Cc]hecksum"),
         (lambda folder: (folder / "saved_model.pb").write_bytes(b"no graph"), UNLOADABLE),
@@ -241,7 +244,11 @@ def test_another_interpreter(interpreter):
             "ModuleNotFoundError: No module named 'tensorflow'",
         ),
         ("sys.exit(3)", "ended with status 3 before .* its last words: nothing$"),
-        (None, "/python cannot be started: expected a Python interpret"),
+        (
+            None,
+            "/python cannot be started: expected a Python interpreter, got No such file or "
+            "directory",
+        ),
     ],
 )
 def test_an_interpreter_that_cannot(interpreter, tmp_path, body, message):
@@ -309,7 +316,9 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
     )
     for damage in (path.unlink, path.mkdir):
         damage()
-        with pytest.raises(ValueError, match=r"/1 has no saved_model\.pb, which was exported: fet"):
+        with pytest.raises(
+            ValueError, match=r"/1 has no saved_model\.pb, which was exported: fetch it again"
+        ):
             verification.check_hashes(str(hashed))
 
 

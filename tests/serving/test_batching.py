@@ -243,7 +243,7 @@ def test_what_waits_too_long_ends_though_no_thread_is_free(held):
     answers = [batcher.batcher.ask("words", texts(*"ab")) for _ in range(2)]
     for answer in answers:
         with pytest.raises(
-            RestError, match=r"^The request waited 0\.1 seconds, --max_wait"
+            RestError, match=r"^The request waited 0\.1 seconds, --max_wait_seconds"
         ) as error:
             answer.result(60)
         assert (error.value.status, error.value.retry_after) == (503, 1)

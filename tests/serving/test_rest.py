@@ -150,15 +150,19 @@ REFUSALS = [
     (b"instances = [1, 2]", "JSON Parse error: "),
     (b'{"inputs": ' + b"[" * 5000, "JSON Parse error: "),
     (b'{"inputs": 1' + b"0" * 5000 + b"}", "JSON Parse error: "),
-    (b'{"inputs": "\xff"}', "JSON Parse error: the body is not JSON: 'utf-8' codec can't decode"),
+    (
+        b'{"inputs": "\xff"}',
+        "JSON Parse error: the body is not JSON: 'utf-8' codec can't decode byte 0xff in "
+        "position 12",
+    ),
     # Integers that a parser may read as floats.
     (
         b'{"inputs": [123456789012345678901]}',
-        "JSON Value: 123456789012345678901 Type: Number is no",
+        "JSON Value: 123456789012345678901 Type: Number is not of expected type",
     ),
     (
         b'{"inputs": [-9223372036854775809]}',
-        "JSON Value: -9223372036854775809 Type: Number is not ",
+        "JSON Value: -9223372036854775809 Type: Number is not of expected type",
     ),
     # predict_util.cc
     (
@@ -170,9 +174,15 @@ REFUSALS = [
         two(inputs=1, output_filter="sum"),
         "JSON Value: \"sum\" Expecting 'output_filter' to be a list",
     ),
-    (two(inputs=1, output_filter=[["sum"]]), 'not found in signature: ["sum"] Outputs expected to'),
-    ({"signature_name": "a", "inputs": 1}, 'Serving signature name: "a" not found in signature '),
-    ({"signature_name": 100}, "Serving signature name: 100 not found"),
+    (
+        two(inputs=1, output_filter=[["sum"]]),
+        'not found in signature: ["sum"] Outputs expected to be in the set {raw_bytes,sum,text}',
+    ),
+    (
+        {"signature_name": "a", "inputs": 1},
+        'Serving signature name: "a" not found in signature def',
+    ),
+    ({"signature_name": 100}, "Serving signature name: 100 not found in signature def"),
     # json_tensor.cc
     ([1], "Is not object"),
     ({}, "Missing 'inputs' or 'instances' key"),
@@ -187,21 +197,44 @@ REFUSALS = [
     ({"instances": [1, [2]]}, "JSON Value: [2] Encountered list at unexpected size or level"),
     ({"inputs": [[1], 2]}, "JSON Value: [1] Encountered list at unexpected size or level"),
     ({"inputs": [[1], []]}, "JSON Value: [1] Encountered list at unexpected size or level"),
-    (b'{"inputs": ' + b"[" * 400 + b"]" * 400 + b"}", "[[[... Encountered list at unexpected"),
+    (
+        b'{"inputs": ' + b"[" * 400 + b"]" * 400 + b"}",
+        "[[[... Encountered list at unexpected size or level: all lists of one level must have "
+        "one size",
+    ),
     ({"inputs": [True]}, "JSON Value: true Type: Bool is not of expected type: float"),
     ({"inputs": [None]}, "JSON Value: null Type: Null is not of expected type: float"),
     ({"inputs": [1 << 24]}, "JSON Value: 16777216 Type: Number is not of expected type: float"),
     ({"inputs": [1e39]}, "JSON Value: 1e+39 Type: Number is not of expected type: float"),
-    (two(instances=["a"]), "instances is a plain list, but expecting list of objects as multiple "),
-    (two(inputs=["a"]), "inputs is a plain value/list, but expecting an object as multiple input "),
-    ({"signature_name": "odd", "instances": [True, False]}, "have inconsistent batch size: ask wi"),
+    (
+        two(instances=["a"]),
+        "instances is a plain list, but expecting list of objects as multiple input tensors "
+        "required as per tensorinfo_map",
+    ),
+    (
+        two(inputs=["a"]),
+        "inputs is a plain value/list, but expecting an object as multiple input tensors "
+        "required as per tensorinfo_map",
+    ),
+    (
+        {"signature_name": "odd", "instances": [True, False]},
+        "have inconsistent batch size: ask with 'inputs' in place of 'instances'",
+    ),
     *(
         (two(inputs={"text": ["a"], "ids": [[1, 2]], name: value}), sentence)
         for name, value, sentence in [
             ("text", [{"b64": "?"}], "not formatted correctly for base64 data"),
             ("text", [{"b63": "YQ=="}], "not formatted correctly for base64 data"),
-            ("text", ["\ud800"], r'JSON Value: "\ud800" is no text'),
-            ("ids", [[1, 2**31]], "JSON Value: 2147483648 Type: Number is not of expected type: i"),
+            (
+                "text",
+                ["\ud800"],
+                'JSON Value: "\\ud800" is no text, or not formatted correctly for base64 data',
+            ),
+            (
+                "ids",
+                [[1, 2**31]],
+                "JSON Value: 2147483648 Type: Number is not of expected type: int32",
+            ),
             ("ids", [[1.0, 2]], "JSON Value: 1.0 Type: Number is not of expected type: int32"),
             # The graph's own: Serving has the same of the model.
             ("ids", [[1, -1]], "No: -1."),
@@ -228,9 +261,15 @@ EXAMPLES = [
         "JSON Value: 1.5 Type: Number is not of expected type: int64",
     ),
     ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
-    ({"signature_name": "a", "examples": [{}]}, 'Serving signature name: "a" not found in signatu'),
+    (
+        {"signature_name": "a", "examples": [{}]},
+        'Serving signature name: "a" not found in signature def',
+    ),
     # This server's: Serving names a method, which tf.saved_model.save does not write.
-    ({"signature_name": "two", "examples": [{}]}, "The signature two is not for :regress: name"),
+    (
+        {"signature_name": "two", "examples": [{}]},
+        "The signature two is not for :regress: name one that is by signature_name",
+    ),
 ]
 REFUSED = [
     *((method, path, b"", status, sentence) for method, path, status, sentence in ADDRESSES),

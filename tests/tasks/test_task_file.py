@@ -36,33 +36,61 @@ def test_what_is_written_is_read(tmp_path):
     assert read_task_file(str(tmp_path)) == TASK
 
 
+A_KIND = (
+    "expected one of classification, multilabel, regression, tagging, multiple_choice, "
+    "similarity, squad: give the command to the program that registers it, or fine-tune again."
+)
+A_COUNT = "expected a whole number from 1 to 2,147,483,647;"
+TEXT_COLUMNS = "expected a list of 1 to 2 columns' names;"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "format_version is not 1: it was written by another version"),
-        ({"more": 1}, "expected the keys columns, kind, max_seq_length, name, options, got"),
-        ({"kind": "ranking"}, "kind is 'ranking', expected one of classification, multilabel,"),
-        ({"name": 3}, "name is 3, expected a text"),
-        ({"max_seq_length": 0}, "max_seq_length is 0, expected a whole number from 1"),
-        ({"max_seq_length": True}, "max_seq_length is True, expected"),
-        ({"columns": []}, "columns is [], expected"),
-        ({"options": None}, "options is None, expected"),
-        ({"kind": ["squad"]}, "kind is ['squad'], expected one of"),
-        ({"columns": {"text_columns": "text"}}, "text_columns is 'text', expected a list of 1 to"),
-        ({"columns": {"text_columns": ["a", 1]}}, "text_columns is ['a', 1], expected a list of 1"),
-        ({"columns": {"text_columns": ["a"] * 3}}, "text_columns is ['a', 'a', 'a'], expected a l"),
-        ({"columns": {"label_separator": 1}}, "label_separator is 1, expected a text"),
-        ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null"),
-        ({"columns": {"words_column": "a"}}, "'words_column' is not known, expected text_columns,"),
-        ({"options": {"option": True}}, "'option' is not known, expected long_text; fine-tune aga"),
-        (options(doc_stride="abc"), "doc_stride is 'abc', expected a whole number from 1"),
-        (options(doc_stride=0), "doc_stride is 0, expected a whole number from 1 to"),
-        (options(max_query_length=1.5), "max_query_length is 1.5, expected a whole number"),
-        (options(n_best_size=1e9), "n_best_size is 1000000000.0, expected a whole number"),
-        (options(n_best_size=10**9), "n_best_size is 1000000000, expected a whole number"),
-        (options(max_answer_length=True), "max_answer_length is True, expected a whole number"),
-        (options(max_answer_length=10**99), "max_answer_length is 1000"),
-        (options(with_null="false"), "with_null is 'false', expected true or false or null"),
+        (
+            {"format_version": 2},
+            "format_version is not 1: it was written by another version of this library;",
+        ),
+        (
+            {"more": 1},
+            "expected the keys columns, kind, max_seq_length, name, options, "
+            "got columns, kind, max_seq_length, more, name, options;",
+        ),
+        ({"kind": "ranking"}, f"kind is 'ranking', {A_KIND}"),
+        ({"name": 3}, "name is 3, expected a text;"),
+        ({"max_seq_length": 0}, f"max_seq_length is 0, {A_COUNT}"),
+        ({"max_seq_length": True}, f"max_seq_length is True, {A_COUNT}"),
+        ({"columns": []}, "columns is [], expected an object;"),
+        ({"options": None}, "options is None, expected an object;"),
+        ({"kind": ["squad"]}, f"kind is ['squad'], {A_KIND}"),
+        ({"columns": {"text_columns": "text"}}, f"text_columns is 'text', {TEXT_COLUMNS}"),
+        ({"columns": {"text_columns": ["a", 1]}}, f"text_columns is ['a', 1], {TEXT_COLUMNS}"),
+        (
+            {"columns": {"text_columns": ["a"] * 3}},
+            f"text_columns is ['a', 'a', 'a'], {TEXT_COLUMNS}",
+        ),
+        ({"columns": {"label_separator": 1}}, "label_separator is 1, expected a text;"),
+        ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null;"),
+        (
+            {"columns": {"words_column": "a"}},
+            "'words_column' is not known, "
+            "expected text_columns, label_column, id_column, label_separator;",
+        ),
+        ({"options": {"option": True}}, "'option' is not known, expected long_text;"),
+        (options(doc_stride="abc"), f"doc_stride is 'abc', {A_COUNT}"),
+        (options(doc_stride=0), f"doc_stride is 0, {A_COUNT}"),
+        (options(max_query_length=1.5), f"max_query_length is 1.5, {A_COUNT}"),
+        (
+            options(n_best_size=1e9),
+            "n_best_size is 1000000000.0, expected a whole number from 1 to 1,000;",
+        ),
+        (
+            options(n_best_size=10**9),
+            "n_best_size is 1000000000, expected a whole number from 1 to 1,000;",
+        ),
+        (options(max_answer_length=True), f"max_answer_length is True, {A_COUNT}"),
+        (options(max_answer_length=10**99), f"max_answer_length is {10**99}, {A_COUNT}"),
+        (options(with_null="false"), "with_null is 'false', expected true or false or null;"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_path(tmp_path, change, message):

@@ -27,7 +27,8 @@ def test_mirrored_takes_every_logical_cpu():
     assert distribution.choose_strategy("mirrored").strategy is chosen.strategy
     count = len(tf.config.list_logical_devices("CPU"))
     assert chosen.strategy.num_replicas_in_sync == count
-    where = f"{count} logical CPU devices" if count > 1 else "the CPU alone, as TensorFlow finds no"
+    alone = "the CPU alone, as TensorFlow finds no GPU"
+    where = f"{count} logical CPU devices" if count > 1 else alone
     assert chosen.description.startswith(f"MirroredStrategy on {where}")
 
 
@@ -39,14 +40,16 @@ def test_mirrored_without_a_gpu_is_told(capsys):
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        ("horovod", {}, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored"),
+        ("horovod", {}, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored, "
+         "multi_worker"),
         ("mirrored", {"tpu": "local"}, "A TPU .'local'. was given with strategy 'mirrored'"),
         ("auto", {"tpu": ""}, "No TPU was named: give its name, 'local' or grpc://host:port"),
         *(("auto", {"tpu": tpu}, f"The TPU's address '{tpu}' is not of the form grpc://host:port")
           for tpu in ("http://there", "grpc://:8470", "grpc://a:b")),
         *(("auto", {"tpu": tpu}, NO_TPU.format(tpu, reason)) for tpu, reason in (
             ("grpc://localhost:99999", ""), ("local", "TPUs not found in the cluster"))),
-        ("mirrored", {"cluster": CLUSTER}, "2 workers were named, .* and strategy 'mirrored', on"),
+        ("mirrored", {"cluster": CLUSTER}, "2 workers were named, .* and strategy 'mirrored', on "
+         "which each of them would train alone"),
         ("auto", {"cluster": CLUSTER, "tpu": "t"}, "2 workers were named, .* and a TPU"),
         ("multi_worker", {}, "'multi_worker' needs two workers or more"),
     ],

@@ -76,11 +76,15 @@ def test_changed_settings_are_refused_by_name(under_way):
     under_way.check_settings({**kept, "keep": 9}, frozenset({"keep"}))
     for changes, sentence in (
         ({"seed": 2, "learning_rate": 0.2},
-         r"--learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)\. Start again"),
-        ({"keep": 4}, r"--keep=4 \(was "),
+         r"--learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)"),
+        ({"keep": 4}, r"--keep=4 \(was 3\)"),
         ({"new": 3}, r"--new=3 \(was None\)"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=f"other settings: {sentence}"):
+        sentence = (
+            rf"holds a run with other settings: {sentence}\. Start again with the same flags to go "
+            r"on with it, or name another --model_dir\.$"
+        )
+        with pytest.raises(ValueError, match=sentence):
             under_way.check_settings({**kept, **changes})
     del kept["gone"]
     with pytest.raises(ValueError, match=r"other settings: --gone=None \(was 0.5\)"):
@@ -146,7 +150,11 @@ def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypat
             moved(**changes)
     under_way.check_inputs({"--init_checkpoint": "def"})
     assert moved(input=["e"], init_checkpoint="e") == ["init_checkpoint", "input"]
-    with pytest.raises(ValueError, match="What --init_checkpoint read is not what the run"):
+    sentence = (
+        r"What --init_checkpoint read is not what the run in .* was started with \(files have "
+        r"changed, or this version reads them otherwise\)"
+    )
+    with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"--input": "abc", "--init_checkpoint": "e"})
     assert read_json(under_way.inputs) == {"--input": "abc", "--init_checkpoint": "def"}
 
@@ -154,18 +162,29 @@ def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypat
 def test_changed_inputs_are_refused(under_way):
     under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
     under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
-    with pytest.raises(ValueError, match="What --vocab_file read is not what the run in .* was st"):
+    sentence = (
+        r"What --vocab_file read is not what the run in .* was started with \(files have "
+        r"changed, or this version reads them otherwise\)"
+    )
+    with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"--input": "abc", "--vocab_file": "e"})
     under_way.check_inputs({"held_out": "f"})
-    with pytest.raises(ValueError, match="What --input read is not"):
+    with pytest.raises(ValueError, match=sentence.replace("vocab_file", "input")):
         under_way.check_inputs({"--input": "g", "held_out": "h"})
-    with pytest.raises(ValueError, match="What held_out read is not"):
+    sentence = (
+        r"What held_out read is not what the run in .* was started with \(files have changed, "
+        r"or this version reads them otherwise\)"
+    )
+    with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"held_out": "h"})
 
 
 def test_another_worker_compares_what_the_chief_kept_and_writes_nothing(directory):
     other = RunDirectory(directory.path, is_chief=False)
-    with pytest.raises(ValueError, match="is not where the chief keeps the run: name a directory"):
+    with pytest.raises(
+        ValueError,
+        match="is not where the chief keeps the run: name a directory that every worker sees",
+    ):
         other.check_settings(settings_of(directory))
     directory.check_settings(settings_of(directory))
     directory.check_inputs({"--input": "a"})
@@ -189,7 +208,11 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
         {"step": 4, "flag": "seed", "from": before, "to": before + 1} for before in (1, 2)
     ]
     shutil.rmtree(under_way.checkpoints)
-    with pytest.raises(ValueError, match="has no checkpoint to go on from with other settings: br"):
+    sentence = (
+        "has no checkpoint to go on from with other settings: bring one back from a copy, or "
+        "name another --model_dir"
+    )
+    with pytest.raises(ValueError, match=sentence):
         under_way.newest_step()
 
 
@@ -202,9 +225,10 @@ def test_a_run_knows_how_its_masks_are_drawn(under_way, capsys):
     under_way.keep_masks("keys", 4)
     change = {"step": 4, "flag": "masks", "from": "a hash", "to": "keys"}
     assert under_way.kept_flags()["changes"] == [change]
-    assert "From step 4 on dropout's masks are drawn by keys, and not by a hash" in (
-        capsys.readouterr().out
-    )
+    assert (
+        "From step 4 on dropout's masks are drawn by keys, and not by a hash, as suits the "
+        "device and --jit_compile"
+    ) in capsys.readouterr().out
     under_way.check_settings(settings_of(under_way))  # which no masks differ in
 
 
@@ -213,7 +237,9 @@ def test_one_run_at_a_time_and_one_that_ended_lets_go(directory):
     with open(lock, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         print("1234567 on n1", file=held, flush=True)
-        held_by = "in use by a run of process 1234567 on n1: wait for it"
+        held_by = (
+            "in use by a run of process 1234567 on n1: wait for it, or name another --model_dir"
+        )
         with pytest.raises(ValueError, match=held_by):
             with directory.locked():
                 pass
@@ -249,7 +275,7 @@ def test_a_full_disk_is_told_with_the_file(directory, monkeypatch):
 
 def test_a_path_that_cannot_be_a_directory(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="file is a file: name a directory"):
+    with pytest.raises(ValueError, match="file is a file: name a directory, or one yet to be made"):
         RunDirectory(str(tmp_path / "file")).create()
     with pytest.raises(ValueError, match="cannot be made"):
         RunDirectory(str(tmp_path / "file" / "below")).create()
@@ -301,7 +327,9 @@ def test_a_run_reads_nothing_from_where_it_writes(directory, tmp_path, path):
     directory.check_settings(settings_of(directory))
     (tmp_path / "link").symlink_to(directory.path)
     inputs = {"--vocab_file": None, "--input": [str(tmp_path / "runs"), str(tmp_path / path)]}
-    with pytest.raises(ValueError, match=r"--input=.* is in --model_dir=.*/run, which is for what"):
+    with pytest.raises(
+        ValueError, match="--input=.* is in --model_dir=.*/run, which is for what the run writes"
+    ):
         directory.check_place(inputs)
     # A run of before that has got somewhere is not stopped by it.
     save(os.path.join(directory.checkpoints, "step-00000004"))
@@ -311,7 +339,10 @@ def test_a_run_reads_nothing_from_where_it_writes(directory, tmp_path, path):
 def test_the_lock_follows_no_link(directory, tmp_path):
     (tmp_path / "mine").write_text("mine")
     os.symlink(tmp_path / "mine", os.path.join(directory.path, ".lock"))
-    with pytest.raises(OSError, match="/run cannot be written to .*: make it writable, or name an"):
+    with pytest.raises(
+        OSError,
+        match="/run cannot be written to .*: make it writable, or name another --model_dir",
+    ):
         with directory.locked():
             pass
     assert (tmp_path / "mine").read_text() == "mine"

@@ -92,7 +92,8 @@ def _flip_a_bit(path):
     ("name", "damage", "reason"),
     [
         ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
-        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than"),
+        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than were "
+         "saved"),
         ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
         ("manifest.json", _truncate, None),
         ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
@@ -132,9 +133,10 @@ ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda m, files: files.update({"/dev/zero": ZERO}), "/dev/zero is missing or cannot be r"),
+        (lambda m, files: files.update({"/dev/zero": ZERO}), "/dev/zero is missing or cannot be "
+         "read"),
         (lambda m, files: files.update({"../step-00000001/variables.index": ZERO}),
-         "is missing or"),
+         "is missing or cannot be read"),
         (lambda m, files: files.update({"pipe": ZERO}), "pipe is missing or cannot be read"),
         (lambda m, files: files.update({"zero": ZERO}), "zero is missing or cannot be read"),
         (lambda m, files: files.clear(), r"expected variables\.index among its files, got {}"),
@@ -142,11 +144,16 @@ ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
          r"expected variables\.index among its files, got \[\]"),
         (lambda m, files: files.pop("variables.data-00000-of-00001"),
          "does not name variables.data-00000-of-00001"),
-        (lambda m, files: files.update({"variables.index": {}}), "bytes and sha256 of variables.i"),
-        (lambda m, files: files["variables.index"].update(bytes=True), "bytes and sha256 of var"),
-        (lambda m, files: files["variables.index"].update(sha256=None), "bytes and sha256 of var"),
-        (lambda m, files: m.update(step="2"), "expected a step and an object, got '2' and"),
-        (lambda m, files: m.update(step=-1), "expected a step and an object, got -1 and"),
+        (lambda m, files: files.update({"variables.index": {}}), "expected bytes and sha256 of "
+         r"variables.index, got \{\}"),
+        (lambda m, files: files["variables.index"].update(bytes=True),
+         r"expected bytes and sha256 of variables.index, got \{'bytes': True, 'sha256': '.*'\}"),
+        (lambda m, files: files["variables.index"].update(sha256=None),
+         r"expected bytes and sha256 of variables.index, got \{'bytes': \d+, 'sha256': None\}"),
+        (lambda m, files: m.update(step="2"), "expected a step and an object, got '2' and "
+         r"\{'pool': 2\}"),
+        (lambda m, files: m.update(step=-1), "expected a step and an object, got -1 and "
+         r"\{'pool': 2\}"),
         (lambda m, files: m.update(extra=[]), r"expected a step and an object, got 2 and \[\]"),
     ],
 )  # fmt: skip
@@ -183,7 +190,9 @@ def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
 
 def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
-    message = r"No checkpoint in .* is intact: restore one from a copy, or delete them to start"
+    message = (
+        "No checkpoint in .* is intact: restore one from a copy, or delete them to start again"
+    )
     with pytest.raises(ValueError, match=message):
         saved_states.restore_latest(str(tmp_path), _variables(0))
 
@@ -259,7 +268,10 @@ def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
 
 def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="The checkpoint of step 3 could not be saved in .*/file"):
+    with pytest.raises(
+        OSError,
+        match=r"The checkpoint of step 3 could not be saved in .*/file is not a directory\)",
+    ):
         _save(tmp_path / "file", 3)
     with pytest.raises(ValueError, match="At least one checkpoint has to be kept, got keep=0"):
         _save(tmp_path, 1, keep=0)
@@ -343,7 +355,10 @@ def test_a_save_that_fails_is_told_once_and_loses_nothing(tmp_path, surfaces, mo
     weight = {"weight": keras.Variable([1.0])}
     saved_states.save(str(tmp_path), 1, weight, {})
     (tmp_path / "step-00000002").symlink_to(tmp_path)
-    message = "The checkpoint of step 2 could not be saved in .*: make room there or mend it, and"
+    message = (
+        "The checkpoint of step 2 could not be saved in .*: make room there or mend it, and "
+        "start again"
+    )
     saving = BackgroundSaving()
     saving.save(str(tmp_path), 2, weight, {}, keep=3)
     with pytest.raises(OSError, match=message):

@@ -176,12 +176,16 @@ REFUSALS = {
             folder / "a.h5", lambda a: {k: v for k, v in a.items() if k != QUERY}
         ),
         {},
-        "{path} lacks layer_1/attention/query/kernel (it has ",
+        "{path} lacks layer_1/attention/query/kernel (it has "
+        "model_weights/tags/tags/bias:0, model_weights/tags/tags/kernel:0), which the model needs "
+        "that its files describe or that you asked for: ",
     ),
     "nothing there": (
         lambda folder: folder / "ckpt-1",
         {},
-        "There is no checkpoint at {path}: expected",
+        "There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
+        "checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face hub, "
+        "or tiny, which bert_tf ships; ",
     ),
     "variables by their numbers": (
         lambda folder: write_datasets(

@@ -132,7 +132,7 @@ def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, c
         tmp_path, num_labels=5, ignore_mismatched_sizes=True, output_loading_info=True
     )
     assert wide(IDS).logits.shape[-1] == 5 and info["mismatched_keys"]
-    assert "new (train before use): classifier" in caplog.text
+    assert "new (train before use): classifier/kernel, classifier/bias" in caplog.text
     tokens = successor.TFBertForTokenClassification.from_pretrained(
         tmp_path, hidden_dropout_prob=0.1
     )
@@ -201,12 +201,15 @@ def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
 
 
 REFUSALS = {
-    "head_mask": (lambda model: model(IDS, head_mask=MASK), "no head can be switched"),
+    "head_mask": (lambda model: model(IDS, head_mask=MASK), "no head can be switched off"),
     "past_key_values": (
         lambda model: model(IDS, past_key_values=[IDS]),
-        "states of earlier tokens are not kept",
+        "states of earlier tokens are not kept, and nothing is generated",
     ),
-    "neither ids nor vectors": (lambda model: model(attention_mask=MASK), "neither"),
+    "neither ids nor vectors": (
+        lambda model: model(attention_mask=MASK),
+        "neither of input_ids and inputs_embeds",
+    ),
     **{
         f"{name} of {value}": (
             lambda model, name=name, value=value: model(**{**ROWS, name: IDS * 0 + value}),
@@ -219,7 +222,8 @@ REFUSALS = {
     },
     "a long row": (
         lambda model: model(np.ones((1, 17), int)),
-        r"^\S+ was given rows of 17 tokens, and has 16 positions: cut them \(truncation=True",
+        r"^\S+ was given rows of 17 tokens, and has 16 positions: cut them \(truncation=True, "
+        r"max_length=16 of the tokenizer\)",
     ),
     "a long row of a graph": (
         lambda model: model.predict(np.ones((1, 17), int), verbose=0),
@@ -379,10 +383,27 @@ def _three_classes(**settings):
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
-        ("a text", r"was given text: expected ids \(B, S\), rows .* tokenizer\("),
-        (IDS[0], r"was given input_ids of shape \(4,\): expected ids \(B, S\)"),
-        (IDS[:, :0], r"was given input_ids of shape \(2, 0\): expected ids \(B, S\)"),
-        ({"input_ids": IDS, "attention_masks": MASK}, "has no input 'attention_masks': expected"),
+        (
+            "a text",
+            r"was given text: expected ids \(B, S\), rows .* tokenizer\(list_of_texts, "
+            r"padding=True, return_tensors='tf'\) makes",
+        ),
+        (
+            IDS[0],
+            r"was given input_ids of shape \(4,\): expected ids \(B, S\), rows of one token or "
+            r"more, which tokenizer\(list_of_texts, padding=True, return_tensors='tf'\) makes",
+        ),
+        (
+            IDS[:, :0],
+            r"was given input_ids of shape \(2, 0\): expected ids \(B, S\), rows of one token or "
+            r"more, which tokenizer\(list_of_texts, padding=True, return_tensors='tf'\) makes",
+        ),
+        (
+            {"input_ids": IDS, "attention_masks": MASK},
+            "has no input 'attention_masks': expected input_ids, attention_mask, token_type_ids, "
+            "position_ids, head_mask, inputs_embeds, output_attentions, output_hidden_states, "
+            "return_dict, labels, training",
+        ),
         ({"input_ids": IDS, "token_types_ids": TYPES.tolist()}, "has no input 'token_types_ids'"),
         ({"input_ids": IDS, "masks": [[1, 1], [1]]}, "has no input 'masks'"),
         (
@@ -427,7 +448,11 @@ def test_losses_of_several_classes_and_of_several_numbers():
             outputs = model(IDS, labels=given)
             expected = float(loss(labels.astype("float32"), outputs.logits))
             np.testing.assert_allclose(np.mean(outputs.loss), expected, rtol=1e-6)
-        with pytest.raises(ValueError, match=r"shape \(2,\), .* takes \(B, 3\) numbers where"):
+        sentence = (
+            r"labels have the shape \(2,\), and the model's own loss takes \(B, 3\) numbers where "
+            f"config.problem_type is '{problem}':"
+        )
+        with pytest.raises(ValueError, match=sentence):
             model(IDS, labels=[0.5, 1.0])
 
 
@@ -458,7 +483,9 @@ def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):
     words = successor.TFBertForMaskedLM(BertConfig(**SIZES))
     whole = classifier(IDS, labels=[1.0, 2.0]).loss
     np.testing.assert_array_equal(whole, classifier(IDS, labels=[1, 2]).loss)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the valid range"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"outside the valid range of \[0, 3\)"
+    ):
         classifier(IDS, labels=[0.5, 0.0])
     for model, label in ((tokens, 3), (tokens, 0.5), (words, 20), (words, -1)):
         run = tf.function(lambda ids, labels, model=model: model(ids, labels=labels).loss)
@@ -470,14 +497,21 @@ def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):
 
 def test_what_a_config_and_from_pretrained_say_otherwise_is_refused_or_told(tmp_path):
     causal = BertConfig(**SIZES, is_decoder=True)
-    with pytest.raises(ValueError, match="is_decoder is true, and the pooler of .* reads the last"):
+    sentence = (
+        "is_decoder is true, and the pooler of .* reads the last token here, in transformers "
+        "the first"
+    )
+    with pytest.raises(ValueError, match=sentence):
         TFBertForSequenceClassification(causal)
     TFBertModel(causal, add_pooling_layer=False)
     words = successor.TFBertForMaskedLM
-    with pytest.warns(bert_tf.DifferenceWarning, match="tie_word_embeddings is false: here"):
+    sentence = "tie_word_embeddings is false: here the masked-LM head shares the embeddings"
+    with pytest.warns(bert_tf.DifferenceWarning, match=sentence):
         words(BertConfig(**SIZES, tie_word_embeddings=False))
     words(BertConfig(**SIZES)).save_pretrained(tmp_path)
     with pytest.warns(bert_tf.DifferenceWarning, match=r"dtype is float16: .* policy, float32 \("):
         words.from_pretrained(tmp_path, dtype="float16")
-    with pytest.raises(ValueError, match="variant is 'fp16', and files are read by their usual"):
+    with pytest.raises(
+        ValueError, match="variant is 'fp16', and files are read by their usual names"
+    ):
         words.from_pretrained(tmp_path, variant="fp16")

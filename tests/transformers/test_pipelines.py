@@ -207,7 +207,7 @@ REFUSED = {
     ),
     "lists of words": (
         *("token-classification", "so", {"is_split_into_words": True}),
-        "has no is_split_into_words: give whole texts",
+        "has no is_split_into_words: give whole texts, and cut long ones",
     ),
     "another key": ("text-classification", {"txt": "so"}, {}, rf"given {{'txt': 'so'}}: {_DICT}"),
     "nothing": ("text-classification", None, {}, "given NoneType in place of a text"),
@@ -218,11 +218,12 @@ REFUSED = {
     ),
     "long windows": (
         *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
-        r"is 20 tokens, and the model has 16 positions: give max_seq_len=16",
+        "is 20 tokens, and the model has 16 positions: give max_seq_len=16, which cuts it",
     ),
     "a long question": (
         *("question-answering", {"question": "so " * 13, "context": "no"}, {}),
-        r"^The question 'so .* leaves no room for its context in 16 tokens: expected a shorter one",
+        "^The question 'so .* leaves no room for its context in 16 tokens: expected a "
+        "shorter one, or a larger max_seq_len",
     ),
     "no context": ("question-answering", None, {"question": "so"}, _OF_BOTH),
     "texts without names": ("question-answering", "so", {}, rf"given 'so': {_OF_BOTH}"),

@@ -135,11 +135,19 @@ def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
     [
         ({"return_tensors": "pt"}, "return_tensors is 'pt': expected 'tf', 'np' or None"),
         ({"return_tensors": "np"}, "Rows of several lengths cannot be one tensor"),
-        ({"padding": "longst"}, "padding is 'longst': expected True, False"),
-        ({"truncation": "first", "max_length": 3}, "truncation is 'first': expected True"),
+        (
+            {"padding": "longst"},
+            "padding is 'longst': expected True, False, 'longest', 'max_length'",
+        ),
+        (
+            {"truncation": "first", "max_length": 3},
+            "truncation is 'first': expected True, False, 'longest_first', 'only_first', "
+            "'only_second'",
+        ),
         (
             {"truncation": True, "padding": True, "max_length": 9, "pad_to_multiple_of": 4},
-            "Rows are cut to 9 tokens and padded to a multiple of 4: expected a max_length",
+            "Rows are cut to 9 tokens and padded to a multiple of 4: expected a max_length "
+            "that is one",
         ),
         ({"text_pair": ["a"]}, "2 first texts and 1 second ones"),
         ({"text_pair": "on"}, "2 first texts and 1 second ones"),  # not the letters
@@ -162,5 +170,9 @@ def test_refusals(file, options, sentence):
 def test_settings_that_cannot_be(file, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         BertTokenizerFast(file, **options)
-    with pytest.raises(ValueError, match="save_pretrained has no push_to_hub: upload"):
+    message = (
+        "save_pretrained has no push_to_hub: upload the directory with huggingface_hub, or "
+        "rename what it has"
+    )
+    with pytest.raises(ValueError, match=message):
         BertTokenizerFast(file).save_pretrained("unwritten", push_to_hub=True)

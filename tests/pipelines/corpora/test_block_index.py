@@ -164,7 +164,11 @@ def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):
             open_index(folder, tmp_path / "cache")
             shutil.rmtree(tmp_path / "cache")
         else:
-            with pytest.raises(ValueError, match="needs about 0 MB for packed blocks of JSON lin"):
+            message = (
+                "needs about 0 MB for packed blocks of JSON lines and gzip files and has 0 MB "
+                "free: free some space or choose another cache folder"
+            )
+            with pytest.raises(ValueError, match=message):
                 open_index(folder, tmp_path / "cache")
 
 

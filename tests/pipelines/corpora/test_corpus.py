@@ -88,7 +88,11 @@ def test_one_text_cannot_be_divided(documents):
 @pytest.mark.parametrize(("fraction", "most"), [(0, 1), (1.0, 1), (0.5, 0)])
 def test_shares_must_be_shares(fraction, most):
     corpus = sources.from_documents(numbered(3))
-    with pytest.raises(ValueError, match="takes a fraction between 0 and 1 and at least one doc"):
+    message = (
+        "^To hold out documents takes a fraction between 0 and 1 and at least one document; "
+        f"got fraction {fraction} and max_documents {most}"
+    )
+    with pytest.raises(ValueError, match=message):
         corpus.split_held_out(fraction, most)
 
 
@@ -112,7 +116,11 @@ def test_a_changed_file_is_noticed(tmp_path):
     path.write_text("One.\n\nTwo.\n\n")
     corpus = sources.open_corpus(str(path), input_format="google")
     path.write_text("One.\nTwo.\n\n\n")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has been changed since it was open"):
+    message = (
+        "^The corpus has been changed since it was opened: a block has another number of "
+        "documents; start again"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         corpus.read_documents(tf.constant(0, tf.int64))
 
 

@@ -338,12 +338,21 @@ def test_paragraphs_come_a_few_at_a_time(monkeypatch):
 BAD_LINES = [
     (
         b'{"text": "x"}\n{"text": x}\n',
-        r"a\.jsonl:2 is not JSON: Expecting value.* Every line must be one object such as",
+        r"a\.jsonl:2 is not JSON: Expecting value.* Every line must be one object such as "
+        r'{"text": "\.\.\."}\.$',
     ),
     (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3 has no string under 'text' but no object"),
     (b'{"body": "x", "id": 1}\n', "a.jsonl:1 has no string under 'text' but the keys body, id:"),
-    (b'{"text": 1}\n', "a.jsonl:1 has no string under 'text' but 1: leave the line out, or"),
-    (b'{"text": null}\n', "a.jsonl:1 has no string under 'text' but None: leave the line out"),
+    (
+        b'{"text": 1}\n',
+        "a.jsonl:1 has no string under 'text' but 1: leave the line out, or write its text as one "
+        "string.",
+    ),
+    (
+        b'{"text": null}\n',
+        "a.jsonl:1 has no string under 'text' but None: leave the line out, or write its text as "
+        "one string.",
+    ),
     (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
 ]
 
@@ -358,6 +367,10 @@ def test_a_line_that_does_not_end_is_refused(monkeypatch):
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 14)
     monkeypatch.setenv(LINE_VARIABLE, "1")
     stream = io.BytesIO(b'{"text": "a"}\n' + b"[" * (2 << 20))
-    with pytest.raises(ValueError, match="x.jsonl, the line at byte 14: expected a line of at"):
+    message = (
+        "x.jsonl, the line at byte 14: expected a line of at most 1 MiB, got more; if it is meant, "
+        "set the environment variable BERT_TF_MAX_LINE_MB=2."
+    )
+    with pytest.raises(ValueError, match=message):
         list(corpus_formats.json_texts(stream, "x.jsonl", "text"))
     assert stream.tell() < (1 << 20) + (1 << 15)

@@ -134,7 +134,11 @@ def test_nothing_to_write_and_no_topics(installation, tmp_path, monkeypatch):
     path = tmp_path / "corpus.txt"
     with monkeypatch.context() as patched:
         patched.setattr(sample_corpus, "_MAX_BYTES", 10)
-        with pytest.raises(ValueError, match=r"empty: no documentation .* fits into 10 bytes; giv"):
+        message = (
+            r"^The sample corpus is empty: no documentation of this Python \(.*\) fits into 10 "
+            r"bytes; give a text of your own with --input\.$"
+        )
+        with pytest.raises(ValueError, match=message):
             sample_corpus.write_sample_corpus(str(path))
     assert not path.exists()
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)

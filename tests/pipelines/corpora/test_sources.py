@@ -46,7 +46,8 @@ def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack)
     assert corpus.formats == (name,)
     assert documents_of(corpus) == expected
     assert corpus.num_documents == len(expected)
-    assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
+    documents = "1 document" if len(expected) == 1 else f"{len(expected)} documents"
+    assert corpus.describe() == f"1 file, {name}, {documents}, 0.0 MB, 1 block"
 
 
 def test_each_json_line_is_a_document(tmp_path):
@@ -85,7 +86,10 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
     at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
     short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # more than the head
-    ended = "/cut.gz is not a whole gzip file (Compressed file ended"
+    ended = (
+        "/cut.gz is not a whole gzip file (Compressed file ended before the end-of-stream marker "
+        "was reached): it is damaged or was cut short; copy it again."
+    )
     for name, content, message in (("bad", bad, at), ("cut", short, ended)):
         (tmp_path / f"{name}.gz").write_bytes(content)
         cache = tmp_path / f"{name}_cache"
@@ -95,25 +99,50 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
 
 
 BAD_INPUTS = {
-    "*.tex": ({}, "No file matches '{0}/*.tex'"),
+    "*.tex": (
+        {},
+        "No file matches '{0}/*.tex': give paths or globs of text files, separated by commas.",
+    ),
     "white.txt": ({}, "There is no document in {0}/white.txt, read as prose"),
     "bad.txt": ({}, "{0}/bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8 (invalid continu"
                 "ation byte); convert the file, for example with iconv."),
     "bad.*t": ({"block_bytes": 5}, "bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "bad.gz": ({}, "bad.gz is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "cut.gz": ({}, "cut.gz is not a whole gzip file"),
-    "list.jsonl": ({}, "list.jsonl must be packed into blocks, as all"),
+    "list.jsonl": (
+        {},
+        "list.jsonl must be packed into blocks, as all JSON lines and large gzip files are: "
+        "give a cache folder.",
+    ),
     "white.*": (
-        {"input_format": "wikiextractor"}, "white.txt has no line that begins with '<doc ', as W"
+        {"input_format": "wikiextractor"},
+        "white.txt has no line that begins with '<doc ', as WikiExtractor's output has: "
+        "give its format as one of google, wikiextractor, prose, jsonl.",
     ),
     "list.js*": (
         {"input_format": "prose"},
-        "list.jsonl is jsonl by its name or first line, and would be read as prose: name --input_f"
+        "list.jsonl is jsonl by its name or first line, and would be read as prose: "
+        "name --input_format=jsonl, or leave it out.",
     ),
-    "array.*": ({"input_format": "google"}, "array.json.gz is jsonl by its name or first line"),
-    "objects": ({"input_format": "prose"}, "objects is jsonl by its name or first line, and would"),
-    "wiki.*": ({"input_format": "prose"}, "wiki.txt is wikiextractor by its name or first line"),
-    "x": ({"input_format": "xml"}, "Unknown corpus format 'xml': expected one of google"),
+    "array.*": (
+        {"input_format": "google"},
+        "array.json.gz is jsonl by its name or first line, and would be read as google: "
+        "name --input_format=jsonl, or leave it out.",
+    ),
+    "objects": (
+        {"input_format": "prose"},
+        "objects is jsonl by its name or first line, and would be read as prose: "
+        "name --input_format=jsonl, or leave it out.",
+    ),
+    "wiki.*": (
+        {"input_format": "prose"},
+        "wiki.txt is wikiextractor by its name or first line, and would be read as prose: "
+        "name --input_format=wikiextractor, or leave it out.",
+    ),
+    "x": (
+        {"input_format": "xml"},
+        "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl.",
+    ),
     "y": ({"block_bytes": 0}, "A block has at least one byte: got block_bytes 0."),
 }  # fmt: skip
 
@@ -138,7 +167,8 @@ def test_from_documents_checks_and_cleans(tmp_path):
     corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
     assert documents_of(corpus) == [["One."], ["Two."]]
     assert sources.copy_documents(corpus, str(tmp_path)) is corpus  # it stays in memory
-    with pytest.raises(ValueError, match="Document 1 is a string: expected a list of sentences"):
+    message = "^Document 1 is a string: expected a list of sentences, each a string"
+    with pytest.raises(ValueError, match=message):
         sources.from_documents([["One."], "Two."])
     with pytest.raises(ValueError, match="None of the 2 documents has a sentence"):
         sources.from_documents([[], [" "]])
@@ -207,7 +237,8 @@ def test_tfds_in_files_that_tf_data_does_not_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "as_dataset", as_dataset)
     message = (
-        "^toy/1.0.0 was prepared as tfrecord files, .*: prepare it anew as TFRecords, tfds build"
+        "^toy/1.0.0 was prepared as tfrecord files, which tf.data does not read: prepare it anew "
+        "as TFRecords, tfds build --file_format=tfrecord, or name another data folder"
     )
     with pytest.raises(ValueError, match=message):
         sources.open_tfds("toy", data_dir=data_dir, cache_dir=str(tmp_path / "cache"))

@@ -80,7 +80,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
             pathlib.Path(path).write_text(str(number))
         assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
     assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
-    with pytest.raises(ValueError, match="out-00001-of-00003 exists, and is never over"):
+    with pytest.raises(ValueError, match="-00001-of-00003 exists, and is never overwritten:"):
         with record_shards.named_together(paths) as written:
             pathlib.Path(paths[0]).unlink()
             pathlib.Path(written[0]).touch()
@@ -218,14 +218,33 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
 @pytest.mark.parametrize(
     ("output", "flags", "sentence"),
     [
-        ("out", ["--runner=DirectRunner"], "With --runner each worker writes files of its own: g"),
-        ("out", ["--max_seq_lenght=5"], "This command has no flag --max_seq_lenght=5 [(]--help=a"),
+        (
+            "out",
+            ["--runner=DirectRunner"],
+            "With --runner each worker writes files of its own: give --output_file=NAME@N.",
+        ),
+        (
+            "out",
+            ["--max_seq_lenght=5"],
+            "This command has no flag --max_seq_lenght=5 [(]--help=all lists its flags[)]; "
+            "those of Apache Beam need --runner.",
+        ),
         *(
             pytest.param("out@2", flags, sentence, marks=needs_beam)
             for flags, sentence in (
-                (["--runner=direct", "--directt=1"], "--directt=1: neither a flag of this command"),
-                ([f"--runner={DASK[:-1]}"], f"--runner={DASK[:-1]}: Apache Beam has no such runn"),
-                (["--runner=a.B"], "--runner=a.B: Apache Beam has no such runner [(]No module nam"),
+                (
+                    ["--runner=direct", "--directt=1"],
+                    "--directt=1: neither a flag of this command [(]--help=all lists them[)] nor "
+                    "of Apache Beam's runner.",
+                ),
+                (
+                    [f"--runner={DASK[:-1]}"],
+                    f"--runner={DASK[:-1]}: Apache Beam has no such runner [(]",
+                ),
+                (
+                    ["--runner=a.B"],
+                    "--runner=a.B: Apache Beam has no such runner [(]No module named",
+                ),
                 (["--runner=Spar"], "Unexpected pipeline runner: Spar"),
             )
         ),

@@ -164,7 +164,8 @@ def test_records_of_something_else_and_none(tmp_path):
         f"{other}: the records have no feature 'input_ids' but image; expected {names}."
     )
     no_example = _write(tmp_path / "no_example", b"\xff\xff")
-    assert _error(no_example).startswith(f"{no_example}: the first record is not a tf.train.Examp")
+    started = f"{no_example}: the first record is not a tf.train.Example ("
+    assert _error(no_example).startswith(started)
     pattern, empty = str(tmp_path / "*.x"), _write(tmp_path / "empty")
     assert _error(pattern) == f"No file matches '{pattern}': expected TFRecord files."
     assert _error(empty) == f"No record in {empty}: expected pre-training examples."

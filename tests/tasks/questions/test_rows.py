@@ -125,9 +125,13 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
     ("arguments", "message"),
     [
         ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
-        ({"questions": []}, "questions is empty"),
-        ({"contexts": [None]}, r"contexts\[0\] is None"),
-        ({"max_seq_length": 20}, "max_seq_length is 20: expected at least 68"),
+        ({"questions": []}, "questions is empty: expected one string at least"),
+        ({"contexts": [None]}, r"contexts\[0\] is None: expected a string"),
+        (
+            {"max_seq_length": 20},
+            "max_seq_length is 20: expected at least 68, so that a question of max_query_length "
+            r"64 tokens leaves room for a token of the context beside \[CLS\] and two \[SEP\]",
+        ),
         ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
         ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
     ],
@@ -139,16 +143,27 @@ def test_bad_columns(arguments, message):
         )
 
 
+WITHIN = "expected a range within its context's 3 bytes, not empty, or -1 and -1 for no answer"
+
+
 @pytest.mark.parametrize(
     ("starts", "ends", "message"),
     [
-        ([0], None, "answer_ends: expected integers of shape .N,.; got dtype object"),
-        ([0.5], [1], "answer_starts: expected integers of shape .N,.; got dtype float64"),
+        (
+            [0],
+            None,
+            r"answer_ends: expected integers of shape \(N,\); got dtype object and shape \(\)",
+        ),
+        (
+            [0.5],
+            [1],
+            r"answer_starts: expected integers of shape \(N,\); got dtype float64 and shape \(1,\)",
+        ),
         ([[0]], [1], r"answer_starts: expected integers .* and shape \(1, 1\)"),
         ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples; got 2"),
-        ([0], [4], "Answer 0 is bytes 0 to 4: expected a range within its context's 3 bytes"),
-        ([2], [2], "Answer 0 is bytes 2 to 2: .* not empty, or -1 and -1 for no answer"),
-        ([-1], [2], "Answer 0 is bytes -1 to 2"),
+        ([0], [4], f"Answer 0 is bytes 0 to 4: {WITHIN}"),
+        ([2], [2], f"Answer 0 is bytes 2 to 2: {WITHIN}"),
+        ([-1], [2], f"Answer 0 is bytes -1 to 2: {WITHIN}"),
     ],
 )
 def test_bad_answers(starts, ends, message):

@@ -32,7 +32,8 @@ def test_similarity(path, others, label, texts, labels):
     [
         (
             {"text_columns": ["a", "b", "c"], "label_column": "score"},
-            "a score is of two texts: name",
+            "The column 'score' has a score, and a score is of two texts: name two text columns, "
+            "not a, b, c; or no column of scores",
         ),
         ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
         ({"text_columns": ["a", "d"]}, "line 1: expected one column 'd', got none"),

@@ -91,17 +91,22 @@ def test_an_entity_may_go_on_behind_a_sentence(read):
         ("B-PER",),
     ]
     # But not into another document, nor as another type.
-    for text in (
-        "In O\n. B-LOC\n\n-DOCSTART- O\nSan I-LOC\n\nAnn B-PER\n",
-        "In O\n. B-LOC\n\n\nSan I-PER\n\nAnn B-PER\n",
+    for text, kind in (
+        ("In O\n. B-LOC\n\n-DOCSTART- O\nSan I-LOC\n\nAnn B-PER\n", "LOC"),
+        ("In O\n. B-LOC\n\n\nSan I-PER\n\nAnn B-PER\n", "PER"),
     ):
-        with pytest.raises(ValueError, match="line 5: Tag 0 is 'I-(LOC|PER)': in IOB2 an entity"):
+        message = f"line 5: Tag 0 is 'I-{kind}': in IOB2 an entity begins with B-{kind};"
+        with pytest.raises(ValueError, match=message):
             read(text)
 
 
 def test_the_scheme_is_that_of_most_sentences(read):
     iob1 = CONLL_2003.replace("rejects VBZ B-VP O", "rejects VBZ B-VP B-LOC")
-    with pytest.raises(ValueError, match="line 4: Tag 1 is 'B-LOC' behind 'I-ORG': in IOB1 an ent"):
+    message = (
+        "line 4: Tag 1 is 'B-LOC' behind 'I-ORG': in IOB1 an entity begins with I-LOC, "
+        "but right behind another LOC;"
+    )
+    with pytest.raises(ValueError, match=message):
         read(iob1)
 
 
@@ -118,13 +123,14 @@ def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
     converted = read(text, labels=read(IOB2).labels).items[0].tags
     assert converted == ("B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC", "I-LOC")
     broken = text.replace(f"6 {last}-LOC", "6 O")
-    message = f"line 15: Tag 6 is 'O' behind 'I-LOC': in {scheme} an entity ends with {last}-LOC or"
+    ends = f"in {scheme} an entity ends with {last}-LOC or is {single}-LOC;"
+    message = f"line 15: Tag 6 is 'O' behind 'I-LOC': {ends}"
     with pytest.raises(ValueError, match=message):
         read(f"{text}\n{broken}")
-    message = f"line 14: Tag 5, the last, is 'I-LOC': in {scheme} an entity ends with {last}-LOC or"
+    message = f"line 14: Tag 5, the last, is 'I-LOC': {ends}"
     with pytest.raises(ValueError, match=message):
         read(f"{text}\n{text.rsplit('word6')[0]}")
-    message = f"line 21: Tag 0 is '{single}-LOC': in IOB2 there is no"
+    message = f"line 21: Tag 0 is '{single}-LOC': in IOB2 there is no {single}-;"
     with pytest.raises(ValueError, match=message):
         read(f"{IOB2}\n\n{IOB2}\n\nRome {single}-LOC\n")
 
@@ -163,7 +169,10 @@ NO_WORDS = {
 @pytest.mark.parametrize("labelled", [True, False])
 def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
     text, first = NO_WORDS[form]
-    message = f"a.txt, line 1: expected a word and at the end its tag, got {first!r}: remove comm"
+    message = (
+        f"a.txt, line 1: expected a word and at the end its tag, got {first!r}: remove comments, "
+        "and columns before the words, as 'cut -f2,3' does where tabs part the columns."
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         read(text, labelled=labelled, skip_bad_rows=True)
 

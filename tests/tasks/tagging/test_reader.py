@@ -49,7 +49,8 @@ def test_texts_in_brackets_are_texts(write, text, words):
     [
         (
             "['a' 'b' ... 'c']",
-            "got \"['a' 'b' ... 'c']\", from whose spelling it cannot be read: write",
+            "expected a list in column 'words', got \"['a' 'b' ... 'c']\", "
+            "from whose spelling it cannot be read: write lists to .jsonl or .parquet",
         ),
         ("[['a'], ['b']]", "from whose spelling it cannot be read"),
         ('["Hi" he said]', "from whose spelling it cannot be read"),
@@ -100,7 +101,13 @@ def test_texts_of_one_word_with_spans_are_no_rows_of_one_word(write):
 def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
     path = write("a.csv", [header, *rows])
     column = header.split(",")[0]
-    with pytest.raises(ValueError, match=f"has a word in each row, and the column '{column}' says"):
+    sentence = (
+        f"has a word in each row, and the column '{column}' says which of them are a sentence: "
+        "expected a row for each sentence, with lists of its words and tags, as pandas makes them "
+        f"by frame['{column}'] = frame['{column}'].ffill() and "
+        f"frame.groupby('{column}', sort=False).agg(list).reset_index()."
+    )
+    with pytest.raises(ValueError, match=re.escape(sentence)):
         read_tagging(path, text_columns=["w"], label_column=label)
     columns = {"text_columns": ["w"], "label_column": "t"}
     for good in (["0,Mira,B-X", "1,runs,O"], ["0,Mira,B-X", "0,so it,O O"]):

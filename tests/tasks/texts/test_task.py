@@ -132,8 +132,16 @@ def test_targets_of_batches(kind):
 @pytest.mark.parametrize(
     ("kind", "labels", "sentence"),
     [
-        ("classification", ["x", "x"], "Every example has the label 'x': there is nothing to lea"),
-        ("multilabel", [("x",), ("x",)], "Every example has the label ('x',): there is nothing t"),
+        (
+            "classification",
+            ["x", "x"],
+            "Every example has the label 'x': there is nothing to learn;",
+        ),
+        (
+            "multilabel",
+            [("x",), ("x",)],
+            "Every example has the label ('x',): there is nothing to learn;",
+        ),
         ("multilabel", [("x",), ()], None),
     ],
 )
@@ -145,9 +153,9 @@ def test_texts_of_one_label_are_told(kind, labels, sentence):
 
 def test_sets_without_labels_or_examples_are_refused():
     good, empty = examples_of(items_of({"a0": "x"}), LABELS), examples_of([], LABELS)
-    with pytest.raises(ValueError, match="own has no labels: expected the names of the"):
+    with pytest.raises(ValueError, match="own has no labels: expected the names of the classes"):
         text_task("own", None, {}, {"t": examples_of([])})
-    with pytest.raises(ValueError, match="own: dev is empty: expected examples"):
+    with pytest.raises(ValueError, match="own: dev is empty: expected examples to evaluate on"):
         text_task("own", good, {"dev": empty}, {})
     for train in (None, empty):
         with pytest.raises(ValueError, match="own has no training set"):
@@ -324,7 +332,10 @@ def test_weights_are_balanced_or_by_the_classes_names():
         ("pos:much", "expected a positive number as the weight of pos, got 'much'"),
         ("pos:-1", "expected a positive number as the weight of pos, got '-1'"),
         ('{"pos": [1]}', "expected a positive number as the weight of pos, got .1."),
-        ("{'pos': 1}", "--class_weights is not JSON: Expecting property name enclosed in double q"),
+        (
+            "{'pos': 1}",
+            "--class_weights is not JSON: Expecting property name enclosed in double quotes",
+        ),
         ("pos:nan", "expected a positive number as the weight of pos, got 'nan'"),
     ],
 )

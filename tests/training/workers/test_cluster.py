@@ -70,16 +70,19 @@ def of_workers(workers, task):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ([], "the environment variable TF_CONFIG: expected a JSON object"),
-        ({"cluster": ["a:1"]}, "TF_CONFIG: expected a cluster such as"),
-        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers"),
+        ([], "the environment variable TF_CONFIG: expected a JSON object, got a list"),
+        ({"cluster": ["a:1"]}, r'TF_CONFIG: expected a cluster such as \{"worker": '
+         r"""\["HOST:PORT", "HOST:PORT"\]\}, got \['a:1'\]"""),
+        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers "
+         "take no part in a run"),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
         (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
-        (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one'"),
+        (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
+         r"'type': 'worker'\}"),
         ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
          "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."),
         (of_workers(["a:1", "b:1"], 2),
-         "TF_CONFIG: expected one of the .* tasks, .* got {.*: 2,"),
+         r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
         (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),
         (of_workers(["a:1", "a:1"], 0), "each another, got 'a:1'"),
     ],
@@ -95,7 +98,12 @@ def test_a_wrong_tf_config(monkeypatch, config, sentence):
     [
         (["a:1", "b:1"], None, "--worker_hosts and --task_index go together"),
         ([], 1, "--worker_hosts and --task_index go together"),
-        (["a:1", "b:1"], 2, "--worker_hosts and --task_index: expected one of the cluster's 2 ta"),
+        (
+            ["a:1", "b:1"],
+            2,
+            "--worker_hosts and --task_index: expected one of the cluster's 2 tasks, such as "
+            r"""\{"type": "worker", "index": 0\}, got \{'index': 2, 'type': 'worker'\}""",
+        ),
     ],
 )
 def test_wrong_flags(hosts, task, sentence):
@@ -135,10 +143,16 @@ def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
         (
             ("n[1-2]", "4"),
             None,
-            r"srun started 4 tasks on 2 nodes \(n\[1-2\]\), and a worker takes",
+            r"srun started 4 tasks on 2 nodes \(n\[1-2\]\), and a worker takes all GPUs of "
+            "its node",
         ),
         (("n[1-2]", "2"), 0, "--worker_hosts=slurm finds the --task_index, too: leave it out"),
-        (("n[1-2]", "2", "2"), None, "expected one of the cluster's 2 tasks"),
+        (
+            ("n[1-2]", "2", "2"),
+            None,
+            r"""expected one of the cluster's 2 tasks, such as \{"type": "worker", "index": 0\}, """
+            r"got \{'index': 2, 'type': 'worker'\}",
+        ),
     ],
 )
 def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
@@ -156,11 +170,13 @@ def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
         ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         (
             {"SLURM_STEP_NUM_TASKS": "2"},
-            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*--worker_hosts=slurm",
+            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*--worker_hosts=slurm lets them train "
+            "one model together",
         ),
         (
             {"OMPI_COMM_WORLD_SIZE": "4"},
-            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*OMPI_COMM_WORLD_RANK lets them train "
+            "one model together",
         ),
     ],
 )
@@ -175,7 +191,11 @@ def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environ
 
 def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}')
-    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 3 tasks"):
+    with pytest.raises(
+        ValueError,
+        match="TF_CONFIG names a cluster of 3 tasks, and each of them would do the whole work "
+        "alone:",
+    ):
         cluster.check_one_worker()
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')
     cluster.check_one_worker()

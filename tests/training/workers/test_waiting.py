@@ -130,7 +130,10 @@ def _line_of_another_cluster(address):
 
 STRANGERS = {
     "nothing": (None, "which does not answer"),
-    "a web server": (lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n", "where something else"),
+    "a web server": (
+        lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        "where something else answers",
+    ),
     "what never ends a line": (lambda address: b"x" * 1000, "where something else answers"),
     "another cluster's": (_line_of_another_cluster, "where something else answers"),
 }
@@ -156,6 +159,7 @@ def test_a_port_that_cannot_be_listened_at():
     with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
         with waiting.present(addresses, 0, 1):
             raise AssertionError("it has no port")
-    assert str(error.value).startswith(
-        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already in"
+    assert str(error.value) == (
+        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already "
+        "in use): end what listens there, or give every worker the HOST:PORT of another."
     )

@@ -20,7 +20,7 @@ def test_workers_that_differ():
 def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
     of_two = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0))
     with pytest.raises(
-        workers.LostWorkerError, match="^Another of the 2 workers ended or cannot be"
+        workers.LostWorkerError, match="^Another of the 2 workers ended or cannot be reached"
     ) as error:
         with of_two.connected():
             raise tf.errors.UnavailableError(None, None, "gone")
