@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bert_tf.checkpoints.load import load as load
     from bert_tf.checkpoints.model_directory import save as save
     from bert_tf.config import BertConfig as BertConfig
+    from bert_tf.differences import DifferenceWarning as DifferenceWarning
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
     from bert_tf.modeling import BertFeatures as BertFeatures
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
     from bert_tf.predicting.batches import BatchPredictor as BatchPredictor
     from bert_tf.predicting.predictor import Predictor as Predictor
-    from bert_tf.told import DifferenceWarning as DifferenceWarning
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
-    "DifferenceWarning": "bert_tf.told",
+    "DifferenceWarning": "bert_tf.differences",
     "BatchPredictor": "bert_tf.predicting.batches",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",

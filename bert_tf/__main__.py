@@ -11,7 +11,7 @@ import sys
 
 import bert_tf
 from bert_tf.startup import quiet_without_reader
-from bert_tf.untrusted import did_you_mean
+from bert_tf.wording import did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 

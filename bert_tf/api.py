@@ -49,8 +49,7 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
     """
     flags = [field for declaration in settings for field in flag_fields.flags_of(declaration)]
     fields = {field.name: field for field in flags if field.name not in without}
-    # What begins with two hyphens and is no flag is the user's, as a label may be.
-    hyphens = re.compile(rf"(?<![\w-])--(?=(?:{'|'.join(field.name for field in flags)})\b)")
+    names = [field.name for field in flags]
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -62,11 +61,13 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
                 return function(*arguments, **keywords)
             except ValueError as error:
                 if error.args and isinstance(error.args[0], str):
-                    error.args = (hyphens.sub("", error.args[0]), *error.args[1:])
+                    # A kind of the user's own has flags that this function did not know.
+                    sentence = _without_hyphens(error.args[0], [*names, *keywords])
+                    error.args = (sentence, *error.args[1:])
                 raise
 
         documented = "\n".join(
-            f"        {field.name}: {hyphens.sub('', field.metadata['help'])}"
+            f"        {field.name}: {_without_hyphens(field.metadata['help'], names)}"
             for field in fields.values()
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
@@ -78,6 +79,11 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _without_hyphens(text: str, names: Iterable[str]) -> str:
+    """A text with these flags as keywords; other words that begin with hyphens are the user's."""
+    return re.sub(rf"(?<![\w-])--(?=(?:{'|'.join(map(re.escape, names))})\b)", "", text)
 
 
 @contextlib.contextmanager

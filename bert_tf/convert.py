@@ -17,7 +17,7 @@ from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, string, switch
 from bert_tf.cli.flag_rules import required
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 _NEEDED = required("convert needs --model, --output and --format")
 

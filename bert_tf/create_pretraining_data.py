@@ -23,7 +23,7 @@ from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import required
 from bert_tf.paths import absolute, local_path
-from bert_tf.untrusted import listed, reason
+from bert_tf.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "it has to name a file"

@@ -16,8 +16,8 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.differences import tell
 from bert_tf.saved_models.options import ExportOptions
-from bert_tf.told import tell
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from .checkpoint_formats import FORMATS, INDEX, NO_CHECKPOINTS, Format
-from .untrusted import listed, near_name, one_line
+from .wording import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 from .vocabulary import SPECIAL_TOKENS
 

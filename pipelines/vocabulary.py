@@ -23,7 +23,7 @@ import tokenizers
 from bert_tf.files import replace_whole
 from bert_tf.paths import check_readable
 from bert_tf.pipelines.corpora.text_bytes import grouped
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import decoding, features
+from bert_tf import class_probabilities, features
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
@@ -159,7 +159,9 @@ def _outputs(
 
 def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """One class for each row."""
-    probabilities = tf.cast(decoding.probabilities(logits, served.temperature), tf.float32)
+    probabilities = tf.cast(
+        class_probabilities.probabilities(logits, served.temperature), tf.float32
+    )
     return {
         "label": tf.gather(names, tf.argmax(logits, 1)),
         "score": tf.reduce_max(probabilities, 1),
@@ -169,8 +171,8 @@ def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
 
 def _classes(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """Any number of classes for each row."""
-    probabilities = decoding.probabilities_of_several(logits, served.temperature)
-    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, decoding.USUAL_PROBABILITY)
+    probabilities = class_probabilities.probabilities_of_several(logits, served.temperature)
+    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, features.USUAL_PROBABILITY)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     count = names.shape[0]
     best_first = tf.gather(names, tf.math.top_k(probabilities, count).indices)
@@ -240,7 +242,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     # (B * K,) -> (B, K)
     logits = tf.reshape(on_rows(served, Rows(ids, fitted.ranges), head), shape)
     is_choice = tf.not_equal(choices, "")
-    best, probabilities = decoding.choose(logits, is_choice, served.temperature)
+    best, probabilities = class_probabilities.choose(logits, is_choice, served.temperature)
     return {
         "choice": best,
         "probabilities": tf.cast(probabilities, tf.float32),

@@ -34,7 +34,8 @@ from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.untrusted import check_model_name, one_line
+from bert_tf.untrusted import check_model_name
+from bert_tf.wording import one_line
 
 from . import serving_files
 from .embeddings import endpoints

@@ -2,7 +2,7 @@
 
 A field is also a flag of ``python -m bert_tf.export``, and a keyword of ``bert_tf.api.export``, but
 for those that a fine-tuned model's directory keeps. Which options mean something to models of some
-classes alone stands in ``signatures.HEADS``.
+classes alone stands in ``heads.HEADS``.
 """
 
 import dataclasses

@@ -23,9 +23,8 @@ from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from . import chains
-from .chains import Columns
 from .options import ExportOptions
+from .two_thread_encoder import Columns, encode_by_two
 
 Outputs = dict[str, tf.Tensor]
 # [CLS] A [SEP] B [SEP], with a token in each segment.
@@ -49,8 +48,8 @@ class Served:
         weights: the variables, by the paths by which an export is read as a checkpoint.
         resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
-            computed and are 0; in float32 two threads share a row (``chains``), in bfloat16 the
-            matrices of a small encoder are constants. ``None`` in ``quick`` itself.
+            computed and are 0; in float32 two threads share a row (``two_thread_encoder``), in
+            bfloat16 the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
         whole: of ``quick`` in float32, the same for rows of one length, whose mask need not be
             read. In bfloat16 the constants would be there twice.
     """
@@ -276,7 +275,7 @@ def _graphs(
     else:
         encode = _trace_model(
             *(encoder, read, []),
-            lambda inputs: chains.encode(encoder, inputs, weights.read_columns, are_whole),
+            lambda inputs: encode_by_two(encoder, inputs, weights.read_columns, are_whole),
         )
     call = encode
     if model is not encoder:

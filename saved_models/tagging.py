@@ -1,11 +1,12 @@
-"""The entities in texts, and a tag for each word; ``decoding`` says what labels mean."""
+"""The entities in texts, and a tag for each word; ``entity_labels`` says what labels mean."""
 
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.decoding import join_words, likeliest, read_labels
+from bert_tf.class_probabilities import likeliest
+from bert_tf.entity_labels import join_words, read_labels
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.answers import characters_of, span_texts
 from bert_tf.pipelines.bounded_memory import value_rows

@@ -17,38 +17,40 @@ ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # room and all in it; the commands at the top of bert_tf/, and the rooms of their stages, may import
 # everything but each other.
 ALLOWED = {
-    "untrusted": "",
+    "wording": "",
+    "untrusted": "wording",
     "choices": "",
     "cores": "",
-    "config": "choices untrusted",
+    "config": "choices untrusted wording",
     "features": "",
     "checkpoint_formats": "",
     "load_hook": "",
     "startup": "",
-    "told": "",
-    "paths": "checkpoint_formats untrusted",
-    "files": "paths untrusted",
-    "decoding": "features",
+    "differences": "",
+    "paths": "checkpoint_formats wording",
+    "files": "paths untrusted wording",
+    "class_probabilities": "",
+    "entity_labels": "",
     "modeling": "choices config features load_hook",
-    "training": "choices config cores features files modeling paths told training.workers "
-    "untrusted",
-    "training.workers": "told untrusted",
-    "pipelines.corpora": "choices cores files paths untrusted",
-    "pipelines": "choices config cores features files paths pipelines.corpora startup untrusted",
+    "training": "choices config cores differences features files modeling paths training.workers "
+    "wording",
+    "training.workers": "differences untrusted wording",
+    "pipelines.corpora": "choices cores files paths untrusted wording",
+    "pipelines": "choices config cores features files paths pipelines.corpora startup wording",
     "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
-    "startup untrusted",
-    "saved_models": "checkpoints choices cli config decoding features files modeling paths "
-    "pipelines untrusted",
-    "checkpoints": "checkpoint_formats choices config features files modeling paths pipelines "
-    "told training untrusted",
-    "readers": "config features files paths pipelines.corpora untrusted",
-    "evaluation": "choices decoding features files modeling pipelines readers untrusted",
+    "startup wording",
+    "saved_models": "checkpoints choices class_probabilities cli config entity_labels features "
+    "files modeling paths pipelines untrusted wording",
+    "checkpoints": "checkpoint_formats choices config differences features files modeling paths "
+    "pipelines training untrusted wording",
+    "readers": "config features files paths pipelines.corpora untrusted wording",
+    "evaluation": "choices class_probabilities features files modeling pipelines readers wording",
     "tasks": "checkpoints choices cli evaluation features modeling pipelines readers saved_models "
-    "training untrusted",
-    "cli": "choices files startup told untrusted",
+    "training untrusted wording",
+    "cli": "choices differences files startup wording",
 }
 # What the folder of a kind of task may import, besides its own: no other kind.
-OF_A_KIND = ALLOWED["tasks"] + " decoding files tasks"
+OF_A_KIND = ALLOWED["tasks"] + " class_probabilities entity_labels files tasks"
 LIBRARY = [ROOT / name for name in ("bert_tf", "pipelines", "saved_models")]
 FOLDERS = {
     ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf."): path.parent

@@ -40,7 +40,8 @@ from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, optional
 from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.untrusted import is_number, listed, one_line, quote
+from bert_tf.untrusted import is_number
+from bert_tf.wording import listed, one_line, quote
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.config import ONLY_AS_PUBLISHED
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 HONOURED, NO_EFFECT, TOLD, REFUSED = "honoured", "without effect", "told", "refused"
 

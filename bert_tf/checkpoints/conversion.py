@@ -10,9 +10,9 @@ import numpy as np
 
 from bert_tf import features, files
 from bert_tf.checkpoint_formats import WRITTEN
+from bert_tf.differences import tell
 from bert_tf.modeling.base import BertModel
-from bert_tf.told import tell
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 from . import model_card
 from .checkpoint import Checkpoint

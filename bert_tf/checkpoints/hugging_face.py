@@ -24,7 +24,7 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import most_tokens
 from bert_tf.paths import begins_with, hint, is_file
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 from . import config_keys, tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left

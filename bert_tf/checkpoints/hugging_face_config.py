@@ -20,7 +20,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 from .checkpoint import (
     SIGMOID,

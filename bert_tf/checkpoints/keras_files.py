@@ -15,7 +15,8 @@ import zlib
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.paths import check_readable
-from bert_tf.untrusted import parse_json_object, quote, reason
+from bert_tf.untrusted import parse_json_object
+from bert_tf.wording import quote, reason
 
 from .checkpoint import Checkpoint, ModelSpec, check_model
 from .tensor_files import open_hdf5

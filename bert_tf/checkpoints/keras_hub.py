@@ -20,7 +20,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model

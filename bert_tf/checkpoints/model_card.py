@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.files import read_bounded, replace_whole
 from bert_tf.paths import HUB_SCHEME
-from bert_tf.untrusted import markdown_code, one_line
+from bert_tf.wording import markdown_code, one_line
 
 from .checkpoint import Checkpoint
 

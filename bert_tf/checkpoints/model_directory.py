@@ -25,7 +25,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.paths import is_file
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, names_left, parse_description
 from .tensor_files import Bundle

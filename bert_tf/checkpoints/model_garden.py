@@ -18,7 +18,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 from bert_tf.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
 from .tensor_files import Bundle, find_prefix

@@ -20,7 +20,7 @@ from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
 from bert_tf.modeling import BertEncoder, BertRegressor
 from bert_tf.paths import hint
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 from . import config_keys, hugging_face, hugging_face_config
 from .checkpoint import SIGMOID, Checkpoint, check_model, check_sentence_embedding

@@ -23,7 +23,7 @@ import tensorflow as tf
 from bert_tf.files import read_json_object, readable, whole_file
 from bert_tf.paths import local_path
 from bert_tf.training import saved_states
-from bert_tf.untrusted import listed, one_line, quote, reason
+from bert_tf.wording import listed, one_line, quote, reason
 
 from .checkpoint import StoredTensor
 from .weights import to_tensor

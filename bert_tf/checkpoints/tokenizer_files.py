@@ -19,7 +19,8 @@ from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
-from bert_tf.untrusted import is_number, listed, quote
+from bert_tf.untrusted import is_number
+from bert_tf.wording import listed, quote
 
 from . import config_keys
 from .checkpoint import Tokenization

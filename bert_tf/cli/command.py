@@ -16,22 +16,23 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags, logging
 
+from bert_tf.differences import print_as_lines
 from bert_tf.startup import (
     check_versions,
     has_reader,
     load_quietly,
     quiet_without_reader,
 )
-from bert_tf.told import print_as_lines
-from bert_tf.untrusted import Screen, did_you_mean, one_line, quote, reason
+from bert_tf.wording import Screen, did_you_mean, one_line, quote, reason
 
-from . import flag_fields
+from .flag_fields import present
+from .help import help_text
 from .other_scripts import instead
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
 )
-flag_fields.present(flags.FLAGS["debug"], "Errors", is_rare=True)
+present(flags.FLAGS["debug"], "Errors", is_rare=True)
 
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
@@ -64,7 +65,7 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             if asked := _HELP.fullmatch(word):
                 if asked["which"] not in (None, "all"):
                     sys.exit(f"Error: {quote(word)}: expected --help, or --help=all.")
-                print(flag_fields.help_text(program, is_whole=bool(asked["more"])))
+                print(help_text(program, is_whole=bool(asked["more"])))
                 sys.exit(0)
         matches = (re.match("--?([A-Za-z_0-9-]+)", word) for word in argv[1:])
         if left := instead([match[1] for match in matches if match], flags.FLAGS):

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.files import replace_whole
 from bert_tf.readers.word_columns import is_conll_word, is_table_word
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 # An example's id, prediction and what else is reported of it.
 Record = Mapping[str, Any]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.files import replace_whole
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.untrusted import one_line
+from bert_tf.wording import one_line
 
 from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake

@@ -21,6 +21,7 @@ from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import PAIR_MARK
+from bert_tf.differences import tell
 from bert_tf.files import whole_file
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
@@ -32,7 +33,6 @@ from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.pipelines.tokenized_examples import row_examples
-from bert_tf.told import tell
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 

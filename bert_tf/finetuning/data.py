@@ -18,7 +18,7 @@ from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glu
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
 from bert_tf.tasks.kinds import table_options
 from bert_tf.tasks.task import TEST, FormReader, Task
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 from .held_out import hold_out
 from .settings import FineTuningSettings

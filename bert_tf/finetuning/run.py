@@ -1,7 +1,6 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,26 +9,19 @@ from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.files import read_json, write_json
-from bert_tf.paths import HUB_SCHEME
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.tasks.task import TEST
 from bert_tf.tasks.task_file import export_options, task_of
 from bert_tf.training.distribution import open_devices
 
 from .data import read_splits
 from .model import open_origin, with_usual
+from .run_card import run_card
 from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import prepare, train, write_outputs
 from .summary import show
 from .sweep import run_sweep
-
-# The settings that every card has; others are there where they are not the default.
-_SHOWN = (
-    *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
-    *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
-)
 
 
 def run(
@@ -80,7 +72,7 @@ def run(
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
             results["export"] = directory.export
-        model_card.write(directory.card, card(settings, results, directory.path))
+        model_card.write(directory.card, run_card(settings, results, directory.path))
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()
@@ -110,32 +102,6 @@ def _identity(
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
     """True if an export is wanted that the results do not name."""
     return settings.export and not results.get("export")
-
-
-def card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
-    """The model card of a run, with only the names of files: paths may say who the user is."""
-    start, published = settings.init_checkpoint, f"GLUE {settings.glue}" if settings.glue else None
-    is_of_hub = start.startswith(HUB_SCHEME)
-    start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))
-    paths = {"train": published or settings.train_file, TEST: published or settings.test_file}
-    other = published or settings.dev_file or settings.train_file
-    files = {name: os.path.basename(str(paths.get(name) or other)) for name in results["rows"]}
-    # Of a sweep the results say which of its configurations was the best.
-    chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
-    rows = {
-        name: results.get(name, value)
-        for name, value in chosen.items()
-        if name in _SHOWN or (value != defaults[name] and name not in (*PATHS, *MAY_DIFFER))
-    }
-    if settings.max_steps:
-        del rows["num_train_epochs"]
-    name = os.path.basename(os.path.abspath(settings.model_dir))
-    checkpoint, version = open_checkpoint(path), bert_tf.__version__
-    told = ""
-    with contextlib.suppress(ValueError, ImportError):  # the start may be gone by now
-        source = open_checkpoint(settings.init_checkpoint)
-        told = model_card.differences(source.notes, source.path)
-    return model_card.run_card(checkpoint, name, version, start, files, rows, results, told)
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:

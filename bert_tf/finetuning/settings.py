@@ -29,7 +29,7 @@ from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
 from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
-from bert_tf.untrusted import did_you_mean
+from bert_tf.wording import did_you_mean
 
 # Names of google-research/bert's scripts.
 _ALIASES = {

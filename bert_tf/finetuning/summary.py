@@ -11,7 +11,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import texts_of
 from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration
-from bert_tf.untrusted import listed, one_line, quote
+from bert_tf.wording import listed, one_line, quote
 
 from .run_directory import FineTuningDirectory
 from .sweep_table import sweep_table

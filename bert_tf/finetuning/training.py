@@ -21,7 +21,7 @@ from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Trainer
-from bert_tf.untrusted import one_line
+from bert_tf.wording import one_line
 
 from .objective import Learner, TaskObjective, training_batches
 from .run_directory import FineTuningDirectory

@@ -11,7 +11,7 @@ from bert_tf.readers.examples import BadRowError, shown, text
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
 from bert_tf.tasks.python_data import plain_value
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 # What a row without an answer has in its place, by the kind of a NumPy dtype; others have 0.
 _NO_ANSWER = {"O": None, "f": np.nan}

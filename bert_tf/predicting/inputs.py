@@ -27,7 +27,7 @@ from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
 from bert_tf.tasks.texts.task import TextTask
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 _CHUNK = 2048
 

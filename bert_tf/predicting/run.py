@@ -14,7 +14,7 @@ from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
-from bert_tf.untrusted import Screen
+from bert_tf.wording import Screen
 
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings

@@ -10,10 +10,10 @@ from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
+from bert_tf.differences import tell
 from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
-from bert_tf.told import tell
 from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.precision import set_precision

@@ -12,17 +12,17 @@ import tensorflow as tf
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.config import PRESETS
+from bert_tf.differences import tell
 from bert_tf.files import check_outside, read_json, remove, write_json
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.told import tell
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
+from bert_tf.training.workers.agreement import Workers
 from bert_tf.training.workers.cluster import find_cluster
 from bert_tf.training.workers.launchers import lone_tasks
-from bert_tf.training.workers.workers import Workers
 
 from .cost import parameter_count
 from .data import (

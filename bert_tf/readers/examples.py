@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bert_tf.untrusted import listed, parse_json, quote
+from bert_tf.untrusted import parse_json
+from bert_tf.wording import listed, quote
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bert_tf import paths
-from bert_tf.untrusted import reason
+from bert_tf.wording import reason
 
 from .examples import (
     BadRowError,

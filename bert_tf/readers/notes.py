@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 from .examples import Place, TextExample, place_name
 

@@ -19,7 +19,8 @@ from typing import IO, Any
 
 from bert_tf import paths
 from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text
-from bert_tf.untrusted import check_line, listed, parse_json, reason
+from bert_tf.untrusted import check_line, parse_json
+from bert_tf.wording import listed, reason
 
 from .examples import BadRowError, ClassName, Place, shown
 

@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.cores import usable_cores
 from bert_tf.saved_models import replay
-from bert_tf.untrusted import reason
+from bert_tf.wording import reason
 
 from .rest import RestError, Tensors, to_array
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import uvicorn
 
 from bert_tf.cores import usable_cores
-from bert_tf.untrusted import one_line
+from bert_tf.wording import one_line
 
 from . import connections, metrics, rest
 from .batching import Batcher
@@ -216,7 +216,7 @@ class Application:
         """The request of a body; a large one is parsed aside, so that no small one waits for it."""
         bounds, parser = self._bounds, rest.parse_predict
         if action != "predict":
-            from .examples import parse_examples  # which imports TensorFlow
+            from .classify_regress import parse_examples  # which imports TensorFlow
 
             parser = functools.partial(parse_examples, action)
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.cli import flag_fields
-from bert_tf.untrusted import listed, parse_json_object
+from bert_tf.untrusted import parse_json_object
+from bert_tf.wording import listed
 
 from .options import Smoothing
 

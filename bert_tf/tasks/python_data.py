@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
 from bert_tf.readers.table_formats import Given, check_columns_differ, names_of_classes
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 from .task import Task
 

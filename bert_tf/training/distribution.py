@@ -15,9 +15,9 @@ from bert_tf.cores import usable_cores
 
 from .precision import set_precision
 from .tpu import open_tpu
+from .workers.agreement import Workers
 from .workers.cluster import Cluster, check_one_worker
 from .workers.joining import connect
-from .workers.workers import Workers
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import choices
-from bert_tf.told import tell
+from bert_tf.differences import tell
 
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 _NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"

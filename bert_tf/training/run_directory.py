@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.files import hold, is_temporary, read_json_object, remove, write_json
 from bert_tf.paths import local_path
-from bert_tf.untrusted import listed, one_line, quote, reason
+from bert_tf.wording import listed, one_line, quote, reason
 
 from . import saved_states
 

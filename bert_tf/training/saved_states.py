@@ -36,7 +36,7 @@ from bert_tf.files import (
     whole_file,
 )
 from bert_tf.paths import check_readable
-from bert_tf.untrusted import listed, one_line, quote, reason
+from bert_tf.wording import listed, one_line, quote, reason
 
 INDEX = ".index"
 BUNDLE = "variables"

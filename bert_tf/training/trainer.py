@@ -18,7 +18,7 @@ import keras
 from .loop import BadStepError, Pace, StepResults, TrainingLoop
 from .progress import Progress
 from .saved_states import BackgroundSaving
-from .workers.workers import Workers
+from .workers.agreement import Workers
 
 # SIGTERM is what a preempted cloud machine sends before it goes away.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

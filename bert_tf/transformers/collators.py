@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.choices import MASK_SPLIT
+
 from .encoding import as_tensor
 from .main_layer import TENSORS
 from .tokenization import BertTokenizerFast
@@ -126,8 +128,9 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         chosen = (draw.uniform(size=ids.shape) < self.mlm_probability) & ~np.array(special, bool)
         kind = draw.uniform(size=ids.shape)
         words = draw.randint(len(self.tokenizer), size=ids.shape)
-        masked = np.where(chosen & (kind < 0.8), self.tokenizer.mask_token_id, ids)
-        masked = np.where(chosen & (kind >= 0.9), words, masked)
+        is_masked, is_other = kind < MASK_SPLIT[0] / 100, kind >= 1 - MASK_SPLIT[1] / 100
+        masked = np.where(chosen & is_masked, self.tokenizer.mask_token_id, ids)
+        masked = np.where(chosen & is_other, words, masked)
         return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _NOT_COUNTED)}
 
 

@@ -32,7 +32,7 @@ from bert_tf.paths import local_path
 from bert_tf.pipelines.corpora import files as corpus_files
 from bert_tf.pipelines.corpora.files import SourceFile, describe_file, in_threads
 from bert_tf.pipelines.randomness import Operation, fold, permutation
-from bert_tf.untrusted import listed
+from bert_tf.wording import listed
 
 from .pools import Batching, PoolPlan, pool_batches
 

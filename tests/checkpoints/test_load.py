@@ -10,6 +10,7 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.load import load, load_with_report, open_checkpoint
+from bert_tf.differences import DifferenceWarning
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -19,7 +20,6 @@ from bert_tf.modeling import (
     BertSpanPredictor,
 )
 from bert_tf.predicting.predictor import Predictor
-from bert_tf.told import DifferenceWarning
 from tests.checkpoints.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.checkpoints.samples import EMBEDDING, SAMPLES
 from tests.checkpoints.small_checkpoints import (

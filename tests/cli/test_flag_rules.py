@@ -10,6 +10,7 @@ from absl import flags
 from bert_tf import convert
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check, divided_by, needs, one_of, refuses, required, within
+from bert_tf.cli.help import help_text
 from bert_tf.export import ExportSettings
 from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
@@ -118,5 +119,5 @@ def test_the_model_has_another_name_that_help_does_not_show(settings, other_name
     values(["p", f"--{other_name}=runs/a"])
     assert values["model"].value == "runs/a" and values["model"].present
     monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
-    shown = flag_fields.help_text("p", values, is_whole=True)
+    shown = help_text("p", values, is_whole=True)
     assert "--model: " in shown and f"--{other_name}: " not in shown

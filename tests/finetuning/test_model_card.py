@@ -9,7 +9,8 @@ import yaml
 
 from bert_tf.checkpoints import conversion, hub
 from bert_tf.finetuning import run as run_module
-from bert_tf.finetuning.run import card, run
+from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_card import run_card
 
 from .small_runs import settings
 
@@ -56,7 +57,7 @@ def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     """And of so many steps no epochs."""
     longer = settings(inputs, tmp_path, max_steps=7)
     results = {**results_of(finished), "train_batch_size": 8, "learning_rate": 1e-5}
-    text = card(longer, results, str(finished))
+    text = run_card(longer, results, str(finished))
     assert "| `learning_rate` | `1e-05` |" in text
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
@@ -66,7 +67,7 @@ def test_what_was_told_of_the_start_stands_in_the_card(finished, tmp_path, input
     conversion.convert("tiny", str(start), "huggingface")
     config = start / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "feed_forward_type": "geglu"}))
-    text = card(
+    text = run_card(
         settings(inputs, finished, init_checkpoint=str(start)), results_of(finished), str(finished)
     )
     assert (
@@ -87,7 +88,7 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs,
     results = results_of(finished)
     results["scores"]["dev"] |= {"loss": math.nan, "small": 1e-05}
     results |= {"collapsed": "the loss is not finite", "train_batch_size": 48}
-    text = card(given, results, str(finished))
+    text = run_card(given, results, str(finished))
     header = header_of(text)
     assert header["base_model"] == "someone/bert"
     (result,) = header["model-index"][0]["results"]

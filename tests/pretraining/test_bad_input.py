@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 import bert_tf
+from bert_tf.differences import DifferenceWarning
 from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.training import PretrainingTrainer
-from bert_tf.told import DifferenceWarning
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
 

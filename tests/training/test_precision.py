@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from bert_tf.told import DifferenceWarning
+from bert_tf.differences import DifferenceWarning
 from bert_tf.training import precision as precisions
 
 

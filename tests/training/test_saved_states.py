@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.training import saved_states
 from bert_tf.training.saved_states import BackgroundSaving
-from bert_tf.untrusted import reason
+from bert_tf.wording import reason
 
 
 class Killed(BaseException):

@@ -22,7 +22,7 @@ from bert_tf.readers.examples import (
 )
 from bert_tf.readers.table_formats import read_json_document
 from bert_tf.readers.tables import Row, TableFile, read_columns
-from bert_tf.untrusted import listed, one_line, quote
+from bert_tf.wording import listed, one_line, quote
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}
 

@@ -212,7 +212,8 @@ def question_examples(
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "?", "rollo", "led", "them"]
     >>> data = question_examples(BertTokenizer(vocab), ["Who?"], ["Rollo led them"],
-    ...                          answer_starts=[0], answer_ends=[5])
+    ...                          answer_starts=[0], answer_ends=[5], max_seq_length=384,
+    ...                          doc_stride=128, max_query_length=64)
     >>> batch, labels = next(iter(data.examples.evaluation_batches(1)))
     >>> batch["input_word_ids"].numpy()
     array([[2, 5, 6, 3, 7, 8, 9, 3]], dtype=int32)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
 from bert_tf.readers.table_formats import read_lines
 from bert_tf.readers.word_columns import DOCUMENT_START, conll_columns
-from bert_tf.untrusted import listed, quote
+from bert_tf.wording import listed, quote
 
 from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_tf.readers.examples import BadRowError, known_name, shown
-from bert_tf.untrusted import listed, one_line, quote
+from bert_tf.wording import listed, one_line, quote
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
@@ -101,7 +101,7 @@ def find_scored(
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[tag] for tags in sequences for tag in tags])
     text = np.repeat(np.arange(len(lengths)), lengths)
-    from bert_tf.decoding import join_words, read_labels
+    from bert_tf.entity_labels import join_words, read_labels
 
     entities = join_words(labels, text, scores, read_labels(names))
     begins = np.cumsum(lengths) - lengths

@@ -31,7 +31,7 @@ from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
 from bert_tf.tasks.options import ON_DEV
 from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
-from bert_tf.untrusted import did_you_mean, quote
+from bert_tf.wording import did_you_mean, quote
 
 from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
@@ -314,12 +314,12 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted = outputs.argmax(1)
-        losses = -decoding.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
+        losses = -class_probabilities.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
@@ -354,7 +354,7 @@ class TaggingTask(Task):
     def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        from bert_tf.decoding import likeliest
+        from bert_tf.class_probabilities import likeliest
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))

@@ -116,11 +116,11 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class
 
         true = self._targets(items)
-        log_probabilities = decoding.log_probabilities(outputs).numpy()
+        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         comparison = compare_classes(true, predicted, self.labels, losses)
@@ -140,8 +140,10 @@ class ClassificationTask(TextTask):
     def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
 
-        for row in decoding.probabilities(outputs, thresholds.get(TEMPERATURE, 1.0)).numpy():
+        for row in class_probabilities.probabilities(
+            outputs, thresholds.get(TEMPERATURE, 1.0)
+        ).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}

@@ -98,13 +98,13 @@ class MultiLabelTask(TextTask):
         return targets
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
 
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = decoding.probabilities_of_several(logits, temperature).numpy()
+        probabilities = class_probabilities.probabilities_of_several(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
@@ -139,11 +139,11 @@ class MultiLabelTask(TextTask):
     def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
 
         threshold = thresholds.get(PROBABILITY_THRESHOLD, USUAL_PROBABILITY)
         temperature = thresholds.get(TEMPERATURE, 1.0)
-        for row in decoding.probabilities_of_several(outputs, temperature).numpy():
+        for row in class_probabilities.probabilities_of_several(outputs, temperature).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
 

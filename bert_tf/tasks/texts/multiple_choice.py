@@ -82,10 +82,10 @@ class MultipleChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
-        log_probabilities = decoding.log_probabilities(outputs).numpy()
+        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
 
@@ -109,11 +109,13 @@ class MultipleChoiceTask(Task):
     def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        from bert_tf import decoding
+        from bert_tf import class_probabilities
 
         counts = np.array([len(item.choices) for item in items])
         is_choice = np.arange(outputs.shape[1]) < counts[:, None]
-        best, shares = decoding.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
+        best, shares = class_probabilities.choose(
+            outputs, is_choice, thresholds.get(TEMPERATURE, 1.0)
+        )
         for count, choice, row in zip(counts, best.numpy(), shares.numpy(), strict=True):
             probabilities = {
                 str(at): p if at < count else None for at, p in enumerate(row.tolist())

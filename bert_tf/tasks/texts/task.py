@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
 from bert_tf.tasks.options import LongTexts
 from bert_tf.tasks.task import DRAWN, Items, Task, predict
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.untrusted import quote
+from bert_tf.wording import quote
 
 from .launchers import slurm_workers
 from .tf_config import JOBS, read_tf_config

@@ -5,7 +5,7 @@ import threading
 
 import tensorflow as tf
 
-from bert_tf.untrusted import reason
+from bert_tf.wording import reason
 
 from .cluster import Cluster
 from .waiting import present

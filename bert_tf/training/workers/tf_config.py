@@ -8,8 +8,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.told import tell
-from bert_tf.untrusted import parse_json_object, quote
+from bert_tf.differences import tell
+from bert_tf.untrusted import parse_json_object
+from bert_tf.wording import quote
 
 JOBS = ("chief", "worker")
 _EXPECTED = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'

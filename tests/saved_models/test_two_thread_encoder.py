@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.modeling import BertEncoder
-from bert_tf.saved_models import chains
+from bert_tf.saved_models import two_thread_encoder
 
 CONFIG = BertConfig.from_preset("bert-tiny", vocab_size=40, hidden_size=24, num_attention_heads=2)
 CONFIGS = {
@@ -39,7 +39,9 @@ def inputs(mask):
 
 
 def halved(encoder, given, are_whole):
-    return chains.encode(encoder, given, lambda one, columns: columns.of(one.value), are_whole)
+    return two_thread_encoder.encode_by_two(
+        encoder, given, lambda one, columns: columns.of(one.value), are_whole
+    )
 
 
 def same(got, expected, places=...):
@@ -66,5 +68,5 @@ def test_rows_of_one_length(encoder):
 
 def test_columns_are_those_of_each_group():
     values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
-    assert chains.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
-    assert chains.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]
+    assert two_thread_encoder.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
+    assert two_thread_encoder.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]

@@ -38,7 +38,7 @@ class Columns(NamedTuple):
 ReadColumns = Callable[[keras.Variable, Columns], tf.Tensor]
 
 
-def encode(
+def encode_by_two(
     encoder: BertEncoder,
     inputs: Mapping[str, tf.Tensor],
     read: ReadColumns,
