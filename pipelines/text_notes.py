@@ -30,7 +30,7 @@ def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
     if not do_lower_case or 100 * len(capitals) < len(vocab):
         return None
     return (
-        f"The vocabulary seems to be cased ({len(capitals):,} pieces with capitals, such as "
+        f"The vocabulary seems to be cased (pieces with capitals: {len(capitals):,}, such as "
         f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
         "its case."
     )

@@ -136,8 +136,8 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train_file": "a.csv"}, ValueError, "train and train_file are the same: give one of "
          "them"),
         ({"train": []}, ValueError, "train is empty: expected at least one example"),
-        ({"train": 7}, ValueError, "train is a int: expected a path, a list of examples or a "
-         "frame"),
+        ({"train": 7}, ValueError, "train is of the type int: expected a path, a list of "
+         "examples or a frame"),
         ({"train": [("a", "x"), 3]}, ValueError,
          "^<train>, row 1: expected a text, a tuple of texts and a label, or a mapping, got "
          "3; correct the row, or leave out bad rows by skip_bad_rows"),

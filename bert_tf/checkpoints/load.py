@@ -53,8 +53,8 @@ def open_checkpoint(
     """
     if not isinstance(path, str | os.PathLike):
         raise ValueError(
-            f"The model is a {type(path).__name__}: expected a path, hf://OWNER/NAME of the "
-            "Hugging Face hub, or a model of bert_tf."
+            f"The model is of the type {type(path).__name__}: expected a path, hf://OWNER/NAME of "
+            "the Hugging Face hub, or a model of bert_tf."
         )
     path = os.fspath(path)
     of_hub: Collection[str] = ()

@@ -237,8 +237,10 @@ def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtyp
     dtype = dataset.dtype
     if dtype.kind == "V" and dtype.itemsize == 2 and str(dataset.attrs.get("dtype")) == "bfloat16":
         dtype = _BFLOAT16
-    elif dtype.kind not in _NUMBERS or dataset.shape is None:
+    elif dtype.kind not in _NUMBERS:
         raise ValueError(f"{where} is of the type {quote(dtype)}: expected an array of numbers.")
+    if dataset.shape is None:
+        raise ValueError(f"{where} is empty: expected an array of numbers.")
     size = dataset.size * dtype.itemsize
     lies_there = dataset.id.get_storage_size() == size <= file_size
     if dataset.is_virtual or dataset.external or not lies_there:

@@ -208,7 +208,8 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
     """A model in memory as what a reader gives; its weights are read when they are asked for."""
     if type(model) not in MODEL_CLASSES.values():
         raise ValueError(
-            f"The model is a {type(model).__name__}: expected one of {', '.join(MODEL_CLASSES)}."
+            f"The model is of the type {type(model).__name__}: expected one of "
+            f"{', '.join(MODEL_CLASSES)}."
         )
     spec = spec_of(model)
     classes = spec.arguments.get("num_classes")

@@ -189,7 +189,7 @@ class PretrainingSettings:
         0.01,
         "Hold out this share of the documents for the evaluation, at least one document; with 0 "
         "there is no evaluation without --eval_input.",
-        rules=[within(lambda share: 0 <= share < 1, "0 or more and below 1")],
+        rules=[within(lambda share: 0 <= share < 1, "of 0 or more and below 1")],
         is_rare=True,
     )
     vocab_file: str | None = string(
@@ -303,13 +303,13 @@ class PretrainingSettings:
     weight_decay: float = number(
         0.01,
         "Let weights, except biases and LayerNorm, decay by this share of the rate in each step.",
-        rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
+        rules=[within(lambda decay: 0 <= decay < math.inf, "of 0 or more")],
         is_rare=True,
     )
     adam_beta_2: float = number(
         0.999,
         "Let the optimizer's mean of squared gradients forget all but this share in each step.",
-        rules=[within(lambda beta: 0 <= beta < 1, "0 or more and below 1")],
+        rules=[within(lambda beta: 0 <= beta < 1, "of 0 or more and below 1")],
         is_rare=True,
     )
     phases: str = string(

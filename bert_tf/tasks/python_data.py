@@ -160,7 +160,8 @@ def _items(data: Any, what: str) -> Iterator[Any]:
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return iter(data)
     raise ValueError(
-        f"{what} is a {type(data).__name__}: expected a path, a list of examples or a frame."
+        f"{what} is of the type {type(data).__name__}: expected a path, a list of examples or a "
+        "frame."
     )
 
 

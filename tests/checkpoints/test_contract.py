@@ -219,8 +219,8 @@ def test_what_cannot_be_saved(tmp_path):
             bert_tf.save(given, tmp_path / "saved")
 
     refused(
-        "The model is a object: expected one of BertEncoder, BertPretrainer, BertClassifier, "
-        "BertRegressor, BertTokenClassifier, BertFeatureTagger, BertSpanPredictor, "
+        "The model is of the type object: expected one of BertEncoder, BertPretrainer, "
+        "BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, BertSpanPredictor, "
         "BertMultipleChoice",
         object(),
     )

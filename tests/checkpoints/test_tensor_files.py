@@ -280,7 +280,7 @@ ELSEWHERE = (
         (array((2,), dtype=h5py.vlen_dtype("float32")),
          r"'a' is of the type dtype\('O'\): expected an array of numbers\."),
         (array(data=h5py.Empty("f4")),
-         r"'a' is of the type dtype\('<f4'\): expected an array of numbers\."),
+         r"'a' is empty: expected an array of numbers\."),
     ],
     ids=["external", "virtual", "shape alone", "chunks", "compressed", "any length", "nothing"],
 )  # fmt: skip

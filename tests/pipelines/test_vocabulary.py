@@ -297,6 +297,6 @@ def test_a_cased_vocabulary_on_lower_cased_text_is_told():
     cased = BertTokenizer([*SPECIALS, *LETTERS, "The"])
     lines = corpus_lines(from_documents([["the top."] * 20] * 4), cased, RowOptions())
     assert lines[1] == (
-        "The vocabulary seems to be cased (1 pieces with capitals, such as 'The'), and the text is "
-        "lower-cased: pass --do_lower_case=false to keep its case."
+        "The vocabulary seems to be cased (pieces with capitals: 1, such as 'The'), and the text "
+        "is lower-cased: pass --do_lower_case=false to keep its case."
     )

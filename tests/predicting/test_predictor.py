@@ -74,8 +74,8 @@ def test_it_is_traced_once(classifier):
         ("tiny", {"top_k": np.int64(0)}, "top_k=.* cannot be: 0 is not a positive integer"),
         ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be a "
          "string or int, found <class 'float'>"),
-        (None, {}, "The model is a NoneType: expected a path, hf://OWNER/NAME of the Hugging "
-         "Face hub, or a model of bert_tf"),
+        (None, {}, "The model is of the type NoneType: expected a path, hf://OWNER/NAME of the "
+         "Hugging Face hub, or a model of bert_tf"),
     ],
 )  # fmt: skip
 def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
-        (7, "data is a int: expected a path, a list of examples or a frame"),
+        (7, "data is of the type int: expected a path, a list of examples or a frame"),
         (
             ["so", 3],
             "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad rows "
