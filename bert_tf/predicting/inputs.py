@@ -1,13 +1,7 @@
 """Unlabelled files as ``predict`` reads them: in chunks, each row checked before the first is run.
 
-| kind                                    | files                                                |
-|-----------------------------------------|------------------------------------------------------|
-| classification, multilabel, regression  | tables                                               |
-| tagging                                 | tables; else CoNLL's columns, of which the first     |
-| multiple_choice                         | tables; of a task of SWAG's, its form                |
-| squad                                   | tables; else SQuAD's JSON                            |
-
-Tables are those of ``readers.tables``.
+A file is a table of ``readers.tables``, or of the form of its own that the kind reads by
+``Task.own_form``.
 """
 
 import collections
