@@ -21,6 +21,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from absl import flags
+
 from bert_tf import export as export_command
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
@@ -47,9 +49,8 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
     Those in ``without`` are the function's own arguments, by these names or by others.
     """
-    flags = [field for declaration in settings for field in flag_fields.flags_of(declaration)]
+    flags = (field for declaration in settings for field in flag_fields.flags_of(declaration))
     fields = {field.name: field for field in flags if field.name not in without}
-    names = [field.name for field in flags]
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -61,13 +62,12 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
                 return function(*arguments, **keywords)
             except ValueError as error:
                 if error.args and isinstance(error.args[0], str):
-                    # A kind of the user's own has flags that this function did not know.
-                    sentence = _without_hyphens(error.args[0], [*names, *keywords])
-                    error.args = (sentence, *error.args[1:])
+                    # A kind of the user's own has other flags.
+                    error.args = (_without_hyphens(error.args[0], keywords), *error.args[1:])
                 raise
 
         documented = "\n".join(
-            f"        {field.name}: {_without_hyphens(field.metadata['help'], names)}"
+            f"        {field.name}: {_without_hyphens(field.metadata['help'])}"
             for field in fields.values()
         )
         call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
@@ -81,9 +81,29 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
     return decorate
 
 
-def _without_hyphens(text: str, names: Iterable[str]) -> str:
-    """A text with these flags as keywords; other words that begin with hyphens are the user's."""
-    return re.sub(rf"(?<![\w-])--(?=(?:{'|'.join(map(re.escape, names))})\b)", "", text)
+def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
+    """A text with flags as keywords, but for a command's to be given in the shell.
+
+    Other words that begin with hyphens are the user's, as a label may be. ``more`` are flags that
+    no settings of the library declare.
+
+    >>> _without_hyphens("--seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd")
+    'seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd'
+    """
+    names = "|".join(map(re.escape, {*_flags(), *more}))
+    command = r"(python -m bert_tf\.\w+(?: --?\S+)*)"
+    return re.sub(rf"{command}|(?<![\w-])--(?=(?:{names})\b)", lambda found: found[1] or "", text)
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    """The names of the flags of all commands that are functions here."""
+    names = {field.name for field in flag_fields.flags_of(predicting_settings.PredictionSettings)}
+    for command in (fine_tuning_settings, pretraining_settings, export_command):
+        values = flags.FlagValues()
+        command.define_flags(values)
+        names |= {*values}
+    return frozenset(names)
 
 
 @contextlib.contextmanager

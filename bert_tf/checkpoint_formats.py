@@ -1,6 +1,6 @@
 """The table of checkpoint formats: the files by which each is known, and its reader and writer.
 
-A new format is a row here and a module in ``checkpoints/``: its ``open_checkpoint(path)`` reads,
+A new format is a row here and a module in ``checkpoints/``: its ``read_checkpoint(path)`` reads,
 ``write(checkpoint, path)`` writes. Nothing here loads TensorFlow, so that wrong paths are refused
 at once.
 """

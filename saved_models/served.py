@@ -268,7 +268,10 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 def _graphs(
     model: BertModel, weights: Weights, read: Read, are_whole: bool | None = None
 ) -> dict[str, Any]:
-    """The graphs of a ``Served``, by their names there; of chains if rows are whole or not."""
+    """The graphs of a ``Served``, by their names there.
+
+    ``are_whole`` says of the encoder by two threads whether rows have one length; ``None``: by one.
+    """
     encoder, table = model.encoder, weights.table
     if are_whole is None:
         encode = _trace_model(encoder, read, weights.matrices)

@@ -1,7 +1,8 @@
-"""Starting model of a fine-tuning: the config, vocabulary and weights of a checkpoint."""
+"""Model of a fine-tuning: what it starts from, as it is built, and as it is run on the sets."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,14 +45,41 @@ class StartingModel(NamedTuple):
     embedding: SentenceEmbedding | None = None
 
 
-def open_origin(settings: FineTuningSettings, directory: FineTuningDirectory) -> Checkpoint:
-    """What a run goes on from: its own description, without weights; else ``--init_checkpoint``."""
-    if directory.has_state() or directory.is_finished():
-        return model_directory.read_description(directory.path)
-    return open_checkpoint(settings.init_checkpoint)
+class Origin:
+    """What a run goes on from: itself, where it has begun, or what ``--init_checkpoint`` names.
+
+    Either is opened once, where it is first asked for. A run that has begun has weights of its own:
+    what it started from may be gone.
+    """
+
+    def __init__(self, init_checkpoint: str, directory: FineTuningDirectory) -> None:
+        self._init_checkpoint, self._directory = init_checkpoint, directory
+
+    @functools.cached_property
+    def is_run(self) -> bool:
+        """True if it is the run itself."""
+        return self._directory.has_state() or self._directory.is_finished()
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The run's description, without weights, or the checkpoint."""
+        if self.is_run:
+            return model_directory.read_description(self._directory.path)
+        return open_checkpoint(self._init_checkpoint)
+
+    def fingerprint(self, moved: Sequence[str]) -> dict[str, str]:
+        """The fingerprint of what the run starts from, by its flag; {} where nothing asks for it.
+
+        ``moved`` are the flags that name another place than at first, and are to name the same.
+        """
+        flag = "init_checkpoint"
+        if self.is_run and flag not in moved:
+            return {}
+        start = open_checkpoint(self._init_checkpoint) if self.is_run else self.checkpoint
+        return {f"--{flag}": start.fingerprint()}
 
 
-def with_usual(settings: FineTuningSettings, config: BertConfig) -> tuple[FineTuningSettings, str]:
+def with_usual(settings: FineTuningSettings, origin: Origin) -> tuple[FineTuningSettings, str]:
     """The settings, with the rate and the epochs of ``BY_SIZE`` where none are given.
 
     Also a sentence on what was taken, "" where nothing was.
@@ -59,7 +87,7 @@ def with_usual(settings: FineTuningSettings, config: BertConfig) -> tuple[FineTu
     names = ("learning_rate", "num_train_epochs")
     if settings.sweep or all(getattr(settings, name) for name in names):
         return settings, ""
-    units = config.hidden_size
+    units = origin.checkpoint.config.hidden_size
     usual = next((row for most, *row in BY_SIZE if units <= most), USUAL)
     taken: dict[str, Any] = {
         name: value
@@ -74,20 +102,20 @@ def with_usual(settings: FineTuningSettings, config: BertConfig) -> tuple[FineTu
 
 
 def starting_model(
-    settings: FineTuningSettings, origin: Checkpoint, *, goes_on: bool = False
+    settings: FineTuningSettings, checkpoint: Checkpoint, *, goes_on: bool = False
 ) -> StartingModel:
-    """The start of a run; where it ``goes_on`` its own directory is the ``origin``."""
+    """The start of a run; where it ``goes_on``, the ``checkpoint`` is its own description."""
     _check_pooling(settings)
-    tokenization = _readable(settings, origin)
+    tokenization = _readable(settings, checkpoint)
     if not goes_on:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.tokenizer()
     if goes_on:  # its weights come later
-        head, embedding = origin.model.arguments, origin.sentence_embedding
-        start = StartingModel(origin.config, tokenization, tokenizer, None, head, embedding)
+        head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
+        start = StartingModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
     else:
-        config, head, embedding = _of_checkpoint(settings, origin)
-        start = StartingModel(config, tokenization, tokenizer, origin, head, embedding)
+        config, head, embedding = _of_checkpoint(settings, checkpoint)
+        start = StartingModel(config, tokenization, tokenizer, checkpoint, head, embedding)
     _check_start(settings, start)
     return start
 
@@ -104,13 +132,13 @@ def _check_pooling(settings: FineTuningSettings) -> None:
         )
 
 
-def _readable(settings: FineTuningSettings, origin: Checkpoint) -> Tokenization:
-    if origin.tokenization is None:
+def _readable(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenization:
+    if checkpoint.tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} cannot read text: "
-            f"{why_none(origin.notes)}"
+            f"{why_none(checkpoint.notes)}"
         )
-    return origin.tokenization
+    return checkpoint.tokenization
 
 
 def _of_checkpoint(
@@ -216,7 +244,7 @@ def build_model(
     spec, checkpoint = model_spec(task, start), start.checkpoint
     tensors: Mapping[str, StoredTensor] = {}
     sentences: list[str] = []
-    learns_numbers_anew = True
+    keeps_regressor = False
     if checkpoint is not None:
         own = checkpoint.model
         is_new = own.model_class is not spec.model_class or checkpoint.labels != task.labels
@@ -225,11 +253,11 @@ def build_model(
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(checkpoint, spec, new_head=is_new)
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
-        learns_numbers_anew = any(name.startswith("regressor/") for name in report.new)
+        keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
         tell(report.notes)
     model = weights.build_model(start.config, spec)
     weights.assign(model, tensors)
-    if not learns_numbers_anew:
+    if keeps_regressor:
         task.target_scale.unfold(model)
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)

@@ -6,7 +6,6 @@ from typing import Any
 
 import bert_tf
 from bert_tf.checkpoints import model_card
-from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.readers.table_formats import is_given
@@ -15,7 +14,7 @@ from bert_tf.tasks.task_file import export_options, task_of
 from bert_tf.training.distribution import open_devices
 
 from .data import read_splits
-from .model import open_origin, with_usual
+from .model import Origin, with_usual
 from .run_card import run_card
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
@@ -37,19 +36,19 @@ def run(
     )
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
-    origin = open_origin(settings, directory)
-    settings, sentence = with_usual(settings, origin.config)
+    origin = Origin(settings.init_checkpoint, directory)
+    settings, sentence = with_usual(settings, origin)
     with contextlib.ExitStack() as stack:
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
             stack.enter_context(directory.locked())
         moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS)
-        identity = _identity(settings, origin, directory, moved)
         if directory.is_finished():
             # Rows given in Python have no path by which to tell whether they are the same.
             if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):
-                directory.check_inputs({**read_splits(settings).fingerprints(), **identity})
+                of_data = read_splits(settings).fingerprints()
+                directory.check_inputs({**of_data, **origin.fingerprint(moved)})
             print(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
@@ -58,9 +57,7 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
-        inputs = prepare(
-            settings, directory, origin, strategy, identity=identity, callbacks=callbacks
-        )
+        inputs = prepare(settings, directory, origin, moved, strategy, callbacks)
         if sentence:
             print(sentence)
         if settings.sweep or settings.restarts > 1 or settings.variants:
@@ -79,24 +76,6 @@ def run(
         print()
         show(results, directory)
         return results
-
-
-def _identity(
-    settings: FineTuningSettings,
-    origin: Checkpoint,
-    directory: FineTuningDirectory,
-    moved: Sequence[str],
-) -> dict[str, str]:
-    """The fingerprint of what ``--init_checkpoint`` names, by the flag; {} where that may be gone.
-
-    A run that goes on has weights of its own: it is opened where the flag has come to name another
-    place, and is to be what it was.
-    """
-    if origin.path == directory.path:
-        if "init_checkpoint" not in moved:
-            return {}
-        origin = open_checkpoint(settings.init_checkpoint)
-    return {"--init_checkpoint": origin.fingerprint()}
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +19,7 @@ from bert_tf.tasks.task_file import TaskFile, to_json
 
 from .data import read_task
 from .few_shot import few_shot_learner
-from .model import StartingModel, build_model, inference_of, model_spec, starting_model
+from .model import Origin, StartingModel, build_model, inference_of, model_spec, starting_model
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .summary import lines_before
@@ -55,20 +54,18 @@ class TrainingOutcome:
 def prepare(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
-    origin: Checkpoint,
+    origin: Origin,
+    moved: Sequence[str],
     strategy: tf.distribute.Strategy,
-    *,
-    identity: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
 ) -> FineTuningInputs:
-    """Makes the start of the ``origin``, reads the data, tokenises those to train on; prints notes.
+    """Opens the start, reads the data, tokenises the training set, and prints notes.
 
-    ``identity`` is the fingerprint of what ``--init_checkpoint`` names, by the flag, where that is
-    compared with what the run was started with, as the data are.
+    ``moved`` are the flags that name another place than when the run started.
     """
-    start = starting_model(settings, origin, goes_on=origin.path == directory.path)
+    start = starting_model(settings, origin.checkpoint, goes_on=origin.is_run)
     task, splits = read_task(settings, start.embedding)
-    directory.check_inputs({**splits.fingerprints(), **identity})
+    directory.check_inputs({**splits.fingerprints(), **origin.fingerprint(moved)})
     for note in splits.notes:
         print(note)
     if splits.skipped:

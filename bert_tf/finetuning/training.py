@@ -70,7 +70,7 @@ class FineTuningTrainer(Trainer):
         self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
         replicas = self.model.distribute_strategy.num_replicas_in_sync
-        self._jit_compile, self.loop = self._make_loop(learner, replicas)
+        self.loop = self._make_loop(learner, replicas)
         self.callbacks = Callbacks(
             callbacks,
             learner.model,
@@ -80,11 +80,8 @@ class FineTuningTrainer(Trainer):
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         self._makes_single_steps = bool(callbacks) or replicas > 1
 
-    def _make_loop(self, learner: Learner, replicas: int) -> tuple[bool, TrainingLoop]:
-        """The steps of the learner's model, which is compiled for callbacks to look at.
-
-        Returned before them is whether XLA compiles them.
-        """
+    def _make_loop(self, learner: Learner, replicas: int) -> TrainingLoop:
+        """The steps of the learner's model, which is compiled for callbacks to look at."""
         settings, strategy = self.settings, self.model.distribute_strategy
         warmup = int(settings.warmup_proportion * self.total_steps)
         schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
@@ -102,7 +99,7 @@ class FineTuningTrainer(Trainer):
             )
             learner.model.compile(optimizer, jit_compile=False, **arguments)
         compares_rows = getattr(arguments["loss"], "compares_rows", False)
-        loop = TrainingLoop(
+        return TrainingLoop(
             learner.model,
             optimizer,
             strategy,
@@ -112,7 +109,6 @@ class FineTuningTrainer(Trainer):
             device_type=device,
             jit_compile=jit_compile,
         )
-        return jit_compile, loop
 
     # --- Training --------------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class FineTuningTrainer(Trainer):
         if goes_on:
             self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
             self.examples = self.task.prepared(self.model, self.examples)
-            if self._jit_compile:
+            if self.loop.compilation.jit_compile:
                 lengths = ", ".join(map(str, self.examples.few_lengths()))
                 print(f"XLA compiles the step once for each length of rows: {lengths} tokens.")
         with self.interruption, self.background:
@@ -157,7 +153,7 @@ class FineTuningTrainer(Trainer):
             seed=settings.seed,
             first_step=self.state.step,
             length_multiple=self.loop.compilation.length_multiple,
-            few_shapes=self._jit_compile,
+            few_shapes=self.loop.compilation.jit_compile,
         )
         mask = batches.element_spec["rows"].get(features.INPUT_MASK)
         if mask is not None and self.loop.compilation.groups_attention:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import stages
-from bert_tf.finetuning.model import build_model, open_origin, starting_model, with_usual
+from bert_tf.finetuning.model import Origin, build_model, starting_model, with_usual
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.readers.examples import ExampleSet, TaggedExample
@@ -80,7 +81,9 @@ def test_a_run_keeps_how_special_tokens_in_texts_were_read(finished, inputs, tmp
     assert start.tokenizer.tokenize(["good [SEP]"]).to_list() == ids[True]
 
 
-def test_a_finished_run_shows_its_results_again(finished, inputs, capsys):
+def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkeypatch):
+    # Of its results alone.
+    monkeypatch.setattr(Origin, "checkpoint", property(lambda self: pytest.fail("it is opened")))
     flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
     printed = capsys.readouterr().out
@@ -218,15 +221,17 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
     flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
-    origin = open_origin(flags_alone, FineTuningDirectory(flags_alone.model_dir))
-    resolved, sentence = with_usual(flags_alone, origin.config)
+    origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
+    resolved, sentence = with_usual(flags_alone, origin)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
     assert sentence.startswith(f"By default for {units} units: --")
 
 
-def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
+def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, monkeypatch):
+    # Nor are the weights read, which may take minutes.
+    monkeypatch.setattr(Checkpoint, "fingerprint", lambda self: pytest.fail("weights are read"))
     (tmp_path / "bad.csv").write_text("text,label\na,x\nb,y,z\n")
     given = dict.fromkeys(("learning_rate", "num_train_epochs", "dev_file"))
     with pytest.raises(ValueError, match="bad.csv, line 3: expected 2 columns, got 3"):
@@ -237,8 +242,8 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys):
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
-    origin = open_origin(flags_alone, FineTuningDirectory(flags_alone.model_dir))
-    resolved, _ = with_usual(flags_alone, origin.config)
+    origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
+    resolved, _ = with_usual(flags_alone, origin)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 
