@@ -15,10 +15,9 @@ from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.cli.flag_rules import Given, Values, names_a_model, required
 from bert_tf.differences import tell
 from bert_tf.saved_models.options import ExportOptions
-from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -37,11 +36,6 @@ def _is_version(name: str, values: Values, given_flags: Given) -> str:
         f"--{name}={values[name]} does not end in a number, which TensorFlow Serving finds a "
         f"version by: name {output}/1."
     )
-
-
-def _is_name(name: str, values: Values, given_flags: Given) -> str:
-    check_model_name(values[name])
-    return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +57,7 @@ class ExportSettings:
     name: str = flag_fields.string(
         "bert",
         "Give the model this name in a server, a part of the address that clients call.",
-        rules=[_is_name],
+        rules=[names_a_model],
     )
 
 

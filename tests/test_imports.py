@@ -47,7 +47,7 @@ ALLOWED = {
     "evaluation": "choices class_probabilities features files modeling pipelines readers wording",
     "tasks": "checkpoints choices cli evaluation features modeling pipelines readers saved_models "
     "training untrusted wording",
-    "cli": "choices differences files startup wording",
+    "cli": "choices differences files startup untrusted wording",
 }
 # What the folder of a kind of task may import, besides its own: no other kind.
 OF_A_KIND = ALLOWED["tasks"] + " class_probabilities entity_labels files tasks"

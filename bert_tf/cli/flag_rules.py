@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from bert_tf.untrusted import check_model_name
+
 Values = Mapping[str, Any]
 Given = Collection[str]
 Rule = Callable[[str, Values, Given], str]
@@ -34,6 +36,13 @@ def refuses(
 def required(what: str) -> Rule:
     """The flag has a value; ``what`` says which, or what else the command needs."""
     return refuses(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
+
+
+def names_a_model(name: str, values: Values, given: Given) -> str:
+    """Refuses what cannot be a model's name, in an address and as a folder."""
+    if values[name] is not None:
+        check_model_name(values[name])
+    return ""
 
 
 def within(holds: Callable[[Any], bool], expected: str) -> Rule:

@@ -3,14 +3,7 @@
 import dataclasses
 
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import Given, Values, required
-from bert_tf.untrusted import check_model_name
-
-
-def _is_name(name: str, values: Values, given: Given) -> str:
-    if values[name] is not None:
-        check_model_name(values[name])
-    return ""
+from bert_tf.cli.flag_rules import names_a_model, required
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +19,7 @@ class ServeSettings:
         None,
         "Give the model this name, a part of the address that clients call; by default its "
         "directory's.",
-        rules=[_is_name],
+        rules=[names_a_model],
     )
     special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
     host: str = flag_fields.string(
