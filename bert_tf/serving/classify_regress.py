@@ -41,6 +41,8 @@ def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], most
 
 
 def _serialized(example: dict[str, Any]) -> bytes:
+    # JSON strings can contain half a surrogate pair, which no name in a tf.Example can.
+    rest.to_array([*example], "DT_STRING")
     features = {name: _feature(value) for name, value in example.items()}
     return tf.train.Example(features={"feature": features}).SerializeToString()
 
@@ -49,6 +51,10 @@ def _feature(content: Any) -> tf.train.Feature:
     values = content if isinstance(content, list) else [content]
     if not values:
         return tf.train.Feature()
+    if any(isinstance(value, list) for value in values):
+        raise RestError(
+            400, f"JSON Value: {rest.shown(content)} Expecting one value or a flat list per feature"
+        )
     dtype, field = _FIELDS.get(type(values[0]), _BYTES)
     return tf.train.Feature(**{field: {"value": rest.to_array(values, dtype).tolist()}})
 

@@ -260,6 +260,11 @@ EXAMPLES = [
         {"examples": [{"x": [1, 1.5]}]},
         "JSON Value: 1.5 Type: Number is not of expected type: int64",
     ),
+    *(
+        ({"examples": [{"x": value}]}, "Expecting one value or a flat list per feature")
+        for value in ([["a"]], [[1], [2]], [[]], [[[1.5]]], ["a", ["b"]])
+    ),
+    ({"examples": [{"\ud800": 1.0}]}, 'JSON Value: "\\ud800" is no text'),
     ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
     (
         {"signature_name": "a", "examples": [{}]},
