@@ -82,7 +82,7 @@ def run(
             workers.wait()
         if training is not None:
             _finish(training, callbacks)
-        workers.wait()  # none ends before the chief has written
+        workers.leave()  # none ends before the chief has written
 
 
 def _begin(

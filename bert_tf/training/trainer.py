@@ -262,7 +262,7 @@ class Trainer(abc.ABC):
 
     def _stop(self) -> None:
         self.background.wait()
-        self.workers.wait()
+        self.workers.leave()
         if not self.is_temporary:
             print(f"Stopped at step {self.step:,}. The same command goes on from there.")
         raise KeyboardInterrupt

@@ -79,10 +79,22 @@ class Workers:
         """Waits until every worker has come here."""
         self.gather([0.0])
 
+    def leave(self) -> None:
+        """Waits until every worker has come here, and no longer needs this process."""
+        self.wait()
+        self._linger()
+
+    def _linger(self) -> None:
+        # A worker that has its sum may end while another still reads parts of it from that worker.
+        # The second sum begins only after all of them have the first one.
+        with contextlib.suppress(LostWorkerError):
+            self.wait()
+
     def check_same(self, number: float, what: str) -> None:
         """Checks that every worker has the same number; errors call it ``what``."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
+            self._linger()
             raise ValueError(
                 f"The workers differ in the {what} ({numbers.tolist()}): start every worker with "
                 "the same flags, on a disk that all of them share."

@@ -1,10 +1,15 @@
 """What workers agree on, and a worker that is lost."""
 
+import threading
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.cli import command
+from bert_tf.training.saved_states import BackgroundSaving
+from bert_tf.training.trainer import Trainer
 from bert_tf.training.workers import agreement
 from bert_tf.training.workers.cluster import Cluster
 
@@ -26,3 +31,71 @@ def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
             raise tf.errors.UnavailableError(None, None, "gone")
     # Which knows it without importing TensorFlow.
     assert command._is_user_error(error.value) and error.type.__name__ == "LostWorkerError"
+
+
+class Pair:
+    """Two workers whose sums end as TensorFlow's do: worker 1 reads its sum last, and from 0."""
+
+    def __init__(self):
+        self._given = [[], []]
+        self._news = threading.Condition()
+        self._has_ended = [threading.Event(), threading.Event()]
+
+    def worker(self, index):
+        """A worker that sums with the other one."""
+        worker = agreement.Workers(cluster=Cluster(("a:1", "b:1"), index))
+        worker.gather = lambda values: self._gather(index, values)
+        return worker
+
+    def _gather(self, index, values):
+        other, turn = 1 - index, len(self._given[index])
+        with self._news:
+            self._given[index].append(values)
+            self._news.notify_all()
+            assert self._news.wait_for(
+                lambda: len(self._given[other]) > turn or self._has_ended[other].is_set(), 10
+            )
+        if index == 1 and self._has_ended[0].wait(0.3):
+            raise agreement.LostWorkerError("worker 0 has ended")
+        return np.array([of[turn] for of in self._given])
+
+    def end(self, index, work):
+        """Does the last work of a worker: returns the error that ends it."""
+        try:
+            work(self.worker(index), index)
+        except BaseException as error:
+            return error
+        finally:
+            with self._news:
+                self._has_ended[index].set()
+                self._news.notify_all()
+
+
+def _stop(worker, _):
+    training = types.SimpleNamespace(
+        background=BackgroundSaving(), workers=worker, is_temporary=True
+    )
+    Trainer._stop(training)
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda worker, _: worker.leave(), type(None)),
+        (lambda worker, index: worker.check_same(index, "flags"), ValueError),
+        (_stop, KeyboardInterrupt),
+    ],
+    ids=["leave", "check_same", "stop"],
+)
+def test_a_worker_ends_only_when_no_other_reads_from_it(work, error):
+    """One that is slow to read the last sum once reported the other as lost."""
+    pair, errors = Pair(), {}
+    threads = [
+        threading.Thread(target=lambda index=index: errors.update({index: pair.end(index, work)}))
+        for index in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(errors[index]) for index in range(2)] == [error, error]
