@@ -25,6 +25,8 @@ import tensorflow as tf
 DEFAULT_TOLERANCE = 1e-4
 # Modules that an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
+# The signature, which is none, of what is run when variables are there.
+INITIAL = "__saved_model_init_op"
 
 
 class ReplayError(ValueError):
@@ -64,12 +66,18 @@ def load(directory: str, read: Callable[[str], Any] = tf.saved_model.load) -> An
             "such as exports/1."
         )
     try:
-        return read(directory)
+        model = read(directory)
     except Exception as error:
         # Of whatever kind: what stops the loading is what was to be found out.
         raise ReplayError(
             f"{directory} cannot be loaded by TensorFlow {tf.__version__}: {first_line(error)}"
         ) from error
+    if not set(getattr(model, "signatures", model)) - {INITIAL}:
+        raise ReplayError(
+            f"{directory} has no signatures, which answer requests. Use the export that it was "
+            "made from, or pass signatures to tf.saved_model.save."
+        )
+    return model
 
 
 def read_samples(directory: str) -> list[Sample]:

@@ -25,8 +25,6 @@ from bert_tf.wording import reason
 from .rest import RestError, Tensors, to_array
 
 _v1 = tf.compat.v1
-# The signature, which is none, of what is run when variables are there.
-_INITIAL = "__saved_model_init_op"
 # HTTP's status of a graph's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
 _STATUS = {
     **{tf.errors.INVALID_ARGUMENT: 400, tf.errors.OUT_OF_RANGE: 400},
@@ -97,7 +95,7 @@ def load(directory: str) -> ServedModel:
             )
         )
         for name, definition in definitions.items()
-        if name != _INITIAL
+        if name != replay.INITIAL
     }
     functions = {
         name: session.make_callable(
@@ -119,12 +117,12 @@ def _restore(session: Any, directory: str) -> Mapping[str, Any]:
     saver = _v1.train.import_meta_graph(read)
     if saver is not None:
         saver.restore(session, os.path.join(directory, "variables", "variables"))
-    if _INITIAL in read.signature_def:
+    if replay.INITIAL in read.signature_def:
         assets = {
             asset.tensor_info.name: os.path.join(directory, "assets", asset.filename)
             for asset in read.asset_file_def
         }
-        session.run(read.signature_def[_INITIAL].outputs[_INITIAL].name, assets)
+        session.run(read.signature_def[replay.INITIAL].outputs[replay.INITIAL].name, assets)
     return dict(read.signature_def.items())
 
 

@@ -180,6 +180,10 @@ def write_sample(content):
             r"/1 has no samples to ask: expected SIGNATURE\.0\.json and more in "
             r"assets\.extra/samples, where an export records them",
         ),
+        (
+            lambda folder: tf.saved_model.save(tf.Module(), str(folder)),
+            "/1 has no signatures, which answer requests. Use the export that it",
+        ),
         (flip_a_weight, UNLOADABLE + ".*[Cc]hecksum"),
         (lambda folder: (folder / "saved_model.pb").write_bytes(b"no graph"), UNLOADABLE),
     ],

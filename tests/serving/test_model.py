@@ -1,6 +1,7 @@
 """A SavedModel of whatever origin is served."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.serving import model as served
@@ -45,6 +46,21 @@ def test_files_and_variables_of_any_saved_model_are_read(tmp_path, monkeypatch):
     assert answer["number"].tolist() == [10, -10]
     assert any("number" in name for name in kept)
     assert not any("for_training" in name for name in kept)  # which no signature calls
+
+
+def test_without_signatures_nothing_is_loaded(tmp_path):
+    class Two(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def once(self, x):
+            return {"y": x}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def twice(self, x):
+            return {"y": 2 * x}
+
+    tf.saved_model.save(Two(), str(tmp_path / "1"))
+    with pytest.raises(ValueError, match="/1 has no signatures, which answer requests. Use the"):
+        served.load(str(tmp_path / "1"))
 
 
 def test_outputs_that_are_wanted_and_not_there_are_left_out(half_model):
