@@ -317,11 +317,13 @@ def tuned(inputs, tmp_path_factory):
     keras.config.set_dtype_policy("float32")
     random.seed(3), np.random.seed(3)
     recorder = Recorder()
+    stopping = keras.callbacks.EarlyStopping(monitor="val_accuracy", patience=9)
     with mock.patch.object(tempfile, "tempdir", str(place)):
         found = api.fine_tune(
             sentences(46), sentences(20, seed=1), [text for text, _ in sentences(9, seed=2)],
-            init=inputs / "tiny", callbacks=[recorder], precision="bfloat16", **SMALL,
+            init=inputs / "tiny", callbacks=[recorder, stopping], precision="bfloat16", **SMALL,
         )  # fmt: skip
+    assert stopping.best is not None  # without a mode
     assert list(place.iterdir()) == []
     assert keras.config.dtype_policy().name == "float32"
     drawn = random.random(), np.random.random()

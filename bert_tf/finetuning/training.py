@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.evaluation.scores import rank, score_text
+from bert_tf.evaluation.scores import LOWER_IS_BETTER, rank, score_text
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.training import saved_states
@@ -71,11 +71,13 @@ class FineTuningTrainer(Trainer):
         self._saved_at = time.monotonic()
         replicas = self.model.distribute_strategy.num_replicas_in_sync
         self.loop = self._make_loop(learner, replicas)
+        names = task.logged_scores if task.deciding_set else ()
         self.callbacks = Callbacks(
             callbacks,
             learner.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
+            scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         self._makes_single_steps = bool(callbacks) or replicas > 1

@@ -132,7 +132,14 @@ class PretrainingTrainer(Trainer):
                 # The optimizer is for callbacks to look at.
                 self.loop.model.compile(self.loop.optimizer, jit_compile=False)
         epochs = -(-self.phases[-1].last_step // every)
-        self.callbacks = Callbacks(callbacks, self.loop.model, steps_per_epoch=every, epochs=epochs)
+        names = ("loss", *EvaluationResult._fields) if self.inputs.data.evaluated else ()
+        self.callbacks = Callbacks(
+            callbacks,
+            self.loop.model,
+            steps_per_epoch=every,
+            epochs=epochs,
+            scores={n: "min" if n.endswith(("loss", "perplexity")) else "max" for n in names},
+        )
         self.callbacks.begin()
 
     def _train_phases(self) -> None:

@@ -219,6 +219,13 @@ class Task(abc.ABC):
         return ()
 
     @property
+    def logged_scores(self) -> Sequence[str]:
+        """Names of the scores of each evaluation."""
+        names = self.shown_scores or [name for name in self.metrics if name not in self.no_scores]
+        loss = [name for name in self.metrics if name == LOSS]
+        return list(dict.fromkeys([*names, self.headline, *loss]))
+
+    @property
     def model_arguments(self) -> dict[str, Any]:
         """Arguments of the model's constructor besides the config."""
         return {"num_classes": len(self.labels)} if self.classes else {}

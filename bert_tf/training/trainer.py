@@ -15,11 +15,17 @@ from typing import Any, Self
 
 import keras
 
+from bert_tf.wording import did_you_mean, listed, quote
+
 from .loop import BadStepError, Pace, StepResults, TrainingLoop
 from .progress import Progress
 from .saved_states import BackgroundSaving
 from .workers.agreement import Workers
 
+_SETS_LEARNING_RATE = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
 # SIGTERM is what a preempted cloud machine sends before it goes away.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -63,7 +69,8 @@ class Interruption:
 class Callbacks:
     """Keras callbacks, called as ``fit`` would call them; without any no call does anything.
 
-    Steps and epochs are counted from 0, from the training's start, in a resumed one too.
+    Steps and epochs are counted from 0, from the training's start, in a resumed one too. ``scores``
+    maps the names of an evaluation's scores to the ``mode`` of Keras, "min" or "max".
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class Callbacks:
         *,
         steps_per_epoch: int,
         epochs: int,
+        scores: Mapping[str, str],
     ) -> None:
         self._model = model
         self._steps = steps_per_epoch
@@ -81,6 +89,7 @@ class Callbacks:
         self._list: keras.callbacks.CallbackList | None = None
         if callbacks:
             check_callbacks(callbacks)
+            _set_modes(callbacks, {"loss": "min", **{f"val_{n}": m for n, m in scores.items()}})
             self._list = keras.callbacks.CallbackList(
                 list(callbacks), model=model, epochs=epochs, steps=steps_per_epoch, verbose=0
             )
@@ -143,12 +152,51 @@ class Callbacks:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuses what is no Keras callback."""
+    """Refuses what is no Keras callback, and what sets the learning rate."""
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise ValueError(
                 f"callbacks holds {callback!r:.60}: expected objects of keras.callbacks.Callback."
             )
+        if isinstance(callback, _SETS_LEARNING_RATE):
+            raise ValueError(
+                f"callbacks contains {type(callback).__name__}, but the learning rate follows the "
+                "schedule of the run. Remove the callback, and set the schedule by the flags."
+            )
+
+
+def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
+    """Sets the automatic modes of callbacks that monitor a value of an epoch's logs.
+
+    Keras infers a mode from compiled metrics, which this training does not have.
+
+    Raises:
+        ValueError: If the logs will not contain a monitored value.
+    """
+    adds_logs = False
+    for callback in callbacks:
+        monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
+        if monitor in modes:
+            callback.mode = modes[monitor] if mode == "auto" else mode
+        elif isinstance(monitor, str) and _reads_monitor(callback):
+            name = f"monitor={quote(monitor)} of {type(callback).__name__}"
+            if not adds_logs:
+                raise ValueError(
+                    f"{name}: expected one of {listed(modes)}, got an unknown name"
+                    f"{did_you_mean(monitor, modes)}. Pass one of these names."
+                )
+            if mode == "auto":
+                raise ValueError(f"{name}: its direction is unknown. Pass mode='min' or 'max'.")
+        # Callbacks share the logs, and one of the user's own may add values for those after it.
+        is_of_keras = type(callback).__module__.partition(".")[0] == "keras"
+        adds_logs |= not is_of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
+
+
+def _reads_monitor(callback: Any) -> bool:
+    """Whether a callback compares the monitored value at the end of an epoch."""
+    if getattr(callback, "save_freq", "epoch") != "epoch":
+        return False
+    return getattr(callback, "save_best_only", True) or callback.monitor != "val_loss"
 
 
 class Trainer(abc.ABC):

@@ -129,6 +129,17 @@ class QuestionTask(Task):
         """The reader of SQuAD's JSON, of which the test files have no answers."""
         return FormReader(_read_squad, squad_has_answers)
 
+    @property
+    def logged_scores(self) -> Sequence[str]:
+        """Those of all kinds, and in version 2.0 those of parts and of thresholds."""
+        names = list(super().logged_scores)
+        if self._with_null:
+            scores = ("exact", "f1")
+            names += [f"{part}_{name}" for part in ("HasAns", "NoAns") for name in scores]
+            if self.usual_headline == "best_f1":
+                names += [f"{name}_at_0" for name in scores]
+        return names
+
     def _apply(self, options: Any) -> None:
         with_null, threshold = options.with_null, options.null_score_diff_threshold
         if with_null is None:

@@ -23,7 +23,7 @@ from bert_tf.evaluation.scores import (
     Comparison,
     compare_entities,
     compare_tags,
-    confusion_matrix,
+    count_confusions,
     total,
 )
 from bert_tf.features import TEMPERATURE
@@ -237,6 +237,12 @@ class TaggingTask(Task):
         """Scores that the task does not have: entities and other tags have scores of their own."""
         return ("macro_f1",) if self._has_entities else ENTITY_SCORES
 
+    @property
+    def logged_scores(self) -> Sequence[str]:
+        """Those of all kinds, and the F1 of each type of entity."""
+        types = self.judged_classes if self._has_entities else ()
+        return [*super().logged_scores, *(f"f1_{name}" for name in types)]
+
     @functools.cached_property
     def _odd(self) -> set[str] | None:
         """The tags that are none of entities; ``None`` where the others are none either."""
@@ -334,7 +340,7 @@ class TaggingTask(Task):
             scores=self.scores_of(comparison),
             mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
             comparison=comparison,
-            confusion=confusion_matrix(true, predicted, len(self.labels)),
+            confusion=count_confusions(true, predicted),
         )
 
     def _compare(

@@ -67,6 +67,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     # "b0 c0" of "b0 c0 d0": two words of two and of three, F1 0.8.
     loss = found.scores["loss"]
     assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0, "loss": loss})
+    assert found.scores.keys() == set(task.logged_scores)
     assert found.constant is False
     assert found.thresholds == {}
     by_id = {mistake.id: mistake for mistake in found.mistakes}
@@ -140,6 +141,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     alone = score_predictions(gold, written(paths)["predictions.json"], "2.0")
     assert (alone["exact"], alone["f1"]) == (found.scores["exact"], found.scores["f1"])
     assert {"total", "best_f1_thresh"} & set(found.scores) == set()
+    assert found.scores.keys() == set(task.logged_scores)
 
     # Decided on another set, a threshold is kept to, and none is searched.
     given = evaluate(task, how, "dev", {"null": 1.75})

@@ -144,6 +144,7 @@ def test_scored_pairs_are_judged_by_their_cosines(model):
     expected = np.corrcoef(ranks(cosines), ranks([item.label for item in examples.items]))[0, 1]
     assert evaluation.scores["spearman"] == pytest.approx(expected)
     assert evaluation.scores.keys() == {"spearman", "pearson"} and not evaluation.constant
+    assert evaluation.scores.keys() == set(task.logged_scores)
     assert len(evaluation.mistakes) > 3
     records = list(predict(task, inference(model), "test", {}))
     np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
@@ -172,6 +173,7 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert evaluation.scores["ndcg@10"] == pytest.approx(np.mean(gains))
     assert evaluation.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
     assert len(evaluation.mistakes) == firsts.count(False)
+    assert evaluation.scores.keys() == set(task.logged_scores)
     assert all(mistake.predicted != mistake.texts[""] for mistake in evaluation.mistakes)
     (record, *_) = predict(task, inference(model), "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])

@@ -95,13 +95,14 @@ def test_equals_a_plain_loop(model, tmp_path):
         "loss": sum(losses) / len(pairs),
     }
     assert found.scores == pytest.approx(expected, rel=1e-4)
+    assert found.scores.keys() == set(task.logged_scores)
     assert found.comparison.classes == comparison.classes
     assert list(found.scores)[:3] == ["f1", "precision", "recall"]
     assert found.constant is False
     confusion = np.zeros((5, 5), int)
     for one, other in pairs:
         confusion[TAGS.index(one), TAGS.index(other)] += 1
-    np.testing.assert_array_equal(found.confusion, confusion)
+    np.testing.assert_array_equal(found.confusion.matrix(5), confusion)
     assert len(found.mistakes) == 9, "random tags of random words are never all right"
     order = np.argsort(losses)[::-1]
     assert [mistake.id for mistake in found.mistakes] == [f"id{index}" for index in order]
@@ -199,6 +200,7 @@ def test_other_tags_have_no_entities():
     loss = np.log(np.e + 3) - 4 / 5
     expected = {"accuracy": 0.8, "macro_f1": (0.8 + 1.0 + 0.0) / 3, "loss": loss}
     assert found.scores == pytest.approx(expected)
+    assert found.scores.keys() == set(task.logged_scores)
     (mistake,) = found.mistakes
     assert (mistake.text, mistake.expected, mistake.predicted) == ("a0 a1 b0", "a0/NOUN", "a0/ADJ")
 
