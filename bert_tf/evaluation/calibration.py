@@ -21,6 +21,8 @@ _COLDEST, _HOTTEST = 0.05, 20.0
 BINS = 10
 _STEPS = 100
 _PRECISION = 1e-10
+# Number of logits that are converted to float64 at a time, to bound the memory.
+_MAX_BLOCK = 1 << 22
 # Of fewer decisions a temperature, or an error, is mostly chance.
 FEW = 100
 
@@ -31,19 +33,32 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     The loss is the sum of the negative log-likelihoods and half the square of the temperature's
     logarithm. By Newton's method, kept within bounds by bisection.
     """
-    shifted = logits.astype(np.float64) - logits.max(1, keepdims=True)
-    own = shifted[np.arange(len(labels)), labels].sum()
+    blocks = _blocks(logits)
+
+    def shifted(block: slice) -> NDArray[np.float64]:
+        rows = logits[block]
+        return rows.astype(np.float64) - rows.max(1, keepdims=True)
+
+    def moments(block: slice, inverse: float) -> NDArray[np.float64]:
+        """Sums over rows of the mean, of the mean square and of the squared mean."""
+        values = shifted(block)
+        odds = np.exp(inverse * values)
+        shares = odds / odds.sum(1, keepdims=True)
+        means = (shares * values).sum(1)
+        return np.array([means.sum(), (shares * values**2).sum(), (means**2).sum()])
+
+    own = sum(
+        shifted(block)[np.arange(len(labels[block])), labels[block]].sum() for block in blocks
+    )
     # In the logarithm of 1 / temperature.
     low, high = -np.log(_HOTTEST), -np.log(_COLDEST)
     x = 0.0
     for _ in range(_STEPS):
         inverse = np.exp(x)
-        odds = np.exp(inverse * shifted)
-        shares = odds / odds.sum(1, keepdims=True)
-        means = (shares * shifted).sum(1)
-        slope = inverse * (means.sum() - own) + x
-        curvature = inverse**2 * ((shares * shifted**2).sum() - (means**2).sum())
-        curvature += inverse * (means.sum() - own) + 1
+        mean, of_squares, squared = np.sum([moments(b, inverse) for b in blocks], axis=0)
+        slope = inverse * (mean - own) + x
+        curvature = inverse**2 * (of_squares - squared)
+        curvature += inverse * (mean - own) + 1
         low, high = (low, x) if slope > 0 else (x, high)
         step = x - slope / curvature if curvature > 0 else low
         following = step if low < step < high else (low + high) / 2
@@ -51,6 +66,12 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
             break
         x = following
     return float(np.clip(np.exp(-x), _COLDEST, _HOTTEST))
+
+
+def _blocks(logits: NDArray[Any]) -> list[slice]:
+    """Slices of the rows of logits (N, C) that are converted to float64 at a time."""
+    size = max(1, _MAX_BLOCK // logits.shape[1])
+    return [slice(first, first + size) for first in range(0, len(logits), size)]
 
 
 class Bin(NamedTuple):
@@ -112,9 +133,13 @@ def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -
     """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
 
     def judge(divisor: float) -> Reliability:
-        logs = log_probabilities(logits, divisor).numpy()
-        loss = -logs[np.arange(len(labels)), labels].mean()
-        return reliability(np.exp(logs.max(1)), logs.argmax(1) == labels, loss)
+        greatest, is_right, own = np.zeros([3, len(labels)])
+        for block in _blocks(logits):
+            logs = log_probabilities(logits[block], divisor).numpy()
+            greatest[block] = logs.max(1)
+            is_right[block] = logs.argmax(1) == labels[block]
+            own[block] = logs[np.arange(len(logs)), labels[block]]
+        return reliability(np.exp(greatest), is_right, -own.mean())
 
     return Calibration(temperature, len(labels), judge(1.0), judge(temperature))
 

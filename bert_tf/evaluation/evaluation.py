@@ -21,7 +21,7 @@ from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .calibration import Calibration, fit_temperature, of_classes
-from .scores import Comparison
+from .scores import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
 T = TypeVar("T")
@@ -201,8 +201,8 @@ class Evaluation:
 
     Scores are fractions of 1, or 0 to 100 where the official script says so; ``comparison`` has
     those of each class. ``constant`` says that the run has collapsed: every prediction is the same
-    and should not be, or what ``constant_means`` says. ``confusion`` is (C, C) counts, row =
-    expected, column = predicted. ``thresholds`` are those of the scores, by name, such as
+    and should not be, or what ``constant_means`` says. ``confusion`` counts the pairs of an
+    expected and a predicted class. ``thresholds`` are those of the scores, by name, such as
     ``null``, that of no answer, and the temperature of the probabilities: decided on this set, or
     given. ``calibrate`` compares the probabilities with what is so.
     """
@@ -210,7 +210,7 @@ class Evaluation:
     scores: Mapping[str, float]
     constant: bool
     mistakes: Sequence[Mistake] = ()
-    confusion: Any = None
+    confusion: Confusion | None = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_means: str = "every prediction is the same"
     calibrate: Callable[[], Calibration] | None = None

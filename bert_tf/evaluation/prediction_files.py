@@ -168,16 +168,16 @@ def _table(
             values = with_columns(row, _rounded(record))
             yield f"{json.dumps(values, ensure_ascii=False, default=str)}\n"
         return
-    names: list[str] = []
+    names: dict[str, None] = {}  # a class has a column, of which there may be many thousands
     if columns is not None:
         # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
         of_rows = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
-        names = [*with_columns(of_rows, dict(_cells(columns)))]
+        names = dict.fromkeys(with_columns(of_rows, dict(_cells(columns))))
         yield _table_line(names, suffix)
     for row, record in pairs:
         cells = with_columns(row and _row_cells(row), dict(_cells(record)))
         if not names:
-            names = [*cells]
+            names = dict.fromkeys(cells)
             yield _table_line(names, suffix)
         if others := [name for name in cells if name not in names]:
             raise ValueError(

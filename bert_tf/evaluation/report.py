@@ -13,13 +13,14 @@ from bert_tf.wording import one_line
 from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake
 from .prediction_files import write_file
-from .scores import CLASS_METRICS, ClassScore, score_text
+from .scores import CLASS_METRICS, ClassScore, Confusion, score_text
 
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # A matrix has a cell for every pair of classes; so few have shares in their cells.
 _MOST_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
 _MOST_CLASSES = 200
+_MOST_CONFUSIONS = 50
 _STYLE = """
 :root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
   --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae;
@@ -113,8 +114,11 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}
     if thresholds:
         parts.append(f"<h2>Thresholds</h2>{_figures(thresholds)}")
-    if evaluation.confusion is not None and len(labels) <= _MOST_IN_MATRIX:
-        parts.append(_matrix(np.asarray(evaluation.confusion), [*map(one_line, labels)]))
+    if (confusion := evaluation.confusion) is not None:
+        if len(labels) <= _MOST_IN_MATRIX:
+            parts.append(_matrix(confusion.matrix(len(labels)), [*map(one_line, labels)]))
+        else:
+            parts.append(_confusions(confusion, labels))
     if evaluation.calibrate:
         parts.append(_calibration(evaluation.calibrate()))
     if evaluation.comparison.classes:
@@ -131,8 +135,8 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
     """Sentences above the scores: the number of rows, the accuracy of a constant answer."""
     if evaluation.comparison.count:
         yield f"{evaluation.comparison.count:,} rows were judged."
-    if evaluation.confusion is not None and evaluation.confusion.sum():
-        counts = evaluation.confusion.sum(1)
+    if evaluation.confusion is not None and evaluation.confusion.counts.sum():
+        counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
         most, total = counts.argmax(), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.comparison.count == total else " tags"
@@ -200,6 +204,20 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
         f"<td class='{'is' if row == column else 'not'}' style='--share:{share**0.6:.2f}' "
         f"title='{what}'>{count:,}{percent if is_few else ''}</td>"
     )
+
+
+def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
+    """Table of the most frequent confusions, for more classes than a matrix shows."""
+    wrong = np.flatnonzero(confusion.true != confusion.predicted)
+    most = wrong[np.argsort(-confusion.counts[wrong], kind="stable")[:_MOST_CONFUSIONS]]
+    rows = []
+    for at in most.tolist():
+        names = (one_line(labels[ids[at]]) for ids in (confusion.true, confusion.predicted))
+        cells = "".join(map(_heading_cell, names))
+        rows.append(f"<tr>{cells}<td>{confusion.counts[at]:,}</td></tr>")
+    note = f"<p class='note'>The most frequent of {len(wrong):,} pairs of classes.</p>"
+    head = "<th>expected</th><th>predicted</th><th>count</th>"
+    return _table("Confusions", note, "list", head, rows)
 
 
 def _percent(part: int, whole: int, digits: int = 0) -> str:

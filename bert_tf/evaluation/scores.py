@@ -15,7 +15,7 @@ Letters: N rows, C classes.
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -147,20 +147,37 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """
     true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
-    counts = confusion_matrix(ids[: true.size], ids[true.size :], classes.size).astype(np.float64)
-    rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
-    covariance = np.trace(counts) * total - rows @ columns
+    rows, columns = (
+        np.bincount(part, minlength=classes.size).astype(np.float64)
+        for part in (ids[: true.size], ids[true.size :])
+    )
+    total, right = float(true.size), float((true == predicted).sum())
+    covariance = right * total - rows @ columns
     spread = np.sqrt(total**2 - rows @ rows) * np.sqrt(total**2 - columns @ columns)
     return float(covariance / spread) if spread > 0 else 0.0
 
 
-def confusion_matrix(
-    labels: ArrayLike, predictions: ArrayLike, num_classes: int
-) -> NDArray[np.int64]:
-    """Counts, (num_classes, num_classes) int64: row i, column j is how many of i are called j."""
-    true, predicted = _ids(labels, predictions)
-    pairs = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
-    return pairs.reshape(num_classes, num_classes).astype(np.int64)
+class Confusion(NamedTuple):
+    """Counts of the pairs of a true and a predicted class that occur, (P,) int64 each.
+
+    A matrix of all classes would need C * C counts.
+    """
+
+    true: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def matrix(self, num_classes: int) -> NDArray[np.int64]:
+        """Counts, (C, C): row i, column j is how often class j is predicted for class i."""
+        counts = np.zeros([num_classes, num_classes], np.int64)
+        counts[self.true, self.predicted] = self.counts
+        return counts
+
+
+def count_confusions(labels: ArrayLike, predictions: ArrayLike) -> Confusion:
+    """Counts how often each class is predicted for each; ids of classes (N,) each."""
+    pairs, counts = np.unique(_ids(labels, predictions), axis=1, return_counts=True)
+    return Confusion(*pairs, counts)
 
 
 def _ids(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.int64]]:

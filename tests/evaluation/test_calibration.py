@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bert_tf.evaluation import calibration
 from bert_tf.evaluation.calibration import (
     as_two_classes,
     fit_temperature,
@@ -44,6 +45,14 @@ def test_equals_scipys_minimum(given):
 def test_finds_what_the_logits_were_multiplied_by():
     for factor in (0.3, 1.0, 4.0):
         assert fit_temperature(*sampled(7, 20_000, 3, factor)) == pytest.approx(factor, rel=0.05)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    given = sampled(5, 400, 3, 3.0)
+    temperature, found = fit_temperature(*given), of_classes(*given, 3.0)
+    monkeypatch.setattr(calibration, "_MAX_BLOCK", 90)
+    assert fit_temperature(*given) == pytest.approx(temperature, rel=1e-12)
+    assert of_classes(*given, 3.0) == found
 
 
 def test_few_rows_and_no_mistakes_move_it_little():

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -159,3 +160,16 @@ def test_says_which_form_holds_a_word():
 def test_answers_are_one_json_object(answers):
     records = [{"id": name, "prediction": answers[name], "null_odds": 1.0} for name in answers]
     assert json.loads(written(".json", *records)) == answers
+
+
+def test_the_time_of_many_classes_is_linear(tmp_path):
+    def seconds(count):
+        record = {"id": "0", "probabilities": {f"class {number}": 0.0 for number in range(count)}}
+        times = []
+        for _ in range(3):
+            began = time.process_time()
+            write_file(str(tmp_path / "a.tsv"), [record])
+            times.append(time.process_time() - began)
+        return min(times)
+
+    assert seconds(16_000) < 9 * seconds(4_000)

@@ -8,7 +8,7 @@ import numpy as np
 from bert_tf.evaluation.calibration import of_classes
 from bert_tf.evaluation.evaluation import Evaluation, Mistake
 from bert_tf.evaluation.report import write_report
-from bert_tf.evaluation.scores import compare_classes
+from bert_tf.evaluation.scores import Confusion, compare_classes
 
 BAD = "<script>alert('\"&')</script>"
 
@@ -38,6 +38,13 @@ class Page(html.parser.HTMLParser):
         self.text += data
 
 
+def counted(matrix):
+    """The counts of a matrix that are not 0."""
+    counts = np.array(matrix)
+    true, predicted = np.nonzero(counts)
+    return Confusion(true, predicted, counts[true, predicted])
+
+
 def evaluation(**changes):
     mistakes = [
         Mistake("7", {"A": f"A text {BAD}", "B": "and its pair"}, BAD, "neg", 3.25, (0.039, 0.96)),
@@ -47,7 +54,7 @@ def evaluation(**changes):
         "scores": {"macro_f1": 0.5, "exact": 92.25, "loss": 0.00012},
         "constant": False,
         "mistakes": mistakes,
-        "confusion": np.array([[3, 1], [0, 4]]),
+        "confusion": counted([[3, 1], [0, 4]]),
         "thresholds": {"null": -1.25},
         **changes,
     }
@@ -82,7 +89,7 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
 
 def test_the_matrix_has_counts_shares_and_colours(tmp_path):
     counts = np.array([[1200, 1, 0], [3, 9, 0], [0, 0, 0]])
-    page, content = page_of(tmp_path, evaluation(confusion=counts), ["a", BAD, "c"])
+    page, content = page_of(tmp_path, evaluation(confusion=counted(counts)), ["a", BAD, "c"])
     assert "1,209 of 1,213 right (99.7%)" in page.text
     # Counts and shares of the row; all of the row and its recall.
     for shown in (f"a1,200100%1<1%1,201100%{BAD}325%975%1275%c0–", "all1,203100precision100%90%–"):
@@ -92,11 +99,14 @@ def test_the_matrix_has_counts_shares_and_colours(tmp_path):
     assert "<td class='is' style='--share:1.00'" in content
     assert "<td class='not' style='--share:0.44'" in content
     many = [f"class {number}" for number in range(11)]
-    page, content = page_of(tmp_path, evaluation(confusion=np.full([11, 11], 7)), many)
+    page, content = page_of(tmp_path, evaluation(confusion=counted(np.full([11, 11], 7))), many)
     assert page.tags.count("small") == 0 and "9.1%" in content and "turned" in content
     many = [f"class {number}" for number in range(151)]
-    page, _ = page_of(tmp_path, evaluation(confusion=np.eye(151, dtype=int)), many)
-    assert "table" not in page.tags
+    counts = np.diag([9] * 151)
+    counts[3, 150], counts[7, 2] = 2, 5
+    page, _ = page_of(tmp_path, evaluation(confusion=counted(counts)), many)
+    assert page.tags.count("table") == 1 and "The most frequent of 2 pairs" in page.text
+    assert "class 7class 25class 3class 1502" in page.text
 
 
 def test_names_that_nobody_should_see_as_they_are(tmp_path):
@@ -136,9 +146,9 @@ def test_without_classes_and_errors_and_with_one(tmp_path):
 def test_rows_are_counted_and_tags_are_told_apart(tmp_path):
     judged = compare_classes(np.array([0, 0, 1]), np.array([0, 1, 1]), ["a", "b"])
     for confusion, shown in (
-        (np.array([[1, 1], [0, 1]]), "3 rows were judged. To beat: always saying “a”, the most "
+        (counted([[1, 1], [0, 1]]), "3 rows were judged. To beat: always saying “a”, the most "
          "frequent, is right in 66.7% (2 of 3)."),
-        (np.array([[2, 1], [0, 6]]), "3 rows were judged. To beat: always saying “b”, the most "
+        (counted([[2, 1], [0, 6]]), "3 rows were judged. To beat: always saying “b”, the most "
          "frequent, is right in 66.7% (6 of 9 tags)."),
     ):  # fmt: skip
         found = evaluation(comparison=judged, confusion=confusion)

@@ -16,7 +16,7 @@ from bert_tf.evaluation.scores import (
     compare_classes,
     compare_entities,
     compare_tags,
-    confusion_matrix,
+    count_confusions,
     f1,
     macro_f1,
     matthews_correlation,
@@ -44,7 +44,8 @@ def random_ids(seed=0, size=3, count=57):
 def test_literals_of_classes():
     assert f1(LABELS, PREDICTIONS) == pytest.approx(6 / 9)
     assert matthews_correlation(LABELS, PREDICTIONS) == pytest.approx(10 / math.sqrt(600))
-    assert confusion_matrix(LABELS, PREDICTIONS, 3).tolist() == [[4, 2, 0], [1, 3, 0], [0, 0, 0]]
+    matrix = count_confusions(LABELS, PREDICTIONS).matrix(3)
+    assert matrix.tolist() == [[4, 2, 0], [1, 3, 0], [0, 0, 0]]
     comparison = compare_classes(np.array(LABELS), np.array(PREDICTIONS), ["no", "yes"])
     assert comparison.classes == {"no": ClassScore(6, 5, 4), "yes": ClassScore(4, 5, 3)}
     assert comparison.select(["accuracy", "recall_yes"]) == {"accuracy": 0.7, "recall_yes": 0.75}
@@ -93,7 +94,8 @@ def test_classes_equal_scikit_learn(seed):
             keys = [f"{metric}_{name}" for name in names]
             assert comparison.select(keys) == near(dict(zip(keys, values, strict=True)))
         np.testing.assert_array_equal(
-            confusion_matrix(*given, size), theirs.confusion_matrix(*given, labels=range(size))
+            count_confusions(*given).matrix(size),
+            theirs.confusion_matrix(*given, labels=range(size)),
         )
         # Which numbers name the classes does not matter.
         renamed = matthews_correlation(*(7 - 3 * ids for ids in given))

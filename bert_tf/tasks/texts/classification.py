@@ -16,7 +16,7 @@ from bert_tf.evaluation.scores import (
     CLASS_SCORES,
     LOSS,
     compare_classes,
-    confusion_matrix,
+    count_confusions,
 )
 from bert_tf.features import TEMPERATURE
 from bert_tf.readers.glue import GLUE_TASKS
@@ -130,7 +130,7 @@ class ClassificationTask(TextTask):
             mistakes=self._mistakes(
                 items, losses, true != predicted, true, predicted, log_probabilities
             ),
-            confusion=confusion_matrix(true, predicted, len(self.labels)),
+            confusion=count_confusions(true, predicted),
             comparison=comparison,
         )
 

@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import pathlib
+import tracemalloc
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.evaluation.report import write_report
 from bert_tf.modeling import MODEL_CLASSES, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.class_weights import parse_class_weights
@@ -221,11 +224,12 @@ def test_classes_are_scored_by_hand(tmp_path):
     # (3 * 5 - (2*2 + 2*3 + 1*0)) / sqrt((25 - 9) * (25 - 13))
     assert found.scores["matthews_correlation"] == pytest.approx(5 / math.sqrt(16 * 12))
     assert list(found.scores) == ["accuracy", "macro_f1", "matthews_correlation", "loss"]
+    assert found.scores.keys() == set(task.logged_scores)
     assert found.scores["loss"] == pytest.approx(
         -np.mean(np.log([0.8, 0.25, 0.8, 0.1, 0.8])), rel=1e-5
     )
     assert found.comparison.classes["x"].to_dict()["recall"] == 0.5
-    assert found.confusion.tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
+    assert found.confusion.matrix(3).tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
     assert not found.constant
     # The loss of z is log(10), that of x log(4).
     assert [(m.id, m.expected, m.predicted) for m in found.mistakes] == [
@@ -269,6 +273,7 @@ def test_several_classes_are_scored_by_hand(tmp_path):
         # The mean over the nine pairs of a text and a class.
         "loss": pytest.approx(-np.mean(np.log([1 / 2, 1 / 3, 1 / 3] + [8 / 9] * 6))),
     }
+    assert found.scores.keys() == set(task.logged_scores)
     assert found.confusion is None and found.mistakes == [] and not found.constant
     # Decided elsewhere, or by default, a threshold is kept to.
     given = evaluate(task, how, "dev", {"probability": 0.4})
@@ -373,6 +378,7 @@ def test_numbers_are_scored_by_hand(tmp_path):
         "loss": 4.25 / 3,
     }
     assert found.scores == pytest.approx(expected) and list(found.scores) == list(expected)
+    assert found.scores.keys() == set(task.logged_scores)
     assert [(m.id, m.expected, m.predicted, m.loss) for m in found.mistakes] == [
         ("id1", "2", "4", 4.0),
         ("id2", "3.5", "3", 0.25),
@@ -412,3 +418,24 @@ def test_traces_are_kept_and_the_model_can_be_saved(tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras")
     ((_, reloaded),) = inference(again, batch_size=2).outputs(examples)
     np.testing.assert_allclose(reloaded, after[0], rtol=1e-5)
+
+
+def test_many_classes_need_memory_for_their_logits_only(tmp_path):
+    """A matrix of all pairs of 10,000 classes has 800 MB."""
+    count, labels = 50, tuple(f"class {number}" for number in range(10_000))
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, len(labels), count)
+    outputs = rng.normal(size=[count, len(labels)]).astype(np.float32)
+    outputs[np.arange(40), true[:40]] = 9.0
+    items = items_of({f"word{n}": labels[label] for n, label in enumerate(true)})
+    task = text_task("own", None, {"dev": examples_of(items, labels)}, {})
+    tracemalloc.start()
+    found = task.judge(items, outputs, None)
+    assert found.calibrate().raw.error > 0
+    page, _ = write_report(str(tmp_path), found, labels, "dev", None)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 25 * outputs.nbytes
+    assert found.scores["accuracy"] == 0.8 and found.scores["matthews_correlation"] > 0.79
+    assert found.confusion.counts.sum() == count
+    assert "The most frequent of 10 pairs of classes" in pathlib.Path(page).read_text()
