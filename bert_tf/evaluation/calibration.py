@@ -55,9 +55,9 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     x = 0.0
     for _ in range(_STEPS):
         inverse = np.exp(x)
-        mean, of_squares, squared = np.sum([moments(b, inverse) for b in blocks], axis=0)
+        mean, squares, squared = np.sum([moments(b, inverse) for b in blocks], axis=0)
         slope = inverse * (mean - own) + x
-        curvature = inverse**2 * (of_squares - squared)
+        curvature = inverse**2 * (squares - squared)
         curvature += inverse * (mean - own) + 1
         low, high = (low, x) if slope > 0 else (x, high)
         step = x - slope / curvature if curvature > 0 else low

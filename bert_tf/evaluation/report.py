@@ -20,7 +20,7 @@ _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 _MOST_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
 _MOST_CLASSES = 200
-_MOST_CONFUSIONS = 50
+_MAX_CONFUSIONS = 50
 _STYLE = """
 :root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
   --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae;
@@ -137,7 +137,7 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         yield f"{evaluation.comparison.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.counts.sum():
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
-        most, total = counts.argmax(), counts.sum()
+        most, total = int(counts.argmax()), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.comparison.count == total else " tags"
         yield (
@@ -209,9 +209,9 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
 def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
     """Table of the most frequent confusions, for more classes than a matrix shows."""
     wrong = np.flatnonzero(confusion.true != confusion.predicted)
-    most = wrong[np.argsort(-confusion.counts[wrong], kind="stable")[:_MOST_CONFUSIONS]]
+    worst = wrong[np.argsort(-confusion.counts[wrong], kind="stable")[:_MAX_CONFUSIONS]]
     rows = []
-    for at in most.tolist():
+    for at in worst.tolist():
         names = (one_line(labels[ids[at]]) for ids in (confusion.true, confusion.predicted))
         cells = "".join(map(_heading_cell, names))
         rows.append(f"<tr>{cells}<td>{confusion.counts[at]:,}</td></tr>")

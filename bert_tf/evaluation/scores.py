@@ -176,8 +176,8 @@ class Confusion(NamedTuple):
 
 def count_confusions(labels: ArrayLike, predictions: ArrayLike) -> Confusion:
     """Counts how often each class is predicted for each; ids of classes (N,) each."""
-    pairs, counts = np.unique(_ids(labels, predictions), axis=1, return_counts=True)
-    return Confusion(*pairs, counts)
+    (true, predicted), counts = np.unique(_ids(labels, predictions), axis=1, return_counts=True)
+    return Confusion(true, predicted, counts)
 
 
 def _ids(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.int64]]:

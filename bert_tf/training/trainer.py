@@ -176,11 +176,12 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
     adds_logs = False
     for callback in callbacks:
         monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
-        if monitor in modes:
-            callback.mode = modes[monitor] if mode == "auto" else mode
-        elif isinstance(monitor, str) and _reads_monitor(callback):
+        if isinstance(monitor, str) and monitor in modes:
+            if mode == "auto":
+                callback.mode = modes[monitor]
+        elif isinstance(monitor, str) and not _is_unused(callback):
             name = f"monitor={quote(monitor)} of {type(callback).__name__}"
-            if not adds_logs:
+            if not adds_logs and getattr(callback, "save_freq", "epoch") == "epoch":
                 raise ValueError(
                     f"{name}: expected one of {listed(modes)}, got an unknown name"
                     f"{did_you_mean(monitor, modes)}. Pass one of these names."
@@ -192,11 +193,9 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
         adds_logs |= not is_of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
 
 
-def _reads_monitor(callback: Any) -> bool:
-    """Whether a callback compares the monitored value at the end of an epoch."""
-    if getattr(callback, "save_freq", "epoch") != "epoch":
-        return False
-    return getattr(callback, "save_best_only", True) or callback.monitor != "val_loss"
+def _is_unused(callback: Any) -> bool:
+    """Whether a callback that saves each epoch has the default ``monitor``."""
+    return not getattr(callback, "save_best_only", True) and callback.monitor == "val_loss"
 
 
 class Trainer(abc.ABC):
