@@ -3,14 +3,16 @@
     git worktree add ../earlier 50b70a9
     python -m benchmarks.versions --old=../earlier [--work=train_step,...] [--rounds=11]
 
-| work       | what is done; a unit of it, by which its time is divided                          |
-|------------|-----------------------------------------------------------------------------------|
-| train_step | pre-training steps of a bert-tiny, batches of 32 rows of 128 tokens               |
-| pipeline   | gzip files to batches of pre-training rows                                        |
-| tokenizer  | lines to ids                                                                      |
-| embed      | requests of 32 sentences to the export of a bert-mini                             |
-| answer     | requests of a question about 700 characters to the export of a bert-mini          |
-| finetune   | ``python -m bert_tf.finetune``, two epochs of some rows of MRPC: the whole command |
+| work                | a round; its time is divided by the number in it                         |
+|---------------------|--------------------------------------------------------------------------|
+| train_step          | pre-training steps of a bert-tiny, batches of 32 rows of 128 tokens      |
+| train_step_base     | steps of a bert-base, batches of 8 rows of 128 tokens                    |
+| train_step_bfloat16 | the same in bfloat16                                                     |
+| pipeline            | gzip files to batches of pre-training rows                               |
+| tokenizer           | lines to ids                                                             |
+| embed               | requests of 32 sentences to the export of a bert-mini                    |
+| answer              | requests of a question about 700 characters to the export of a bert-mini |
+| finetune            | ``python -m bert_tf.finetune``, two epochs of some rows of MRPC          |
 
 Each version is a process that imports its own checkout, its ``benchmarks`` too. The two are asked
 in turn, one at a time. The ratio is old time over new time, more than 1 where this version is
@@ -20,6 +22,7 @@ processor time.
 
 import argparse
 import csv
+import functools
 import glob
 import gzip
 import importlib
@@ -47,18 +50,19 @@ Round = Callable[[], float]
 # === What a process does in a round ===
 
 
-def _train_step(folder: str, scratch: str) -> Round:
+def _train_step(size: str, precision: str, folder: str, scratch: str) -> Round:
     import numpy as np
 
     bench = importlib.import_module("benchmarks.train_step")
     path = os.path.join(scratch, "batches.npz")
-    bench.make_batches(folder, path, bench.SIZES["tiny"][1])
+    _, batch_size, steps = bench.SIZES[size]
+    bench.make_batches(folder, path, batch_size)
     with np.load(path) as file:
-        step = bench.our_stepper("tiny", "float32", dict(file))
+        step = bench.our_stepper(size, precision, dict(file))
 
     def one_round() -> float:
-        step(5)
-        return 5.0
+        step(steps)
+        return float(steps)
 
     return one_round
 
@@ -140,7 +144,9 @@ def _answer(folder: str, scratch: str) -> Round:
 
 
 _IN_PROCESS = {
-    "train_step": _train_step,
+    "train_step": functools.partial(_train_step, "tiny", "float32"),
+    "train_step_base": functools.partial(_train_step, "base", "float32"),
+    "train_step_bfloat16": functools.partial(_train_step, "base", "bfloat16"),
     "pipeline": _pipeline,
     "tokenizer": _tokenizer,
     "embed": _embed,
@@ -293,7 +299,7 @@ def _compare(old: str, work: str, folder: str, rounds: int) -> None:
         old_times, new_times = ([one[who][number] for one in rounds_of] for who in (0, 1))
         mean, low, high = _interval([o / n for o, n in zip(old_times, new_times, strict=True)])
         print(
-            f"{work:10} {what:14} old {statistics.median(old_times):7.3f} s, "
+            f"{work:19} {what:14} old {statistics.median(old_times):7.3f} s, "
             f"new {statistics.median(new_times):7.3f} s: {mean:.3f} times as fast "
             f"(95%: {low:.3f} to {high:.3f})",
             flush=True,
