@@ -9,16 +9,17 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import paths
-from bert_tf.readers.examples import BadRows, ExampleSet, TextExample
+from bert_tf.choices import PAIR_MARK
+from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, shown
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
 from bert_tf.tasks.kinds import table_options
 from bert_tf.tasks.task import TEST, FormReader, Task
-from bert_tf.wording import quote
+from bert_tf.wording import listed, quote
 
 from .held_out import hold_out
 from .settings import FineTuningSettings
@@ -65,6 +66,8 @@ def read_splits(settings: FineTuningSettings) -> DataSplits:
     """Reads and checks all data."""
     splits = _read_glue_splits(settings) if settings.glue else _read_files(settings)
     splits.notes.extend(splits.train.notes)
+    splits.notes.extend(_contradiction_notes(settings.kind, splits))
+    splits.notes.extend(_shared_notes(settings.kind, splits))
     if skipped := splits.skipped:
         splits.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
     return splits
@@ -94,8 +97,6 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
         else:
             notes.append(f"{folder} has no file of {what}: not predicted.")
     train = read(train_split)
-    for split, examples in dev.items():
-        notes += _of_shared_texts(settings.kind, train, examples, f"the split {split}")
     columns = {"text_columns": list(task.text_columns), "label_column": None}
     return DataSplits(train, dev, test, notes, columns)
 
@@ -113,7 +114,6 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels)
-        notes += _of_shared_texts(settings.kind, train, dev["dev"], settings.dev_file)
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
@@ -137,20 +137,6 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
         labelled = _has_labels(settings, settings.test_file, form)
         (dev if labelled else test)[TEST] = read(settings.test_file, labels, labelled)
     return DataSplits(train, dev, test, notes, columns)
-
-
-def _of_shared_texts(
-    kind: type[Task], train: ExampleSet[Any], dev: ExampleSet[Any], name: str
-) -> list[str]:
-    """The sentence that many texts of a set to evaluate on are in the training set, or none."""
-    key, what = kind.grouping([*train.items, *dev.items], 0)
-    known, new = ({*map(key, examples.items)} for examples in (train, dev))
-    if "whole" in what or 5 * len(shared := known & new) <= len(new):
-        return []
-    return [
-        f"{len(shared):,} of the {len(new):,} texts of {name} are in the training set, too: scores "
-        "on them say little of new texts."
-    ]
 
 
 def _share_one_text(train: Sequence[Any], held_out: Sequence[Any]) -> int:
@@ -190,6 +176,62 @@ def _reader(
         return kind.read(TableFile(path, encoding, settings.delimiter), **{**how, **changes})
 
     return read
+
+
+# === Texts that occur more than once ===
+
+
+def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
+    """Yields a note on texts that have different labels, within a set or across sets."""
+    first: dict[int, Hashable] = {}
+    conflicts: dict[int, tuple[Any, set[Hashable]]] = {}
+    for examples in (splits.train, *splits.dev.values()):
+        for item in examples.items:
+            label = label_of(item)
+            key = hash(tuple(map(_plain, kind.all_texts(item).values())))
+            if label is not None and first.setdefault(key, label) != label:
+                conflicts.setdefault(key, (item, {first[key]}))[1].add(label)
+    if conflicts:
+        item, labels = next(iter(conflicts.values()))
+        example = shown(PAIR_MARK.join(kind.shown_texts(item).values()))
+        if not isinstance(label_of(item), tuple):  # the tags of a sentence would fill the line
+            names = sorted(shown(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
+            example += f" ({listed(names, 2)})"
+        yield (
+            f"Texts with different labels: {len(conflicts):,}, such as {example}; no model can "
+            "predict all of them. Correct the labels."
+        )
+
+
+def _shared_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
+    """Yields notes on examples that dev or test share with training, or test with dev."""
+    field = kind.unshared_text
+    also = f"have a {field} that also occurs" if field else "also occur"
+
+    def keys(examples: ExampleSet[Any]) -> list[int]:
+        every = map(kind.all_texts, examples.items)
+        texts = ([each[field]] if field else each.values() for each in every)
+        # A pair in the other order, or in upper case, is no new example.
+        return [hash(tuple(sorted(_plain(text).casefold() for text in each))) for each in texts]
+
+    known = {"training": {*keys(splits.train)}} if splits.dev else {}
+    for name, examples in splits.dev.items():
+        own = keys(examples)
+        for other, seen in known.items():
+            count = sum(key in seen for key in own)
+            # Only a test set must also differ from the sets on which epochs are chosen.
+            if count and (other == "training" or name == TEST):
+                yield (
+                    f"{count:,} of {len(own):,} {name} examples {also} in the {other} set "
+                    f"(ignoring case and spaces), so the scores on {name} are too high. Remove the "
+                    "duplicates."
+                )
+        known[name] = {*own}
+
+
+def _plain(text: str) -> str:
+    """Returns a text without the differences in white space, which no tokenizer keeps."""
+    return " ".join(text.split())
 
 
 # === The task ===

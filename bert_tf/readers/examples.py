@@ -6,7 +6,7 @@ import dataclasses
 import decimal
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -97,6 +97,19 @@ def texts_of(example: Any) -> list[str]:
     """The texts of an example of any kind; of a tagged one its words."""
     fields = (getattr(example, name, None) or () for name in _TEXTS)
     return [t for texts in fields for t in ([texts] if isinstance(texts, str) else texts)]
+
+
+def label_of(example: Any) -> Hashable:
+    """Returns the label of an example of any kind, or ``None``.
+
+    Several classes are a set. Of a question it is whether the context has an answer, since a reader
+    may choose one of several.
+    """
+    if isinstance(example, QuestionExample):
+        return "answer" if example.answers else "no answer"
+    label: Hashable = getattr(example, "label", getattr(example, "tags", None))
+    is_several = isinstance(example, TextExample) and isinstance(label, tuple)
+    return frozenset(label) if is_several else label
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import collections
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from bert_tf.wording import listed, quote
 
@@ -22,14 +22,8 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
 _FEW_EXAMPLES = 20  # of fewer a share says little
-# Marks of other programs in texts, and what to do where most of the first thousand have them.
-_MARKS = {
-    r"(?s)\[CLS\]|.*\[SEP\]": "hold '[CLS]' or '[SEP]', which are read as letters in brackets: "
-    "leave them out, and give two texts as two columns (--text_columns=first,second)",
-    r"\[['\"]": "begin with a bracket and a quote, as Python shows lists: join their words, with "
-    "blanks between them, when they are written",
-    "b['\"]": "begin with b and a quote, as Python shows bytes: decode them when they are written",
-}
+# A trace of another program in fewer texts may be what their authors wrote.
+_MIN_FOUND, _MIN_FRACTION = 3, 0.003
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 
 
@@ -107,7 +101,21 @@ def class_notes(
         ),
     ]
     shown_names = ((places.shown(names), remedy) for names, remedy in odd if names)
-    return notes + [f"{path}: {names} count as classes: {remedy}" for names, remedy in shown_names]
+    notes += [f"{path}: {names} count as classes: {remedy}" for names, remedy in shown_names]
+    split = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in counts}
+    joined = [n for n in sorted(split) if split[n][1:] and (several or {*split[n]} <= {*split})]
+    if joined:
+        remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
+        notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
+    rows = [
+        i.id for i in items if "\n" in i.text_a and {*counts} & {*_LAST_FIELD.findall(i.text_a)}
+    ]
+    if rows:
+        notes.append(
+            f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "
+            f"text is row {rows[0]}): is there a quote too much, or one missing?"
+        )
+    return notes
 
 
 def alike_notes(path: str, places: LabelPlaces) -> list[str]:
@@ -120,32 +128,7 @@ def alike_notes(path: str, places: LabelPlaces) -> list[str]:
     return [f"{path}: {places.shown(odd)} count as classes, and {remedy}."] if odd else []
 
 
-def text_notes(path: str, items: Sequence[TextExample], labels: Sequence[str]) -> list[str]:
-    """Notes on texts that hold other programs' marks, or the rows behind a stray quote."""
-    first = [item.text_a for item in items[:1000]]
-    has = {mark: sum(re.match(mark, text) is not None for text in first) for mark in _MARKS}
-    notes = [
-        f"{path}: most texts {_MARKS[m]}." for m, count in has.items() if 2 * count > len(first)
-    ]
-    quoted = sum(text[:1] == text[-1:] == '"' and '""' in text[1:-1] for text in first)
-    if quoted:
-        notes.append(
-            f"{path}: {quoted:,} texts are in quotes, with quotes doubled inside, as in a .csv: "
-            "let the name end so, and give --delimiter=tab where tabs separate the columns."
-        )
-    classes, several = {*labels}, isinstance(items[0].label, tuple)
-    parts = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in labels}
-    joined = [name for name in parts if parts[name][1:] and (several or classes >= {*parts[name]})]
-    if joined:
-        remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
-        notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
-    rows = [i.id for i in items if "\n" in i.text_a and classes & {*_LAST_FIELD.findall(i.text_a)}]
-    if rows:
-        notes.append(
-            f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "
-            f"text is row {rows[0]}): is there a quote too much, or one missing?"
-        )
-    return notes
+# === Texts of any task ===
 
 
 def _is_utf8(text: str) -> bool:
@@ -155,21 +138,82 @@ def _is_utf8(text: str) -> bool:
     return False
 
 
-# How texts are known that were read in another encoding than their own, and what to do.
-_ENCODINGS: dict[Callable[[str], object], str] = {
-    _is_utf8: "seem to be UTF-8 that was read as another encoding, such as {}: leave --encoding "
-    "out, or mend the file.",
-    re.compile("[\x80-\x9f]").search: "hold control characters, such as {}, where cp1252 has "
-    "quotes and dashes, and the tokenizer deletes them: give --encoding=cp1252 in place of "
-    "latin-1, or mend a UTF-8 file.",
+_CONTROLS = re.compile("[\x80-\x9f]")
+
+
+def _is_quoted(text: str) -> bool:
+    return text[:1] == text[-1:] == '"' and '""' in text[1:-1]
+
+
+# What other programs leave in texts: how it is found, and the remedy.
+_TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "UTF-8 that was read as another encoding": (
+        _is_utf8,
+        "Remove --encoding, or correct the file",
+    ),
+    "control characters, which the tokenizer deletes": (
+        lambda text: _CONTROLS.search(text) and not _is_utf8(text),
+        "Pass --encoding=cp1252 instead of latin-1, or correct the file",
+    ),
+    "'[CLS]' or '[SEP]', which are read as plain text": (
+        re.compile(r"\[(CLS|SEP)\]").search,
+        "Remove them, and pass two texts as two columns (--text_columns=first,second)",
+    ),
+    "a list or an object as text": (
+        re.compile(r"""(\[['"].*['"]\]|\{['"].*\})\s*""", re.DOTALL).fullmatch,
+        "Write one text, or pass a .jsonl or .parquet file if the task reads lists",
+    ),
+    "Python's notation of bytes": (
+        re.compile(r"""b(['"]).*\1\s*""", re.DOTALL).fullmatch,
+        "Decode the bytes before writing them",
+    ),
+    "HTML entities": (
+        re.compile(r"&([a-zA-Z]{2,8}|#\d{2,6}|#[xX][0-9a-fA-F]{2,5});|#39;").search,
+        "Decode them, for example with Python's html.unescape",
+    ),
+    "escape sequences instead of characters": (
+        re.compile(r"\\(u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|x[0-9a-fA-F]{2})").search,
+        "Write the characters, for example with json.dumps(..., ensure_ascii=False)",
+    ),
+    "quotes around the text and doubled quotes inside, as in a .csv": (
+        _is_quoted,
+        "Rename the file to .csv, and pass --delimiter=tab if tabs separate the columns",
+    ),
 }
 
 
-def encoding_notes(texts: Sequence[str]) -> list[str]:
-    """A note on texts that seem to be read in another encoding than their own."""
-    for is_odd, remedy in _ENCODINGS.items():
-        odd = [text for text in texts if is_odd(text)]
-        if len(odd) > 2:
-            word = next(filter(is_odd, odd[0].split()), odd[0])
-            return [f"{len(odd):,} of {len(texts):,} examples {remedy.format(quote(word, 60))}"]
-    return []
+def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
+    """Returns notes on texts that another program changed, and on columns of one text.
+
+    Each note names the first set and column to which it applies.
+
+    Args:
+        sets: The examples of each set, as their texts by the names of the columns.
+    """
+    notes: dict[str, str] = {}
+    for set_name, examples in sets.items():
+        columns: dict[str, list[str]] = {}
+        for example in examples:
+            for column, text in example.items():
+                columns.setdefault(column, []).append(text)
+        for column, texts in columns.items():
+            where = f"{set_name}, {column}" if column else set_name
+            for trace, (has_trace, remedy) in _TRACES.items():
+                found = [text for text in texts if has_trace(text)]
+                if len(found) >= max(_MIN_FOUND, _MIN_FRACTION * len(texts)):
+                    word = next(filter(has_trace, found[0].split()), found[0])
+                    notes.setdefault(
+                        trace,
+                        f"{where}: {len(found):,} of {len(texts):,} texts contain {trace}, such as "
+                        f"{quote(word, 60)}. {remedy}.",
+                    )
+            text, count = collections.Counter(texts).most_common(1)[0]
+            # Choices, whose columns are numbers, may be yes and no in every row.
+            is_choice = column.isdecimal()
+            if len(texts) >= _FEW_EXAMPLES and count >= _ALMOST_ALL * len(texts) and not is_choice:
+                notes.setdefault(
+                    "",
+                    f"{where}: {count:,} of {len(texts):,} texts are {quote(text, 60)}. Check "
+                    "--text_columns.",
+                )
+    return list(notes.values())

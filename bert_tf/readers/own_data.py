@@ -138,8 +138,6 @@ def _read_texts(
         labels = sorted_names(places.counts)
         if label_column is not None and labels:
             sentences += notes.class_notes(str(path), label_column, places, items)
-        if items:
-            sentences += notes.text_notes(str(path), items, labels)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.readers import examples as read
-from bert_tf.readers.notes import encoding_notes
+from bert_tf.readers.notes import text_notes
 from bert_tf.wording import listed, one_line
 
 from .target_scale import TargetScale
@@ -130,6 +130,9 @@ class Task(abc.ABC):
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Defaults of flags that values of the kind's options change."""
         return {}
+
+    # Name of the text, among ``all_texts``, that sets should not share; "" for all texts together.
+    unshared_text: ClassVar[str] = ""
 
     # Reads a table by its ``text_columns`` and ``label_column``; without the latter its rows are to
     # be predicted. Other arguments are ``id_column``, ``skip_bad_rows``, the kind's options of
@@ -283,12 +286,11 @@ class Task(abc.ABC):
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
-        from bert_tf.evaluation.evaluation import joined
-
         items = self.training_items()
         lines = [self.counted.format(items=len(items), rows=len(examples))]
-        some = items[:: 1 + len(items) // 1000]
-        lines += encoding_notes([joined(self.shown_texts(item)) for item in some])
+        sets = {"train": items, **{name: each.items for name, each in self.sets.items()}}
+        samples = {name: every[:: 1 + len(every) // 1000] for name, every in sets.items()}
+        lines += text_notes({name: map(self.all_texts, some) for name, some in samples.items()})
         if examples.num_too_long:
             count, length = examples.num_too_long, examples.max_seq_length
             lines.append(self.long_examples.format(count=count, length=length))
@@ -344,6 +346,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def shown_texts(item: Any) -> Mapping[str, str]:
         """An example's texts by their names, for people; ``""`` names an only one."""
+
+    @classmethod
+    def all_texts(cls, item: Any) -> Mapping[str, str]:
+        """Returns every text of an example by its name; by default the texts that are shown."""
+        return cls.shown_texts(item)
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
         """The model's output for each example, (N, ...) float32."""

@@ -4,7 +4,7 @@ import json
 import keras
 import pytest
 
-from bert_tf.finetuning.data import check_tables, read_task
+from bert_tf.finetuning.data import check_tables, read_splits, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.kinds import saved_options
 
@@ -43,28 +43,139 @@ def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
     assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1
 
 
-def test_texts_to_evaluate_on_that_are_trained_on_are_told(inputs, tmp_path):
+def shared(count, total, name, other="training", also="also occur"):
+    return (
+        f"{count} of {total} {name} examples {also} in the {other} set (ignoring case and spaces), "
+        f"so the scores on {name} are too high. Remove the duplicates."
+    )
+
+
+def test_examples_that_sets_share_are_counted(inputs, tmp_path):
     rows = [(f"good {n}", "pos") for n in range(40)]
     flags = {"train_file": write_table(tmp_path / "train.tsv", [*rows, *(("bad", "neg"),) * 9])}
-    dev = flags["dev_file"] = tmp_path / "dev.tsv"
-    write_table(dev, [*rows[:8], *((f"bad {n}", "neg") for n in range(30))])
+    flags["dev_file"] = write_table(
+        tmp_path / "dev.tsv", [(" Good  3", "pos"), *((f"bad {n}", "neg") for n in range(30))]
+    )
+    flags["test_file"] = write_table(
+        tmp_path / "test.tsv", [*rows[:8], ("BAD 4", "neg"), ("goods 4", "pos"), ("new", "neg")]
+    )
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes == [
-        f"8 of the 38 texts of {dev} are in the training set, too: scores on them say little of "
-        "new texts."
+        shared(1, 31, "dev"),
+        shared(8, 11, "test"),
+        shared(2, 11, "test", "dev"),
     ]
-    write_table(dev, [*rows[:7], *((f"bad {n}", "neg") for n in range(30))])
+    (tmp_path / "test.tsv").write_text("text\ngood 3\n")  # without labels nothing is scored
+    write_table(flags["dev_file"], [("new", "neg"), ("other", "pos")])
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes == []
 
 
-def test_texts_of_published_files_that_are_trained_on_are_told_too(inputs, tmp_path):
+def test_examples_that_published_files_share_are_counted(inputs, tmp_path):
     rows = [f"x|{n % 2}||Ann ran {n} miles." for n in range(10)]
     (tmp_path / "train.tsv").write_text("\n".join(rows).replace("|", "\t"))
     (tmp_path / "dev.tsv").write_text("\n".join(rows[:3]).replace("|", "\t"))
     flags = {"train_file": None, "dev_file": None, "text_columns": None, "label_column": None}
     _, sets = read_task(settings(inputs, tmp_path, task="cola", data_dir=tmp_path, **flags))
-    assert sets.notes[-1] == (
-        "3 of the 3 texts of the split dev are in the training set, too: scores on them say little "
-        "of new texts."
+    assert sets.notes[-1] == shared(3, 3, "dev")
+
+
+def answered(question, context, *answers):
+    spans = [{"text": text, "answer_start": context.index(text)} for text in answers]
+    return {"question": question, "context": context, "answers": spans}
+
+
+def labeled(text, label, **more):
+    return {"text": text, "label": label, **more}
+
+
+SHARED = {
+    "classification": ("text", [labeled("a b", "x"), labeled("c", "y")], [labeled("A  b", "x")]),
+    "multilabel": ("text", [labeled("a", ["x"]), labeled("b", ["y"])], [labeled("a", ["x"])]),
+    "regression": ("text", [labeled("a", 1), labeled("b", 2)], [labeled("a", 1)]),
+    "pairs": (
+        "text,b",
+        [labeled("a", "x", b="b"), labeled("c", "y", b="d")],
+        [labeled("b ", "x", b="a"), labeled("a", "x", b="d")],
+    ),
+    "tagging": (
+        "text",
+        [labeled(["A", "b"], ["X", "O"]), labeled(["c"], ["O"])],
+        [labeled(["a", "b"], ["X", "O"]), labeled(["b", "a"], ["O", "X"])],
+    ),
+    "similarity": ("text,b", [{"text": "a", "b": "b"}, {"text": "c", "b": "d"}],
+                   [{"text": "A", "b": "b"}, {"text": "A", "b": "d"}]),
+    "multiple_choice": ("text,b", [labeled("a", 0, b=["x", "y"]), labeled("b", 1, b=["x", "y"])],
+                        [labeled("a", 1, b=["y", "x"]), labeled("a", 1, b=["y", "z"])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_shared_examples_of_every_task_are_counted(kind, tmp_path):
+    columns, train, dev = SHARED[kind]
+    task = "classification" if kind == "pairs" else kind
+    label = "label" if "label" in train[0] else None
+    assert notes_of(tmp_path, task, train, dev, columns, label) == [shared(1, len(dev), "dev")]
+    assert notes_of(tmp_path, task, train, dev[1:] or train[:0], columns, label) == []
+
+
+def test_shared_contexts_of_questions_are_counted(tmp_path):
+    train = [answered("Who?", "Ann ran.", "Ann"), answered("Where?", "In Rome.", "Rome")]
+    dev = [answered("What did Ann?", "Ann  ran.", "ran"), answered("Who?", "Bob sat.", "Bob")]
+    also = "have a context that also occurs"
+    assert notes_of(tmp_path, "squad", train, dev) == [shared(1, 2, "dev", also=also)]
+
+
+def notes_of(folder, task, train, dev, columns="question,context", label="answers"):
+    flags = [f"--task={task}", f"--model_dir={folder / 'new'}", "--init_checkpoint=tiny"]
+    for name, rows in (("train", train), ("dev", dev)):
+        path = folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows or train[:0]))
+        flags += [f"--{name}_file={path}"] if rows else []
+    flags += [] if dev else ["--dev_fraction=0"]
+    flags += [f"--text_columns={columns}", *([f"--label_column={label}"] if label else [])]
+    notes = read_splits(parse(*flags)).notes
+    return [note for note in notes if not note.startswith("Nothing decides")]
+
+
+REMEDY = "; no model can predict all of them. Correct the labels."
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "example"),
+    [
+        ("classification", [("a  b", "x"), ("a b", "y"), ("A b", "x")], "'a b' ('x', 'y')"),
+        ("classification", [("a", "x"), ("a", "x"), ("b", "y")], None),
+        ("multilabel", [("a", ["x", "y"]), ("a", ["y", "x"]), ("a", ["y"])],
+         "'a' (['x', 'y'], ['y'])"),
+        ("multilabel", [("a", ["x", "y"]), ("a", ["y", "x"])], None),
+        ("regression", [("a", 1), ("a", 2.5), ("b", 1)], "'a' (1.0, 2.5)"),
+        ("tagging", [(["A", "b"], ["X", "O"]), (["A", "b"], ["O", "O"])], "'A b'"),
+    ],
+)  # fmt: skip
+def test_texts_with_different_labels_are_counted(task, rows, example, tmp_path):
+    train = [labeled(*row) for row in rows]
+    expected = [f"Texts with different labels: 1, such as {example}{REMEDY}"] if example else []
+    assert notes_of(tmp_path, task, train, [], "text", "label") == expected
+
+
+def test_labels_that_differ_between_sets_and_between_questions(tmp_path):
+    notes = notes_of(
+        tmp_path,
+        "multiple_choice",
+        [labeled("a", 0, b=["x", "y"])],
+        [labeled("a", 1, b=["x", "y"])],
+        "text,b",
+        "label",
+    )
+    assert notes == [
+        f"Texts with different labels: 1, such as 'a' (0, 1){REMEDY}",
+        shared(1, 1, "dev"),
+    ]
+    rows = [answered("Who?", "Ann ran.", "Ann"), answered("Who?", "Ann ran.", "Ann ran")]
+    assert notes_of(tmp_path, "squad", rows, []) == []
+    (note,) = notes_of(tmp_path, "squad", [*rows, answered("Who?", "Ann ran.")], [])
+    assert note == (
+        "Texts with different labels: 1, such as 'Who? ||| Ann ran.' ('answer', 'no answer')"
+        f"{REMEDY}"
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.readers.notes import encoding_notes
+from bert_tf.readers.notes import text_notes
 from bert_tf.readers.own_data import read_classification, read_multilabel
 from bert_tf.tasks.tagging.reader import read_tagging
 from bert_tf.tasks.texts.multiple_choice_reader import read_choices
@@ -87,51 +87,80 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
     assert_begin(read(path, **columns).notes, path, starts)
 
 
-MARKS = (
-    ": most texts hold '[CLS]' or '[SEP]', which are read as letters in brackets: leave them out, "
-    "and give two texts as two columns (--text_columns=first,second)."
-)
-
-
 @pytest.mark.parametrize(
     ("text", "starts"),
     [
-        ("fine [SEP] text", [MARKS]),
-        ("[CLS] fine", [MARKS]),
-        (
-            "['fine' 'text']",
-            [
-                ": most texts begin with a bracket and a quote, as Python shows lists: join their "
-                "words, with blanks between them, when they are written."
-            ],
-        ),
-        (
-            "b'fine'",
-            [
-                ": most texts begin with b and a quote, as Python shows bytes: decode them when "
-                "they are written."
-            ],
-        ),
         (
             '"fine,pos\nso,neg\nso"',
             [": lines inside of 3 texts end with a class, as rows do (the first text is row"],
         ),
-        (
-            '"""so """"fine"""", ok"""',
-            [
-                ": 3 texts are in quotes, with quotes doubled inside, as in a .csv: let the name "
-                "end so, and give --delimiter=tab where tabs separate the columns."
-            ],
-        ),
-        ('"""so fine"""', []),
         ('"fine,possible\nneg\n, pos"', []),
-        ("a [SEP", []),
     ],
 )
-def test_texts_that_hold_what_is_no_text(write, text, starts):
+def test_texts_that_hold_rows(write, text, starts):
     rows = [f"{text},{label}" for label in ("pos", "neg", "pos")]
     path = write("a.csv", ["t,l", *rows, "fine,pos", "bad,neg"])
     assert_begin(read_classification(path, **LABELS).notes, path, starts)
+
+
+# Texts of which each is written three times, with the note that they cause, or none.
+TEXTS = [
+    ("It\x92s on", "control characters, which the tokenizer deletes, such as 'It\\x92s'. Pass "
+     "--encoding=cp1252 instead of latin-1, or correct the file."),
+    ("le cafÃ© bon", "UTF-8 that was read as another encoding, such as 'cafÃ©'. Remove --encoding, "
+     "or correct the file."),
+    ("don’t".encode().decode("latin-1"), "UTF-8 that was read as another encoding, such as"),
+    ("fine [SEP] text", "'[CLS]' or '[SEP]', which are read as plain text, such as '[SEP]'. Remove "
+     "them, and pass two texts as two columns (--text_columns=first,second)."),
+    ("[CLS] fine", "'[CLS]' or '[SEP]'"),
+    ("['fine' 'text']", "a list or an object as text, such as \"['fine' 'text']\". Write one text, "
+     "or pass a .jsonl or .parquet file if the task reads lists."),
+    ('["a",\n"b"]', "a list or an object as text"),
+    ('{"text": "a", "n": 1}', "a list or an object as text"),
+    ("b'fine'", "Python's notation of bytes, such as \"b'fine'\". Decode the bytes before writing "
+     "them."),
+    ('b"it\'s" ', "Python's notation of bytes"),
+    ("R&amp;D", "HTML entities, such as 'R&amp;D'. Decode them, for example with Python's "
+     "html.unescape."),
+    ("it&#39;s", "HTML entities"), ("it #39;s", "HTML entities"), ("&#x2019;", "HTML entities"),
+    ("caf&eacute;", "HTML entities"),
+    ("it\\u2019s so", "escape sequences instead of characters, such as 'it\\\\u2019s'. Write the "
+     "characters, for example with json.dumps(..., ensure_ascii=False)."),
+    ("\\xe2\\x80", "escape sequences"), ("\\U0001f600", "escape sequences"),
+    ('"so ""fine"", ok"', "quotes around the text and doubled quotes inside, as in a .csv"),
+    *((text, None) for text in (
+        "It’s café…", "naïve", "漢字", "le cafÃ© – “bon”", "a [SEP", '"so fine"', "['90s rock]",
+        "[so 'fine']", "b 'fine'", "b'day party", "AT&T; R&D", "a & b;", "C:\\users", "\\unit",
+        "#3;",
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", ["", "B"])
+@pytest.mark.parametrize(("text", "note"), TEXTS)
+def test_traces_of_other_programs_in_one_column(text, note, column):
+    def notes_of(count):
+        texts = [text] * count + [f"plain {n}" for n in range(97)]
+        examples = [{"A": f"fine {n}", column: text} for n, text in enumerate(texts)]
+        return text_notes({"train": examples[:9:-1], "dev": examples})
+
+    where = f"dev, {column}" if column else "dev"
+    assert notes_of(2) == [] == text_notes({"train": []})
+    assert_begin(notes_of(3), where, [f": 3 of 100 texts contain {note}"] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (["a"] * 29 + ["b"], None),
+        (["a"] * 97 + ["b"] * 3, "dev, B: 97 of 100 texts are 'a'. Check --text_columns."),
+        (["a"] * 20, "dev, B: 20 of 20 texts are 'a'. Check --text_columns."),
+        (["a"] * 19, None),
+    ],
+)
+def test_a_column_of_one_text(texts, note):
+    examples = [{"A": f"fine {n}", "B": text, "0": "yes"} for n, text in enumerate(texts)]
+    assert text_notes({"train": [], "dev": examples}) == ([note] if note else [])
 
 
 def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
@@ -185,24 +214,3 @@ def test_choices_that_seem_to_count_from_1(write):
     for first, count, notes in ((1, 21, 1), (0, 21, 0), (1, 20, 0)):
         rows = [{"q": "Why?", "c": ["A", "B", "C"], "y": first + n % 2} for n in range(count)]
         assert len(read_choices(write("a.jsonl", rows), **columns).notes) == notes
-
-
-@pytest.mark.parametrize(
-    ("texts", "starts"),
-    [
-        (["It’s café…", "naïve", "漢字", "plain"] * 9, []),
-        (["It\x92s on", "plain"] * 2, []),
-        (["It\x92s on", "plain"] * 3,
-         ["3 of 6 examples hold control characters, such as 'It\\x92s', where cp1252 has quotes "
-          "and dashes, and the tokenizer deletes them: give --encoding=cp1252 in place of latin-1, "
-          "or mend a UTF-8 file."]),
-        (["le cafÃ© – “bon”"] * 3, []),
-        (["le cafÃ© bon"] * 3,
-         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as 'cafÃ©': "
-          "leave --encoding out, or mend the file."]),
-        (["don’t".encode().decode("latin-1")] * 3,
-         ["3 of 3 examples seem to be UTF-8 that was read as another encoding, such as"]),
-    ],
-)  # fmt: skip
-def test_texts_in_another_encoding_than_their_own(texts, starts):
-    assert_begin(encoding_notes(texts), "", starts)

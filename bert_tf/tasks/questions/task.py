@@ -107,6 +107,7 @@ class QuestionTask(Task):
     max_seq_length = 384
     metrics = ("exact_match", "exact", "f1", "best_exact", "best_f1", LOSS)
     threshold = NULL_THRESHOLD
+    unshared_text = "context"
     counted = "{items:,} questions in {rows:,} windows"
     evaluates_labelled = True
     long_examples = (

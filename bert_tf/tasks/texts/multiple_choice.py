@@ -106,6 +106,10 @@ class MultipleChoiceTask(Task):
     def shown_texts(item: ChoiceExample) -> dict[str, str]:
         return {"": item.context}
 
+    @classmethod
+    def all_texts(cls, item: ChoiceExample) -> dict[str, str]:
+        return {"": item.context, **{str(at): text for at, text in enumerate(item.choices)}}
+
     def records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
