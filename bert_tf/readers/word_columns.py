@@ -9,6 +9,8 @@ from .examples import BadRowError, shown, spelt_list
 DOCUMENT_START = "-DOCSTART-"
 # Only blanks and tabs separate columns: a word may be, or hold, other white space.
 _GAP = re.compile("[ \t]+")
+# In files of single characters a word may be a blank, which a tab separates from its tag.
+_BLANK_WORD = re.compile("( *)\t")
 
 
 def is_table_word(text: str) -> bool:
@@ -43,6 +45,13 @@ def is_conll_word(text: str) -> bool:
 
 
 def conll_columns(line: str) -> list[str]:
-    """The columns of a line of a CoNLL file, [""] of an empty one."""
+    r"""Returns the columns of a line of a CoNLL file, [""] for an empty one.
+
+    >>> conll_columns("York B-LOC"), conll_columns(" \tO"), conll_columns(" \t")
+    (['York', 'B-LOC'], [' ', 'O'], [''])
+    """
     # Where files were joined there is a byte order mark.
-    return _GAP.split(line.removeprefix("\ufeff").strip(" \t"))
+    line = line.removeprefix("\ufeff")
+    columns = _GAP.split(line.strip(" \t"))
+    blank = _BLANK_WORD.match(line) if columns != [""] else None
+    return [blank[1], *columns] if blank else columns

@@ -127,7 +127,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
 def _numbers_words(column: Sequence[str]) -> bool:
     """True if a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
     numbers = [int(text) for text in column if text.isdecimal()]
-    are_numbers = bool(numbers) and all(text[0].isdecimal() for text in column)
+    are_numbers = bool(numbers) and all(text[:1].isdecimal() for text in column)
     return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
 
 

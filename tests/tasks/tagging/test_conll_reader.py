@@ -213,3 +213,15 @@ def test_what_files_leave_that_were_joined_or_cut_short(read):
     assert examples.items[3].words == examples.items[0].words
     with pytest.raises(ValueError, match=r"line 2: expected a word, got '\\x00\\x00'"):
         read("Ann\n\0\0", labelled=False)
+
+
+def test_a_blank_that_a_tab_separates_from_its_tag_is_a_word(read):
+    text = "A\tB-X\n \tI-X\n\ufeff  \tO\n  Ann O\n \t\nb\tO\n"
+    (first, second) = read(text).items
+    assert first.words == ("A", " ", "  ", "Ann") and second.words == ("b",)
+    assert first.tags == ("B-X", "I-X", "O", "O")
+    assert [item.words for item in read(text, labelled=False).items] == [first.words, second.words]
+    # The tag is not the word of a line that begins with a tab.
+    for flags in ({}, {"labelled": False}):
+        with pytest.raises(ValueError, match=r"line 2: expected a word, got ''"):
+            read("1 O\n\tO\n", **flags)
