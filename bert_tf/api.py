@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 import os
 import random
 import re
@@ -187,8 +188,14 @@ class FineTuned:
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """The scores of each set that has labels: ``scores["dev"]["accuracy"]``."""
-        return {name: dict(scores) for name, scores in self.results["scores"].items()}
+        """The scores of each set that has labels: ``scores["dev"]["accuracy"]``.
+
+        A score that the labels leave undefined is NaN; in ``results`` it is ``None``.
+        """
+        return {
+            name: {key: math.nan if value is None else value for key, value in scores.items()}
+            for name, scores in self.results["scores"].items()
+        }
 
     @functools.cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:

@@ -216,7 +216,7 @@ def run_card(
     roles = dict.fromkeys(scores, "scored; nothing was decided on it")
     roles |= {"train": "trained on", deciding: "scored; its scores decided which weights were kept"}
     shown = [
-        (set_name, markdown_code(metric), f"{value:.4g}")
+        (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
         for set_name, own in scores.items()
         for metric, value in sorted(own.items(), key=lambda item: item[0] != results["headline"])
     ]
@@ -262,7 +262,7 @@ def _run_header(
     name: str,
     start: str,
     files: Mapping[str, str],
-    scores: Mapping[str, Mapping[str, float]],
+    scores: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, Any]:
     known = about(checkpoint)
     results = [
@@ -270,7 +270,9 @@ def _run_header(
             "task": {"type": known["pipeline_tag"]},
             "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
             "metrics": [
-                {"type": key, "value": value} for key, value in own.items() if math.isfinite(value)
+                {"type": key, "value": value}
+                for key, value in own.items()
+                if value is not None and math.isfinite(value)
             ],
         }
         for set_name, own in scores.items()

@@ -3,9 +3,10 @@
 A score is one row of ``CLASS_SCORES``, ``BINARY_SCORES``, ``SEVERAL_SCORES``, ``ERRORS`` or
 ``NUMBER_SCORES``: what ``--metric`` may name, what an evaluation reports and what is better follow
 from it. All are computed in float64, not averaged over batches, of labels and predictions in that
-order, (N,) each, N at least 1. Where a definition divides by zero the score is 0.0, as in GLUE's
-own evaluation: a model that predicts one class for everything compares as having learned nothing,
-and its result can be written as JSON, which has no NaN.
+order, (N,) each, N at least 1. A correlation or R2 is undefined, NaN, if all labels are equal: no
+predictions could have another score. Where a definition otherwise divides by zero the score is 0.0,
+as in GLUE's own evaluation: a model that predicts one class for everything compares as having
+learned nothing. (scipy returns NaN for equal predictions too, scikit-learn 0.0 in either case.)
 
 A row of a set is what is drawn at random when the set is put together: a text, a question, a
 sentence of tags.
@@ -14,6 +15,7 @@ Letters: N rows, C classes.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -142,10 +144,12 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Matthews' correlation coefficient, -1.0 to 1.0, for two classes or more.
 
     For more than two it is Gorodkin's R_K ("Comparing two K-category assignments by a K-category
-    correlation coefficient", 2004), which equals Matthews' for two. 0.0 where all labels or all
-    predictions are of one class.
+    correlation coefficient", 2004), which equals Matthews' for two. NaN if all labels are of one
+    class, 0.0 if only all predictions are.
     """
     true, predicted = _ids(labels, predictions)
+    if np.ptp(true) == 0:
+        return math.nan
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     rows, columns = (
         np.bincount(part, minlength=classes.size).astype(np.float64)
@@ -251,11 +255,13 @@ def compare_several(
 def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Pearson's correlation coefficient, -1.0 to 1.0.
 
-    0.0 where all labels or all predictions are equal, and so for a single example (scipy: NaN).
+    NaN if all labels are equal, as for a single example; 0.0 if only all predictions are.
     """
     x, y = _numbers(labels, predictions)
     # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
+    if np.ptp(x) == 0:
+        return math.nan
+    if np.ptp(y) == 0:
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     cosine = (x / np.linalg.norm(x)) @ (y / np.linalg.norm(y))
@@ -271,12 +277,12 @@ def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The share of the labels' variance that predictions explain, 1.0 at most.
 
-    Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. 0.0 where
-    all labels are equal.
+    Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. NaN if all
+    labels are equal.
     """
     true, predicted = _numbers(labels, predictions)
     if np.ptp(true) == 0:
-        return 0.0
+        return math.nan
     return float(1 - ((true - predicted) ** 2).sum() / ((true - true.mean()) ** 2).sum())
 
 
@@ -370,21 +376,34 @@ LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 
-def rank(name: str, scores: Mapping[str, float]) -> tuple[float, float]:
+def json_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
+    """Returns scores as JSON has them: ``None`` for an undefined one, since JSON has no NaN."""
+    return {name: None if math.isnan(value) else float(value) for name, value in scores.items()}
+
+
+def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
     """Orders evaluations by the score of a name, equal ones by their loss: the greater is better.
+
+    Undefined scores, ``None``, are equal.
 
     >>> rank("f1", {"f1": 0.9, "loss": 0.3}) > rank("f1", {"f1": 0.9, "loss": 0.4})
     True
     """
-    value = scores[name]
-    return -value if name in LOWER_IS_BETTER else value, -scores.get(LOSS, 0.0)
+    value, loss = scores[name], scores.get(LOSS)
+    if value is None:
+        value = -math.inf
+    elif name in LOWER_IS_BETTER:
+        value = -value
+    return value, -(loss or 0.0)
 
 
-def score_text(name: str, value: float, names: Collection[str]) -> str:
+def score_text(name: str, value: float | None, names: Collection[str]) -> str:
     """A score for people, among the names of all scores that are reported with it.
 
     A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
     """
+    if value is None or math.isnan(value):
+        return "undefined"
     if name in LOWER_IS_BETTER:
         return f"{value:.4g}"
     return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"

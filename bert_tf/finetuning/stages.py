@@ -11,6 +11,7 @@ from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.report import write_report
+from bert_tf.evaluation.scores import json_scores
 from bert_tf.files import replace_whole
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.kinds import saved_options
@@ -107,7 +108,7 @@ def train(directory: FineTuningDirectory, inputs: FineTuningInputs) -> TrainingO
     results = {
         "task": task.name,
         "headline": task.headline,
-        "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
+        "scores": {name: json_scores(e.scores) for name, e in evaluations.items()},
         "calibration": {
             name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
         },

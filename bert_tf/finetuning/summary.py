@@ -8,7 +8,7 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.examples import texts_of
+from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration
 from bert_tf.wording import listed, one_line, quote
@@ -42,7 +42,7 @@ def label_lines(task: Task) -> list[str]:
     """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
     counts = label_counts(task, None)
     if not counts:
-        return []
+        return _equal_numbers(task)
     total = sum(counts.values())
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
     share = "" if task.multi_label else f" of {total:,}"
@@ -75,6 +75,17 @@ def label_lines(task: Task) -> list[str]:
             f"learn that from; {help}."
         )
     return lines
+
+
+def _equal_numbers(task: Task) -> list[str]:
+    """Lines on sets whose numbers are all equal, of which a correlation is undefined."""
+    numbers = {name: {label_of(item) for item in task.sets[name].items} for name in task.dev_sets}
+    return [
+        f"Every label of {name} is {labels.pop():.6g}, so its correlations and r2 are undefined. "
+        "Use a set with different labels."
+        for name, labels in numbers.items()
+        if len(labels) == 1 and all(isinstance(label, float) for label in labels)
+    ]
 
 
 def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:

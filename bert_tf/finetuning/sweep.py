@@ -128,8 +128,8 @@ def _make_run(
     return results, outputs
 
 
-def _headline(run: dict[str, Any], dev_set: str) -> float:
-    value: float = run["scores"][dev_set][run["headline"]]
+def _headline(run: dict[str, Any], dev_set: str) -> float | None:
+    value: float | None = run["scores"][dev_set][run["headline"]]
     return value
 
 
@@ -198,13 +198,14 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
     entries = []
     for configuration, members in groups.items():
         scored = [run for run in members if run["scores"]]
-        values = [_headline(run, dev_set) for run in scored]
+        found = (_headline(run, dev_set) for run in scored)
+        values = [value for value in found if value is not None]
         best = _best(members, dev_set)
         # Of a class that no run of the seed has on dev there is no score.
         names = [
             name
             for name in (scored[0]["scores"][dev_set] if scored else ())
-            if all(name in run["scores"][dev_set] for run in scored)
+            if all(run["scores"][dev_set].get(name) is not None for run in scored)
         ]
         columns = {name: [run["scores"][dev_set][name] for run in scored] for name in names}
         entries.append(

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf import features
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.evaluation.scores import LOWER_IS_BETTER, rank, score_text
+from bert_tf.evaluation.scores import LOWER_IS_BETTER, json_scores, rank, score_text
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.training import saved_states
@@ -228,12 +228,12 @@ class FineTuningTrainer(Trainer):
             if deciding is not None:
                 self.callbacks.begin_evaluation()
                 line = self._evaluate(deciding)
-                self.callbacks.end_evaluation(self.state.evaluations[-1]["scores"])
+                self.callbacks.end_evaluation(_defined(self.state.evaluations[-1]["scores"]))
             else:
                 self._keep_weights()
             if self.is_epochs_end() or self.callbacks.stops:
                 evaluated = self.state.evaluations[-1:] if deciding is not None else []
-                self.callbacks.end_epoch(evaluated[0]["scores"] if evaluated else {})
+                self.callbacks.end_epoch(_defined(evaluated[0]["scores"]) if evaluated else {})
             return line
 
     def _evaluate(self, deciding: str) -> str:
@@ -241,17 +241,20 @@ class FineTuningTrainer(Trainer):
         if self.inference.cache is not None:
             self.inference.cache.clear()
         evaluation = evaluate(self.task, self.inference, deciding)
-        scores = {name: float(score) for name, score in evaluation.scores.items()}
+        scores = json_scores(evaluation.scores)
         headline = self.task.headline
         best = [each["scores"] for each in state.evaluations if each["step"] == state.best_step]
-        is_best = not best or rank(headline, scores) > rank(headline, best[0])
+        ranks = [rank(headline, each) for each in (scores, *best)]
+        # An undefined score without a loss decides nothing: the last weights are kept.
+        is_equal = scores[headline] is None and len({*ranks}) == 1
+        is_best = not best or ranks[0] > ranks[1] or is_equal
         state.evaluations.append(
             {"step": state.step, "scores": scores, "constant": bool(evaluation.constant)}
         )
         if is_best:
             self._keep_weights()
             self._outputs_of_best = dict(self.inference.cache or {})
-        self._summaries.write("eval", state.step, scores)
+        self._summaries.write("eval", state.step, _defined(scores))
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
@@ -391,7 +394,11 @@ def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | No
     return " and ".join(reasons) or None
 
 
-def scores_line(headline: str, scores: Mapping[str, float]) -> str:
+def _defined(scores: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if value is not None}
+
+
+def scores_line(headline: str, scores: Mapping[str, float | None]) -> str:
     """Scores in one line, the one that decides first."""
     names = sorted(scores, key=lambda name: name != headline)
     return ", ".join(f"{one_line(name)} {score_text(name, scores[name], scores)}" for name in names)

@@ -1,5 +1,7 @@
 """Numbers of any scale are learned as those near 0 are, and what is kept answers in their units."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -87,3 +89,52 @@ def test_a_large_scale_is_answered_in_float32():
     pooled = model.encoder(rows)["pooled_output"].numpy().astype(np.float32)
     expected = pooled @ model.regressor.kernel.numpy() + 1001
     np.testing.assert_allclose(model(rows), expected[:, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "restarts", "headline"), [("regression", 2, "spearman"), ("similarity", 1, "spearman")]
+)
+def test_scores_that_equal_labels_leave_undefined(
+    task, restarts, headline, inputs, tmp_path, capsys
+):
+    rows = [(f"good film {n}", *["plot"] * (task == "similarity"), float(n % 3)) for n in range(8)]
+    dev = [(*row[:-1], 2.5) for row in rows[:3]]
+    flags = {"num_train_epochs": 2, "train_batch_size": 4, "max_seq_length": 16}
+    flags |= {"text_columns": "q,d", "label_column": "s"} if task == "similarity" else {}
+    start = settings(inputs, tmp_path).init_checkpoint
+    logs = []
+
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, values):
+            logs.append(values)
+
+    tuned = api.fine_tune(
+        *(rows, dev),
+        task=task,
+        init=start,
+        restarts=restarts,
+        model_dir=tmp_path / "run",
+        callbacks=[Logs()],
+        export=False,
+        **flags,
+    )
+    results = json.loads(
+        (tmp_path / "run" / "results.json").read_text(), parse_constant=pytest.fail
+    )
+    scores = results["scores"]["dev"]
+    assert scores[headline] is scores["pearson"] is None and np.isnan(tuned.scores["dev"][headline])
+    printed = capsys.readouterr().out
+    assert (
+        "Every label of dev is 2.5, so its correlations and r2 are undefined. Use a set with "
+        "different labels.\n"
+    ) in printed
+    assert f": dev {headline} undefined, pearson undefined" in printed
+    assert "| `pearson` | undefined |" in (tmp_path / "run" / "README.md").read_text()
+    assert f"val_{headline}" not in logs[-1]
+    # The loss decides, or without one the last epoch is kept.
+    if task == "similarity":
+        assert results["best"]["epoch"] == 2
+    else:
+        assert results["configurations"][0]["mean"] is None
+        losses = [run["scores"]["dev"]["loss"] for run in results["runs"]]
+        assert results["best_run"] == results["runs"][int(np.argmin(losses))]["name"]
