@@ -185,7 +185,11 @@ def main(argv: list[str]) -> None:
             examples = record_shards.examples(source, rows)
             summary = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
     flags_of_next = {
-        "input": f"{settings.output_file[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
+        "input": (
+            f"{settings.output_file[0].rpartition('@')[0]}-?????-of-{len(paths):05d}"
+            if sharded
+            else ",".join(paths)
+        ),
         "input_format": "tfrecord",
         "vocab_file": settings.vocab_file,
         "do_lower_case": str(settings.do_lower_case).lower(),

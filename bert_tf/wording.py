@@ -92,14 +92,20 @@ def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
 
 
 class Screen:
-    """A stream of text without what a terminal obeys, but for line breaks and tabulators."""
+    """A stream of text that escapes what a terminal obeys and what its encoding does not have.
+
+    Line breaks and tabs stay.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Writes text; gives the number of its characters."""
-        self._stream.write(_OBEYED.sub(lambda match: _escape(match, "\n\t"), text))
+        shown = _OBEYED.sub(lambda match: _escape(match, "\n\t"), text)
+        # A stream in memory has no encoding, and takes any text.
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -43,6 +43,18 @@ def test_a_screen_is_written_no_more_than_text():
     assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
 
 
+def test_a_screen_escapes_what_its_encoding_does_not_have():
+    for encoding, shown in (
+        ("ascii", "\\xfc \\u5317"),
+        ("latin-1", "ü \\u5317"),
+        ("utf-16", "ü 北"),
+    ):
+        written = io.BytesIO()
+        with io.TextIOWrapper(written, encoding) as stream:
+            print("ü 北", file=wording.Screen(stream), end="", flush=True)
+            assert written.getvalue() == shown.encode(encoding)
+
+
 def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
     import tensorflow as tf
 

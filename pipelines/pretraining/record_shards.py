@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import multiprocessing
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -21,6 +22,7 @@ from bert_tf.files import check_new, move_new, scratch_directory
 from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.startup import begin_worker
+from bert_tf.wording import listed
 
 from . import tfrecords
 from .dataset import batches_of_rows
@@ -118,11 +120,26 @@ def write_on_beam(pipeline: Any, source: Source, rows: RowOptions, paths: Sequen
 @contextlib.contextmanager
 def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
     """Gives paths to write all shards to, which get their names, all or none, after the block."""
-    # NAME, without what tells the shards apart.
-    with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:
+    name = paths[0].rsplit("-", 3)[0]  # without the shard's number
+    _check_new(name, paths)
+    with scratch_directory(name) as folder:
         written = [os.path.join(folder, os.path.basename(path)) for path in paths]
         yield written
-        for path in paths:
-            check_new(path)
+        _check_new(name, paths)
         for source, path in zip(written, paths, strict=True):
             move_new(source, path)
+
+
+def _check_new(name: str, paths: Sequence[str]) -> None:
+    """Checks that no shard exists, nor one of another count, which ``NAME*`` would also match."""
+    for path in paths:
+        check_new(path)
+    folder, start = os.path.split(name)
+    shard = re.compile(rf"{re.escape(start)}(-\d{{5}}-of-\d{{5}})?")
+    there = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
+    earlier = [each for each in sorted(there) if shard.fullmatch(each)]
+    if earlier := [each for each in earlier if not tf.io.gfile.isdir(os.path.join(folder, each))]:
+        raise ValueError(
+            f"{name}@{len(paths)}: {name}* would also match the earlier {listed(earlier, 2)}. "
+            "Remove them, or use another name."
+        )

@@ -58,6 +58,8 @@ PROGRAM = textwrap.dedent(
     def main(argv):
         if KIND.value == "hostile":
             print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
+        if KIND.value == "scripts":
+            print("classes: \\xe9t\\xe9, \\u20ac, \\u98df\\u7269")
         if KIND.value == "lost":
             atexit.register(print, "cleaned up")
             print("of before")
@@ -102,6 +104,25 @@ def test_the_end_is_quiet_where_nobody_reads(program, arguments):
     done = subprocess.run([sys.executable, *start], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8", "été, €, 食物"),
+        ("cp1252", "été, €, \\u98df\\u7269"),
+        ("latin-1", "été, \\u20ac, \\u98df\\u7269"),
+        ("ascii:surrogateescape", "\\xe9t\\xe9, \\u20ac, \\u98df\\u7269"),
+    ],
+)
+def test_text_that_standard_output_cannot_encode_is_escaped(program, encoding, shown):
+    done = subprocess.run(
+        [sys.executable, program, "--kind=scripts"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+    expected = f"classes: {shown}\ndone\n".encode(encoding.partition(":")[0])
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
 
 
 HELP_OF_IT = "python -m bert_tf.program --help=all lists the flags.\n"

@@ -80,11 +80,43 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
             pathlib.Path(path).write_text(str(number))
         assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
     assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
-    with pytest.raises(ValueError, match="-00001-of-00003 exists, and is never overwritten:"):
+    expected = "-00001-of-00003 exists, and is never overwritten:"
+    pathlib.Path(paths[0]).unlink()
+    with pytest.raises(ValueError, match=expected), record_shards.named_together(paths):
+        pytest.fail("the work has begun")
+    pathlib.Path(paths[1]).rename(tmp_path / "other")
+    pathlib.Path(paths[2]).unlink()
+    with pytest.raises(ValueError, match=expected):
         with record_shards.named_together(paths) as written:
-            pathlib.Path(paths[0]).unlink()
             pathlib.Path(written[0]).touch()
-    assert sorted(map(str, tmp_path.iterdir())) == paths[1:]
+            (tmp_path / "other").rename(paths[1])
+    assert [*map(str, tmp_path.iterdir())] == [paths[1]]
+
+
+@pytest.mark.parametrize("earlier", [("x-00000-of-00004", "x-00003-of-00004"), ("x",)], ids=str)
+def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, earlier):
+    for name in earlier:
+        (tmp_path / name).touch()
+    (tmp_path / "x-notes.txt").touch()  # none of these is a shard of x
+    (tmp_path / "x-00000-of-00009").mkdir()
+    (tmp_path / "x-held_out-00000-of-00002").touch()
+    paths = command._shard_paths([f"{tmp_path}/x@2"])
+    expected = rf"/x@2: .*/x\* would also match the earlier {', '.join(earlier)}\. Remove them"
+    with pytest.raises(ValueError, match=expected), record_shards.named_together(paths):
+        pytest.fail("the work has begun")
+    for name in earlier:
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=expected):  # they came in between
+        with record_shards.named_together(paths) as written:
+            for path in (*written, *(tmp_path / name for name in earlier)):
+                pathlib.Path(path).touch()
+    assert not any(map(os.path.exists, paths))
+    for name in earlier:
+        (tmp_path / name).unlink()
+    with record_shards.named_together(paths) as written:
+        for path in written:
+            pathlib.Path(path).touch()
+    assert all(map(os.path.exists, paths))
 
 
 def arguments(world, output, *more):
@@ -103,7 +135,7 @@ def arguments(world, output, *more):
 def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
     done = run_anew("create_pretraining_data", *arguments(world, tmp_path / "out@2", *flags))
     assert done.returncode == 0, done.stderr
-    assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-*'" in done.stdout
+    assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-?????-of-00002'" in done.stdout
     assert flags or not done.stderr
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert found == {
