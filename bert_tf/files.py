@@ -49,8 +49,13 @@ def whole_file(path: str, *, is_new: bool = False) -> Iterator[str]:
     check = check_new if is_new else check_is_file
     check(path)
     with _temporary(path, _make_file) as temporary:
+        local = local_path(temporary)
+        mode = None if local is None else os.stat(local).st_mode
         yield temporary
         check(path)  # again: the block took its time
+        # Some libraries replace the file by one that only its owner can read (safetensors).
+        if local is not None and mode is not None and os.stat(local).st_mode != mode:
+            os.chmod(local, stat.S_IMODE(mode))
         tf.io.gfile.rename(temporary, path, overwrite=True)
 
 

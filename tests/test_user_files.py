@@ -119,6 +119,10 @@ COMMANDS = {
 SUFFIXES = {"predict": ".tsv", "vocab": ".txt", "create_pretraining_data": ".tfrecord"}
 
 
+# Commands that take longer than a fast test may.
+SLOW = ("pretrain", "finetune", "export")
+
+
 # === What may be there already ===
 
 
@@ -187,6 +191,23 @@ def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name,
         command(world, output)
     assert "\n" not in str(refused.value)
     assert_kept(before, tmp_path)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027], ids=oct)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in COMMANDS],
+)
+def test_whatever_is_written_has_the_mode_of_the_umask(world, tmp_path, name, umask, capsys):
+    before = os.umask(umask)
+    try:
+        COMMANDS[name](world, tmp_path / f"out{SUFFIXES.get(name, '')}")
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
+    of_kinds = {True: 0o777 & ~umask, False: 0o666 & ~umask}
+    expected = {path: stat.S_IFMT(mode) | of_kinds[path.is_dir()] for path, mode in modes.items()}
+    assert modes and modes == expected
 
 
 @pytest.mark.slow
