@@ -53,13 +53,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def check_line(length: int, path: str, where: str) -> None:
+def max_line_bytes() -> int:
+    """Returns the maximum number of bytes of a line of text."""
+    return int(os.environ.get(LINE_VARIABLE, _LINE_MB)) << 20
+
+
+def check_line(length: int, path: str, line: int) -> None:
     """Refuses a line of too many bytes, of which ``length`` were read: it may have no end."""
-    most = int(os.environ.get(LINE_VARIABLE, _LINE_MB))
-    if length > most << 20:
+    if length > max_line_bytes():
+        most = max_line_bytes() >> 20
         raise ValueError(
-            f"{path}, {where}: expected a line of at most {most} MiB, got more; if it is meant, "
-            f"set the environment variable {LINE_VARIABLE}={2 * most}."
+            f"{path}, line {line:,}: expected a line of at most {most} MiB, got more; if it is "
+            f"meant, set the environment variable {LINE_VARIABLE}={2 * most}."
         )
 
 

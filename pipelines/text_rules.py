@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_tf.wording import quote
 
-from .vocabulary import SPECIAL_TOKENS
+from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 
 GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MOST_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
@@ -68,7 +68,7 @@ class TextRules:
     """
 
     characters: str = GOOGLE
-    max_word_length: int = 200
+    max_word_length: int = MAX_WORD_LENGTH
     strip_accents: bool | None = None
     split_ideographs: bool = True
     pair_types: bool = True

@@ -14,7 +14,7 @@ import collections
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +32,7 @@ SEP_TOKEN = "[SEP]"
 MASK_TOKEN = "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
+MAX_WORD_LENGTH = 200  # characters of a word; a longer one is [UNK]
 
 _ASCII_WHITESPACE = " \t\r\n\v\f"
 # How pieces of other kinds of tokenizers look.
@@ -154,6 +155,9 @@ _CHARACTER_COVERAGE = 0.9999
 # Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
 # without line ends has lines of a megabyte, which are counted at 13 bytes a character.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
+# A run of characters, without white space, ASCII's punctuation and ideographs, that may contain a
+# longer word.
+_LONG_RUN = re.compile(rf"[^\s!-/:-@\[-`{{-~\u3400-\u4dbf\u4e00-\u9fff]{{{MAX_WORD_LENGTH + 1}}}")
 
 
 def learn_vocabulary(
@@ -196,9 +200,19 @@ def learn_vocabulary(
         lines = list(lines)
 
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK_TOKEN))
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    characters = _count_characters(lines, tokenizer)
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
+    pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+
+    def split(text: str) -> list[str]:
+        # While the tokenizer learns, reading its attributes would wait forever.
+        return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
+
+    def read() -> Iterator[list[str]]:
+        for batch in _batches(lines):
+            yield [_without_long_words(line, split) for line in batch]
+
+    characters = _count_characters(read(), split)
     if not characters:
         raise ValueError("There is no text to learn a vocabulary from: every line is empty.")
     alphabet, single_pieces = _choose_alphabet(
@@ -215,7 +229,7 @@ def learn_vocabulary(
         continuing_subword_prefix=CONTINUATION_PREFIX,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_batches(lines), trainer)
+    tokenizer.train_from_iterator(read(), trainer)
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)[:vocab_size]
     validate_vocabulary(vocab, "just learned")
@@ -226,19 +240,30 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
     return grouped(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH)
 
 
-def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
+    """A line without the words that the tokenizer reads as [UNK].
+
+    The learner would take hours to merge the pairs of a megabyte without blanks.
+    """
+    # The lengths of what blanks separate take a twentieth of the expression's time.
+    if max(map(len, line.split()), default=0) <= MAX_WORD_LENGTH or not _LONG_RUN.search(line):
+        return line
+    return " ".join(word for word in split(line) if len(word) <= MAX_WORD_LENGTH)
+
+
+def _count_characters(
+    batches: Iterable[list[str]], split: Callable[[str], list[str]]
+) -> dict[str, int]:
     """Counts the characters of normalised words, normalising each distinct code point once."""
     totals = np.zeros(sys.maxunicode + 1, np.int64)
-    for batch in _batches(lines):
+    for batch in batches:
         points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
         counts = np.bincount(points)
         totals[: counts.size] += counts
     characters: collections.Counter[str] = collections.Counter()
     for point in np.flatnonzero(totals):
-        normalised = tokenizer.normalizer.normalize_str(chr(point))
-        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised):
-            for character in word:
-                characters[character] += int(totals[point])
+        for character in "".join(split(chr(point))):
+            characters[character] += int(totals[point])
     return characters
 
 

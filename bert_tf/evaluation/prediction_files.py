@@ -2,13 +2,20 @@
 
 import codecs
 import csv
+import datetime
+import decimal
+import functools
 import io
 import json
+import math
 import os
+import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_tf.files import replace_whole
+from bert_tf.readers.examples import BadRowError, shown
 from bert_tf.readers.word_columns import is_conll_word, is_table_word
 from bert_tf.wording import quote
 
@@ -16,8 +23,10 @@ from bert_tf.wording import quote
 Record = Mapping[str, Any]
 # A row of the input, by its columns.
 Row = Mapping[str, Any]
-# A stream of text on a file of bytes, whose line ends stay as they are.
-UTF8 = codecs.getwriter("utf-8")
+# A stream of text on a file of bytes, whose line ends stay as they are. A bad row, which is named,
+# may have text that UTF-8 does not have.
+UTF8 = functools.partial(codecs.getwriter("utf-8"), errors="backslashreplace")
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 # The suffixes of files that hold records of any kind.
 TABLES = (".tsv", ".csv", ".jsonl")
 # Of a text that has been searched for entities: a list, in JSON even where it is empty.
@@ -67,6 +76,62 @@ def with_columns(row: Row | None, record: Record) -> Record:
         return record
     values = {name: value for name, value in record.items() if name != "id"}
     return {**{name: value for name, value in row.items() if name not in values}, **values}
+
+
+# === Columns of the input ===
+
+# Values that JSON has no type for, and which a text is written for.
+_WRITTEN_AS_TEXT = (
+    *(datetime.date, datetime.time, datetime.timedelta),
+    *(decimal.Decimal, uuid.UUID),
+)
+
+
+def check_columns(row: Row, suffix: str) -> None:
+    """Raises a ``BadRowError`` if a table of this suffix cannot store a value of the row."""
+    for name, value in row.items():
+        problems: list[str] = []
+        _stored(value, suffix, problems)
+        if problems:
+            raise BadRowError(
+                f"expected a value that --keep_columns can write to {suffix} in column {name!r}, "
+                f"got {problems[0]}"
+            )
+
+
+def _stored(value: Any, suffix: str, problems: list[str]) -> Any:
+    """The value that a table stores: a string, or a value of JSON.
+
+    Adds what the table cannot store to ``problems``.
+    """
+    if isinstance(value, float) and suffix != ".jsonl":
+        return value
+    try:
+        return _json_value(value, problems)
+    except RecursionError:
+        problems.append("lists that are nested too deep")
+        return None
+
+
+def _json_value(value: Any, problems: list[str]) -> Any:
+    if isinstance(value, _WRITTEN_AS_TEXT):
+        return str(value)
+    if isinstance(value, str):
+        if _HALF_A_PAIR.search(value):
+            problems.append(f"half a surrogate pair, {shown(value)}")
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isinf(value):
+            problems.append(str(value))
+        return None  # as pandas writes NaN, a missing number
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(item, problems) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item, problems) for item in value]
+    if value is not None and not isinstance(value, int | float):
+        problems.append(shown(value))
+        return None
+    return value
 
 
 # === Writing ===
@@ -165,7 +230,8 @@ def _table(
     )
     if suffix == ".jsonl":
         for row, record in pairs:
-            values = with_columns(row, _rounded(record))
+            stored = row and {name: _stored(value, suffix, []) for name, value in row.items()}
+            values = with_columns(stored, _rounded(record))
             yield f"{json.dumps(values, ensure_ascii=False, default=str)}\n"
         return
     names: dict[str, None] = {}  # a class has a column, of which there may be many thousands
@@ -175,7 +241,7 @@ def _table(
         names = dict.fromkeys(with_columns(of_rows, dict(_cells(columns))))
         yield _table_line(names, suffix)
     for row, record in pairs:
-        cells = with_columns(row and _row_cells(row), dict(_cells(record)))
+        cells = with_columns(row and _row_cells(row, suffix), dict(_cells(record)))
         if not names:
             names = dict.fromkeys(cells)
             yield _table_line(names, suffix)
@@ -208,11 +274,12 @@ def _cells(record: Record) -> Iterator[tuple[str, str]]:
             yield key, _cell_text(value)
 
 
-def _row_cells(row: Row) -> dict[str, str]:
+def _row_cells(row: Row, suffix: str) -> dict[str, str]:
     """The fields of a row as text; values that are none are in JSON."""
+    values = {name: _stored(value, suffix, []) for name, value in row.items()}
     return {
-        name: value if isinstance(value, str) else json.dumps(value, default=str)
-        for name, value in ((name, "" if value is None else value) for name, value in row.items())
+        name: value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        for name, value in values.items()
     }
 
 

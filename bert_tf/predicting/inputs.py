@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.evaluation.prediction_files import TABLES
+from bert_tf.evaluation.prediction_files import TABLES, check_columns
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
@@ -69,15 +69,22 @@ def read_inputs(
     text_columns: Sequence[str] | None = None,
     id_column: str | None = None,
     skip_bad_rows: bool = False,
+    output_suffix: str | None = None,
 ) -> Inputs:
     """Reads and checks a file to predict; its labels are ignored.
 
     The columns are by default the training's. Rows without text are always listed, and with
-    ``skip_bad_rows`` all bad rows are, instead of an error at the first.
+    ``skip_bad_rows`` all bad rows are, instead of an error at the first. A row is also bad if a
+    table of ``output_suffix``, which all columns are written to, cannot store it.
     """
     kind, table = KINDS[task.kind], TableFile.of(source)
     path = table.path
-    new_bad_rows = functools.partial(BadRows, path, skip_bad_rows, bad_rows_get_a_record=True)
+    check = None
+    if output_suffix is not None:
+        check = functools.partial(check_columns, suffix=output_suffix)
+    new_bad_rows = functools.partial(
+        BadRows, path, skip_bad_rows, bad_rows_get_a_record=True, check_row=check
+    )
     form = _own_form(task, table, text_columns)
     if form is not None:
         bad = new_bad_rows()

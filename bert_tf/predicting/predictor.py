@@ -184,10 +184,13 @@ class Predictor:
         """True if the directory is of a run that has not ended."""
         return self._model is None and is_unfinished(self.path)
 
-    def inputs(self, table: TableFile, settings: PredictionSettings) -> Inputs:
-        """The rows of a table, read and checked."""
+    def inputs(
+        self, table: TableFile, settings: PredictionSettings, output_suffix: str | None = None
+    ) -> Inputs:
+        """The rows of a table, read and checked, as ``read_inputs`` does."""
         columns, id_column = settings.text_columns, settings.id_column
-        return read_inputs(self.task, table, columns, id_column, settings.skip_bad_rows)
+        skip = settings.skip_bad_rows
+        return read_inputs(self.task, table, columns, id_column, skip, output_suffix)
 
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""

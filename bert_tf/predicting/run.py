@@ -64,7 +64,8 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
                 f"{predictor.path}: the run has not finished: these are its best weights so far. "
                 "The command that began it goes on with it."
             )
-        inputs = predictor.inputs(table, settings)
+        output_suffix = suffix if settings.keep_columns else None
+        inputs = predictor.inputs(table, settings, output_suffix)
         rows = None
         if settings.keep_columns:
             inputs.check_keeps_columns(table.path, suffix)

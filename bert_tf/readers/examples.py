@@ -164,8 +164,10 @@ class BadRows:
         *,
         bad_rows_get_a_record: bool = False,
         id_column: str | None = None,
+        check_row: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.path = path
+        self.check_row = check_row  # raises a BadRowError by all columns of a row
         self.id_column = id_column  # without it rows are numbered
         self.skipped: list[str] = []  # a sentence for each bad row so far
         self.rows: list[BadRow] = []

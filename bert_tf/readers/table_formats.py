@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from bert_tf import paths
-from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text
-from bert_tf.untrusted import check_line, parse_json
+from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chunks
+from bert_tf.untrusted import parse_json
 from bert_tf.wording import listed, reason
 
 from .examples import BadRowError, ClassName, Place, shown
@@ -108,17 +108,13 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Yields the file in pieces of whole lines, each without the end of its last line."""
     pieces: list[bytes] = []
     is_one_line = True
-    size = before = 0
-    while chunk := file.read(_CHUNK_BYTES):
+    for chunk in text_chunks(file, path):
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*pieces, whole])
-            pieces, size = [], 0
+            pieces = []
             is_one_line = False
-            before += chunk.count(b"\n")
         pieces.append(rest)
-        size += len(rest)
-        check_line(size, path, f"line {before + 1:,}")
     last = b"".join(pieces)
     if is_one_line and b"\r" in last[:-1]:
         raise ValueError(

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from bert_tf.untrusted import max_line_bytes
 from bert_tf.wording import listed
 
 from .examples import BadRowError, BadRows, Place, shown
@@ -44,9 +45,6 @@ _OTHERS = {
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # Hardly the name of a column: a number, or many words.
 _NO_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
-# The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
-# follows a quote that nothing ends.
-_LONGEST_FIELD = 1 << 30
 # A row's first line, and its fields or what is wrong with them.
 Fields = tuple[int, list[str] | BadRowError]
 
@@ -133,6 +131,8 @@ def read_columns(
         bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
         try:
             values = _values(row, columns, wanted, bad)
+            if bad.check_row is not None:
+                bad.check_row(row)
         except BadRowError as error:
             is_skipped = skip_short_rows and isinstance(error, _ShortRowError)
             (bad.skip if is_skipped else bad.report)(place, error)
@@ -288,9 +288,13 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
                 first = reader.line_num + 1
             return
         except csv.Error as error:
-            if "unexpected end of data" in str(error):
+            endless = {
+                "unexpected end of data": "never ends",
+                "field larger than": f"has more than {max_line_bytes() >> 20} MiB",
+            }
+            if problem := next((endless[sign] for sign in endless if sign in str(error)), None):
                 raise ValueError(
-                    f"{path}, line {first}: a quoted field of this row never ends; double each "
+                    f"{path}, line {first}: a quoted field of this row {problem}; double each "
                     "quote that is text, and put quotes round the field."
                 ) from error
             where = "" if reader.line_num == first else f" (in line {reader.line_num})"
@@ -300,7 +304,8 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
 
 def _next_fields(rows: Iterator[list[str]]) -> list[str] | None:
     """The next row of the csv module, whose limit is the process' own at any other time."""
-    limit = csv.field_size_limit(_LONGEST_FIELD)
+    # A quoted field has several lines, and is as long as one at most: its quote may have no end.
+    limit = csv.field_size_limit(max_line_bytes())
     try:
         return next(rows, None)
     finally:

@@ -13,7 +13,6 @@ number of processes can make or read the same index at once.
 import collections
 import concurrent.futures
 import dataclasses
-import functools
 import gzip
 import os
 import sys
@@ -32,7 +31,7 @@ from . import files as corpus_files
 from . import formats as corpus_formats
 from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, whole_corpus
 from .files import SourceFile, in_threads
-from .text_bytes import check_utf8, inflate_small, open_text
+from .text_bytes import check_utf8, inflate_small, open_text, text_chunks
 
 #: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -41,7 +40,6 @@ Progress = Callable[[int, int], None]
 _NUM_READERS = 16
 # Indexes that are held one by one before they are joined: they take much memory.
 _MOST_SMALL = 1024
-_CHUNK = 1 << 22
 # Lines of text enough to tell its format.
 _HEAD_BYTES = 1 << 16
 # Formats that no other text looks like.
@@ -209,7 +207,7 @@ class _Making:
                 whole = [block._replace(stored=source.size)]
                 return _index(source.path, text_format, text_format, True, whole)
         with open_text(source.path, self._report) as stream:
-            read = iter(functools.partial(stream.read, _CHUNK), b"")
+            read = text_chunks(stream, source.path)
             if not kind.is_gzip and not is_jsonl:
                 chunks = self._cut(read, text_format)
                 blocks = [block for block, _ in self._count(chunks, source.path, text_format)]

@@ -105,18 +105,33 @@ def open_bytes(path: str) -> IO[bytes]:
     return cast(IO[bytes], tf.io.gfile.GFile(path, "rb"))
 
 
+def text_chunks(stream: IO[bytes], path: str) -> Iterator[bytes]:
+    r"""Reads a text in chunks, and checks the length of its lines, which end at ``\n``.
+
+    Every reader of text reads by this: none has more than a line of the maximum length in memory.
+    """
+    line, length = 1, 0
+    while chunk := stream.read(_CHUNK_BYTES):
+        if (end := chunk.find(b"\n")) >= 0:
+            check_line(length + end, path, line)
+            line += chunk.count(b"\n")
+            length = -1 - chunk.rfind(b"\n")
+        length += len(chunk)
+        check_line(length, path, line)
+        yield chunk
+
+
 def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]]:
     r"""Reads lines, which end at ``\n``: where each begins, where the next one does, and its bytes.
 
     ``path`` names the stream in errors.
     """
     offset, rest = 0, b""
-    while chunk := stream.read(_CHUNK_BYTES):
+    for chunk in text_chunks(stream, path):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             begin, offset = offset, offset + len(line) + 1
             yield begin, offset, line
-        check_line(len(rest), path, f"the line at byte {offset:,}")
     if rest:
         yield offset, offset + len(rest), rest
 

@@ -2,16 +2,27 @@
 
 import collections
 import csv
+import datetime
+import decimal
 import functools
 import io
 import json
+import math
 import random
 import re
 import time
+import uuid
 
 import pytest
 
-from bert_tf.evaluation.prediction_files import columns_suffix, write_file, write_records
+from bert_tf.evaluation.prediction_files import (
+    UTF8,
+    check_columns,
+    columns_suffix,
+    write_file,
+    write_records,
+)
+from bert_tf.readers.examples import BadRowError
 from bert_tf.tasks.tagging.conll_reader import read_conll
 from bert_tf.tasks.tagging.reader import read_tagging
 
@@ -80,10 +91,72 @@ def test_names_that_a_comma_would_split(tmp_path):
     assert cells_of == ['["food, drinks", "so"]', "food,so", '["[1]"]', ""]
 
 
-def written(form, *records):
+def written(form, *records, **options):
     file = io.StringIO()
-    write_records(file, records, form)
+    write_records(file, records, form, **options)
     return file.getvalue().encode()
+
+
+# A value of the input's columns, and what .jsonl and .csv store.
+DEEP = functools.reduce(lambda inner, _: [inner], range(5000), "a")
+STORED = [
+    ("a\tb\n\u2028", "a\tb\n\u2028", "a\tb\n\u2028"),
+    (None, None, ""),
+    (True, True, "true"),
+    (10**30, 10**30, str(10**30)),
+    (1.5, 1.5, "1.5"),
+    (math.nan, None, "NaN"),
+    (-0.0, -0.0, "-0.0"),
+    (decimal.Decimal("1.50"), "1.50", "1.50"),
+    (datetime.date(2026, 1, 2), "2026-01-02", "2026-01-02"),
+    (datetime.datetime(2026, 1, 2, 3, 4), "2026-01-02 03:04:00", "2026-01-02 03:04:00"),
+    (datetime.time(3, 4), "03:04:00", "03:04:00"),
+    (datetime.timedelta(hours=1), "1:00:00", "1:00:00"),
+    (uuid.UUID(int=1), str(uuid.UUID(int=1)), str(uuid.UUID(int=1))),
+    ({"a": [math.nan, (1,), datetime.date(2026, 1, 2)]}, {"a": [None, [1], "2026-01-02"]},
+     '{"a": [null, [1], "2026-01-02"]}'),
+]  # fmt: skip
+# A value that cannot be stored, what the error says that it is, and what a listed row has for it.
+NOT_STORED = [
+    (b"\x89PNG", "b'\\x89PNG'", None),
+    ([{"bytes": b"\xff", "path": None}], "b'\\xff'", [{"bytes": None, "path": None}]),
+    ("cut \ud83d", "half a surrogate pair, 'cut \\ud83d'", "cut \ud83d"),
+    ({"a": ["\udc4d"]}, "half a surrogate pair, '\\udc4d'", {"a": ["\udc4d"]}),
+    ([-math.inf], "-inf", [None]),
+    (object, "<class 'object'>", None),
+    (DEEP, "lists that are nested too deep", None),
+]
+
+
+@pytest.mark.parametrize("number", range(len(STORED)), ids=lambda n: repr(STORED[n][0])[:40])
+def test_columns_of_the_input_are_stored_as_values(number):
+    value, in_json, in_table = STORED[number]
+    for suffix in (".jsonl", ".csv", ".tsv"):
+        check_columns({"kept": value}, suffix)
+    (line,) = written(".jsonl", {"id": 0}, rows=lambda: [{"kept": value}]).splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {"kept": in_json}
+    table = written(".csv", {"id": 0}, rows=lambda: [{"kept": value}]).decode()
+    assert [*csv.reader(io.StringIO(table, newline=""))] == [["kept"], [in_table]]
+
+
+@pytest.mark.parametrize("number", range(len(NOT_STORED)), ids=lambda n: NOT_STORED[n][1][:40])
+def test_columns_that_cannot_be_stored_are_named(number, tmp_path):
+    value, shown, left = NOT_STORED[number]
+    for suffix in (".jsonl", ".csv", ".tsv"):
+        expected = f"write to {suffix} in column 'kept', got {re.escape(shown)}$"
+        with pytest.raises(BadRowError, match=expected):
+            check_columns({"text": "so", "kept": value}, suffix)
+        # The row may be listed instead: it is written all the same.
+        path = tmp_path / f"a{suffix}"
+        with UTF8(path.open("wb")) as file:
+            write_records(file, [{"id": 0}], suffix, rows=lambda: [{"kept": value}])
+        content = path.read_text(encoding="utf-8")
+        assert "b'" not in content and "Infinity" not in content
+        if suffix == ".jsonl":
+            assert json.loads(content) == {"kept": left}
+    check_columns({"kept": math.inf}, ".csv")
+    with pytest.raises(BadRowError, match="got inf"):
+        check_columns({"kept": math.inf}, ".jsonl")
 
 
 def test_conll_has_a_line_for_each_word():

@@ -154,6 +154,15 @@ def test_size_limit_and_coverage(monkeypatch):
     assert "z" not in learn_vocabulary(rare, 50, min_frequency=4)
 
 
+def test_words_that_the_tokenizer_does_not_read_teach_nothing():
+    lines = ["low lower lowest 東京 東京"] * 3
+    long_words = ["xy" * 101, "É" * 201, "q" * (1 << 18)]
+    others = ["東" * 300, "xy" * 100, f"{'x' * 150}.{'y' * 150}"]  # words of up to 200 characters
+    vocab = learn_vocabulary([*lines, *others], 100)
+    assert learn_vocabulary([*lines, *others, " ".join(long_words)], 100) == vocab
+    assert any("xyxy" in piece for piece in vocab)
+
+
 def test_long_lines_are_few_at_a_time(monkeypatch):
     monkeypatch.setattr(vocabulary, "_CHARACTERS_PER_BATCH", 5)
     batches = vocabulary._batches(["abc", "de", "fghijk", "l"])

@@ -1,6 +1,7 @@
 """Predictions of texts, from and to every form of file; and what is refused."""
 
 import csv
+import functools
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from bert_tf.predicting import inputs
+from bert_tf.predicting.predictor import Predictor
 from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew
 
@@ -211,9 +213,9 @@ def test_models_that_do_not_predict(table, tmp_path):
             predict(tmp_path / name, table, tmp_path / "out.tsv", text_columns=["text"])
 
 
-def read_table(path):
+def read_table(path, suffix=".csv"):
     with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, delimiter=",\t"[suffix == ".tsv"]))
 
 
 def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
@@ -239,6 +241,36 @@ def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
     source.write_text("key,text\nbroken\n8,so\n")
     predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
     assert [(row["key"], row["text"]) for row in read_table(output)] == [("", ""), ("8", "so")]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
+    classifier, tmp_path, suffix, monkeypatch, capsys
+):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    folder, output = classifier[0], tmp_path / f"out{suffix}"
+    cut, image = tmp_path / "cut.jsonl", tmp_path / "image.parquet"
+    cut.write_text('{"author": "a", "text": "so"}\n' * 3 + '{"author": "\\ud83d", "text": "so"}\n')
+    rows = [{"text": "so", "image": {"bytes": None}}, {"text": "is", "image": {"bytes": b"\xff"}}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), image)
+    for source, where, got in (
+        (cut, "line 4: expected a value .* in column 'author'", "half a surrogate pair"),
+        (image, "row 1: expected a value .* in column 'image'", r"b'\\xff'"),
+    ):
+        with monkeypatch.context() as context:
+            context.setattr(Predictor, "records", lambda *of: pytest.fail("it predicts"))
+            with pytest.raises(
+                ValueError, match=f"{source.name}, {where}, got {got}.*correct the row"
+            ):
+                predict(folder, source, output, keep_columns=True)
+        predict(folder, source, output)  # no such column is written
+        predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
+        assert re.search(f"1 bad rows have no prediction:.*{where}", capsys.readouterr().out, re.S)
+        read = read_lines if suffix == ".jsonl" else functools.partial(read_table, suffix=suffix)
+        *good, bad = read(output)
+        assert all(record["prediction"] and not record.get("error") for record in good)
+        assert bad["text"] and not bad["prediction"] and re.search(got, bad["error"])
 
 
 def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from bert_tf.pipelines.corpora import text_bytes
 from bert_tf.readers import table_formats
 from bert_tf.readers.examples import BadRows, name, number, sorted_names, whole_number
 from bert_tf.readers.table_formats import giving, names_of_classes, read_json_document, read_lines
@@ -87,7 +88,7 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
-    monkeypatch.setattr(table_formats, "_CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 18)
     path = tmp_path / "a.csv"
     path.write_bytes(pack(b"a\nb\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 21)))
     with pytest.raises(ValueError) as caught:
@@ -98,6 +99,18 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     )
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "3")
     assert len(list(read_lines(str(path)))) == 4
+
+
+def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'a\nb\n"' + (b"x" * 1023 + b"\n") * 1025 + b'"\n')
+    rows = list(read_columns(str(path), ["a"], BadRows(str(path), skip=True)))
+    assert [len(row.values[0]) for _, row in rows] == [1, 1025 << 10]
+    monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
+    with pytest.raises(
+        ValueError, match="a.csv, line 3: a quoted field of this row has more than "
+    ):
+        list(read_columns(str(path), ["a"], BadRows(str(path), skip=True)))
 
 
 @pytest.mark.parametrize("read", [read_json_document, lambda path: list(read_lines(path))])

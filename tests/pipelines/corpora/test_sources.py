@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines.corpora import formats as corpus_formats
-from bert_tf.pipelines.corpora import sources
+from bert_tf.pipelines.corpora import sources, text_bytes
 from tests.tfds_data import write_texts
 
 BOOK = "# A Book\n\nIt was late. He\nslept.\n\nNobody came.\n"
@@ -96,6 +96,28 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=re.escape(f"{tmp_path}{message}")):
             sources.open_corpus(f"{tmp_path}/{name}.gz", block_bytes=30, cache_dir=str(cache))
     assert list(cache.iterdir()) == []
+
+
+# A first line, what the second one begins with, and how the file is packed.
+LONG_LINES = {
+    "a.txt": (b"It rains.", b"", bytes),
+    "a.md": (b"# Rain", b"", bytes),
+    "a.jsonl": (b'{"text": "a"}', b'{"text": "', bytes),
+    "doc.txt": (b'<doc id="1">', b"", bytes),
+    "a.txt.gz": (b"It rains.", b"", gzip.compress),
+}
+
+
+@pytest.mark.parametrize("name", LONG_LINES)
+def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch, name):
+    first, begin, pack = LONG_LINES[name]
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 18)
+    monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
+    path = tmp_path / name
+    path.write_bytes(pack(first + b"\n" + begin + b"It is late. " * (1 << 18)))
+    expected = f"{path}, line 2: expected a line of at most 1 MiB, got more; if it is meant, set "
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        sources.open_corpus(str(path), cache_dir=str(tmp_path / "cache"))
 
 
 BAD_INPUTS = {
