@@ -28,6 +28,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import lacking
 from .configuration import PLACE, AutoConfig, directory_of
+from .encoders import Encoders, Options
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 
 _ENDLESS = int(1e30)  # what transformers says where no file has a length
@@ -144,6 +145,7 @@ class PreTrainedTokenizerFast:
         self.model_input_names = tuple(options.get("model_input_names") or self.model_input_names)
         self.split_special_tokens = bool(options.get("split_special_tokens", False))
         self._roles = dict(_ROLES)
+        self._encoders = Encoders()
         self.additional_special_tokens: list[str] = []
         self.add_special_tokens(_special_tokens(options, self._roles if self._is_berts else {}))
         if self._is_berts:
@@ -217,8 +219,7 @@ class PreTrainedTokenizerFast:
             **self.special_tokens_map,
         }
         write_json(config, values)
-        self._unbounded()
-        self.backend_tokenizer.save(file)
+        self._encoders.get(self.backend_tokenizer).save(file)  # without truncation and padding
         return (config, *self.save_vocabulary(folder), file)
 
     def save_vocabulary(
@@ -279,10 +280,11 @@ class PreTrainedTokenizerFast:
             tell(
                 ["return_attention_masks is no argument of a tokenizer: return_attention_mask is."]
             )
-        self._bound(padding, truncation, max_length, stride, pad_to_multiple_of, padding_side)
+        bounds = self._bounds(
+            padding, truncation, max_length, stride, pad_to_multiple_of, padding_side
+        )
         splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
-        self.backend_tokenizer.encode_special_tokens = splits
-        rows = self.backend_tokenizer.encode_batch(
+        rows = self._encoders.get(self.backend_tokenizer, *bounds, splits).encode_batch(
             batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
         )
         if return_overflowing_tokens:
@@ -325,6 +327,7 @@ class PreTrainedTokenizerFast:
         ]
         model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
         of_tokens = copy.copy(self)  # a tokenizer whose words are tokens
+        of_tokens._encoders = Encoders()
         of_tokens.backend_tokenizer = tokenizers.Tokenizer(model)
         of_tokens.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
         pair = tokens[1] if len(tokens) > 1 else None
@@ -388,7 +391,7 @@ class PreTrainedTokenizerFast:
             data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
 
-    def _bound(
+    def _bounds(
         self,
         padding: Any,
         truncation: Any,
@@ -396,10 +399,10 @@ class PreTrainedTokenizerFast:
         stride: int,
         multiple: int | None,
         side: str | None,
-    ) -> None:
-        """Tells the tokenizer how long rows are to be."""
-        self._unbounded()
+    ) -> tuple[Options, Options]:
+        """Returns the options of truncation and of padding."""
         most = self.model_max_length if most is None else most
+        cut = padded = None
         strategy = _strategy("truncation", truncation, _TRUNCATIONS)
         if strategy != "do_not_truncate" and most < _ENDLESS:
             if multiple and padding and most % multiple:
@@ -407,22 +410,18 @@ class PreTrainedTokenizerFast:
                     f"Rows are cut to {most} tokens and padded to a multiple of {multiple}: "
                     "expected a max_length that is one."
                 )
-            self.backend_tokenizer.enable_truncation(
-                most, stride=stride, strategy=strategy, direction=self.truncation_side
-            )
+            cut = {"max_length": most, "stride": stride, "strategy": strategy}
+            cut["direction"] = self.truncation_side
         strategy = _strategy("padding", padding, _PADDINGS)
         if strategy != "do_not_pad":
-            self.backend_tokenizer.enable_padding(
-                direction=side or self.padding_side,
-                pad_id=self.pad_token_id,
-                pad_token=self._roles["pad"],
-                length=most if strategy == "max_length" and most < _ENDLESS else None,
-                pad_to_multiple_of=multiple,
-            )
-
-    def _unbounded(self) -> None:
-        self.backend_tokenizer.no_truncation()
-        self.backend_tokenizer.no_padding()
+            padded = {
+                "direction": side or self.padding_side,
+                "pad_id": self.pad_token_id,
+                "pad_token": self._roles["pad"],
+                "length": most if strategy == "max_length" and most < _ENDLESS else None,
+                "pad_to_multiple_of": multiple,
+            }
+        return cut, padded
 
     # === Rows to texts ===
 
@@ -540,6 +539,7 @@ class PreTrainedTokenizerFast:
         """
         one = isinstance(new_tokens, str | AddedToken)
         tokens = [new_tokens] if one else list(new_tokens)
+        self._encoders.clear()
         if special_tokens:
             return int(self.backend_tokenizer.add_special_tokens(tokens))
         return int(self.backend_tokenizer.add_tokens(tokens))

@@ -1,0 +1,75 @@
+"""Tokenizers that threads may share: one for each set of options, which never changes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+
+#: The arguments of ``enable_truncation`` or ``enable_padding``; ``None``: off.
+Options = dict[str, Any] | None
+# Parts of a tokenizer that a program may replace.
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_MAX_ENCODERS = 64
+
+
+class Encoders:
+    """Encoders with different options, which share the vocabulary of one ``tokenizers.Tokenizer``.
+
+    The options of that tokenizer would be those of all threads. A copy or a pickle is empty.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tokenizers.Tokenizer] = {}
+
+    def get(
+        self,
+        source: tokenizers.Tokenizer,
+        truncation: Options = None,
+        padding: Options = None,
+        splits_special_tokens: bool = False,
+    ) -> tokenizers.Tokenizer:
+        """Returns the encoder with these options and the current parts of ``source``."""
+        parts = [getattr(source, name) for name in _PARTS]
+        # A program may replace the parts, or add tokens, at any time.
+        key = (
+            *(options and tuple(options.values()) for options in (truncation, padding)),
+            *(splits_special_tokens, id(source), source.get_vocab_size()),
+            *map(_state, parts),
+        )
+        encoder = self._made.get(key)
+        if encoder is None:
+            encoder = _copy(source, parts)
+            encoder.encode_special_tokens = splits_special_tokens
+            if truncation is not None:
+                encoder.enable_truncation(**truncation)
+            if padding is not None:
+                encoder.enable_padding(**padding)
+            if len(self._made) >= _MAX_ENCODERS:
+                self._made.clear()
+            self._made[key] = encoder
+        return encoder
+
+    def clear(self) -> None:
+        """Removes all encoders: the tokens have changed."""
+        self._made.clear()
+
+    def __reduce__(self) -> Any:
+        return Encoders, ()
+
+
+def _copy(source: tokenizers.Tokenizer, parts: Sequence[Any]) -> tokenizers.Tokenizer:
+    """Returns a tokenizer with the vocabulary, the parts and the added tokens of another."""
+    copied = tokenizers.Tokenizer(source.model)
+    for name, part in zip(_PARTS, parts, strict=True):
+        setattr(copied, name, part)
+    added = source.get_added_tokens_decoder()
+    copied.add_tokens([added[number] for number in sorted(added)])
+    return copied
+
+
+def _state(part: Any) -> Any:
+    """Returns a value that changes with a part of a tokenizer."""
+    try:
+        return part.__getstate__()
+    except Exception:  # a part written in Python has no state: each call uses the current one
+        return object()
