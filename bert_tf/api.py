@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from absl import flags
 
 from bert_tf import export as export_command
+from bert_tf import forks
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
@@ -59,6 +60,7 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
+            forks.check()
             try:
                 return function(*arguments, **keywords)
             except ValueError as error:

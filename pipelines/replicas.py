@@ -7,6 +7,7 @@ Letters: B batch, N replicas, R = B / N, rounded up: the rows of a share.
 """
 
 import collections
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 # Batches that are computed together: threads within an operation leave cores idle.
 _AT_ONCE = 2
+_tracing = threading.Lock()
 
 
 class Share:
@@ -75,32 +77,37 @@ def traced_step(
     tensors with a row for each row of the batch. ``spec`` is the batches' ``element_spec``, of
     features or ``(features, labels, ...)``.
     """
-    steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)
-    if steps is None:
-        steps = {}
-        # Keras would take a dict that it is told of for a part of the model.
-        object.__setattr__(model, "_traced_steps", steps)
+    # Not as an attribute: Keras would take a dict that it is told of for a part of the model.
+    steps: dict[Any, Any] = vars(model).setdefault("_traced_steps", {})
     key = (compute, str(spec), *arguments)
     if key not in steps:
-        # Any model will do; one of Keras knows the strategy that it was built under.
-        strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
-
-        def joined(rows: Any, size: tf.Tensor) -> tf.Tensor:
-            return tf.concat(strategy.experimental_local_results(rows), 0)[:size]
-
-        @tf.function(input_signature=[spec], autograph=False)
-        def step(batch: Any) -> Any:
-            rows = batch[0] if isinstance(batch, tuple) else batch
-            if strategy.num_replicas_in_sync == 1:
-                return compute(model, rows, *arguments)
-            outputs = strategy.run(lambda: compute(model, Share(rows).rows, *arguments))
-            size = tf.shape(tf.nest.flatten(rows)[0])[0]
-            return tf.nest.map_structure(lambda shares: joined(shares, size), outputs)
-
-        # TensorFlow warns of functions that are traced at several calls in a row, which this one
-        # would be in a process that opens a model again and again.
-        steps[key] = step.get_concrete_function()
+        with _tracing:  # threads may make the first call together
+            if key not in steps:
+                steps[key] = _trace(model, compute, spec, *arguments)
     return steps[key]
+
+
+def _trace(
+    model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
+) -> Callable[[Any], Any]:
+    # Any model will do; one of Keras knows the strategy that it was built under.
+    strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
+
+    def joined(rows: Any, size: tf.Tensor) -> tf.Tensor:
+        return tf.concat(strategy.experimental_local_results(rows), 0)[:size]
+
+    @tf.function(input_signature=[spec], autograph=False)
+    def step(batch: Any) -> Any:
+        rows = batch[0] if isinstance(batch, tuple) else batch
+        if strategy.num_replicas_in_sync == 1:
+            return compute(model, rows, *arguments)
+        outputs = strategy.run(lambda: compute(model, Share(rows).rows, *arguments))
+        size = tf.shape(tf.nest.flatten(rows)[0])[0]
+        return tf.nest.map_structure(lambda shares: joined(shares, size), outputs)
+
+    # TensorFlow warns of functions that are traced at several calls in a row, which this one
+    # would be in a process that opens a model again and again.
+    return step.get_concrete_function()
 
 
 def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

@@ -24,6 +24,7 @@ ALLOWED = {
     "config": "choices untrusted wording",
     "features": "",
     "checkpoint_formats": "",
+    "forks": "",
     "load_hook": "",
     "startup": "",
     "differences": "",
@@ -31,7 +32,7 @@ ALLOWED = {
     "files": "paths untrusted wording",
     "class_probabilities": "",
     "entity_labels": "",
-    "modeling": "choices config features load_hook",
+    "modeling": "choices config features forks load_hook",
     "training": "choices config cores differences features files modeling paths training.workers "
     "wording",
     "training.workers": "differences untrusted wording",

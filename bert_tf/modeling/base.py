@@ -1,6 +1,7 @@
 """Base of the models: a ``BertConfig``, checks of inputs, serialisation."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Self
 import keras
 from keras import ops
 
-from bert_tf import features, load_hook
+from bert_tf import features, forks, load_hook
 from bert_tf.config import BertConfig
 from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
@@ -124,6 +125,16 @@ def normalization_shapes(name: str, width: int) -> Shapes:
     return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
 
 
+def _checked(method: str) -> Any:
+    """Returns Keras' own method, which first checks that the process can run TensorFlow."""
+
+    def run(self: Any, *arguments: Any, **options: Any) -> Any:
+        forks.check()
+        return getattr(super(BertModel, self), method)(*arguments, **options)
+
+    return functools.wraps(getattr(keras.Model, method))(run)
+
+
 class BertModel(keras.Model):
     """A functional model made from a ``BertConfig``; its inputs are a dict of features.
 
@@ -133,8 +144,8 @@ class BertModel(keras.Model):
     Attributes:
         config: what the model is made from.
         preprocessor: strings to the model's inputs, no layer of the model; or ``None``. This and
-            the next eight are there where ``bert_tf.load`` found them. ``bert_tf.save`` keeps them,
-            Keras' own ``save`` does not.
+            the next eight are there where ``bert_tf.load`` found them. ``bert_tf.save``, ``pickle``
+            and ``copy`` keep them, Keras' own ``save`` does not.
         labels: the names of the classes in the order of their ids.
         multi_label: whether several classes may hold at once.
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
@@ -253,9 +264,20 @@ class BertModel(keras.Model):
         else:
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> Any:
+        """Returns Keras' own pickle, with the attributes that ``bert_tf.load`` sets."""
+        kept = {name: vars(self)[name] for name in ("preprocessor", *LOADED) if name in vars(self)}
+        # Read-only mappings have no pickle.
+        return *super().__reduce__(), {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in kept.items()
+        }
+
     def __dir__(self) -> list[str]:
         """All but the preprocessor: Keras saves every layer that it finds here."""
         return [name for name in super().__dir__() if name != "preprocessor"]
+
+    fit, evaluate, predict = map(_checked, ("fit", "evaluate", "predict"))
 
     def make_train_function(self, force: bool = False) -> Any:
         """Makes the function that ``fit`` runs; refuses options that XLA cannot compile."""
@@ -270,6 +292,7 @@ class BertModel(keras.Model):
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on a batch, which may hold further features."""
+        forks.check()
         is_batch = isinstance(inputs, Mapping)
         missing = [key for key in self.input if not is_batch or key not in inputs]
         if missing:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from bert_tf import features
+from bert_tf import features, forks
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
@@ -272,6 +272,7 @@ class BertEncoder(BertModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
+        forks.check()
         # === Layers ===
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         seed_generator = MaskSeeds(name="dropout_seed")

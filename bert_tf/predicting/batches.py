@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf import forks
 from bert_tf.paths import absolute
 from bert_tf.readers.examples import BadRowError, shown, text
 from bert_tf.readers.own_data import text_example
@@ -86,6 +87,7 @@ class BatchPredictor:
 
         from bert_tf.saved_models import replay
 
+        forks.check()
         with _loading:
             if self.export not in _loaded:
                 if self.threads is not None:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_tf import forks
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
@@ -29,6 +31,7 @@ from .settings import PredictionSettings, settings_of_call
 #: What rows in memory are called, where the path of a table is expected.
 DATA = "<data>"
 _SET = "input"
+_loading = threading.Lock()
 
 
 class Predictor:
@@ -214,6 +217,11 @@ class Predictor:
 
     # === Within ===
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The model has the weights; a checkpoint's tensors read files.
+        checkpoint = dataclasses.replace(self._checkpoint, tensors={})
+        return {**vars(self), "_model": self._loaded(), "_checkpoint": checkpoint}
+
     def _is_label(self, text: str) -> bool:
         """True if a text is a label, as tables to train on have it."""
         if not self.labels:
@@ -224,11 +232,13 @@ class Predictor:
 
     def _loaded(self) -> BertModel:
         """The model, loaded once, with its preprocessor."""
-        model: BertModel = self._model or load(self._checkpoint)
+        forks.check()
+        with _loading:  # threads may make the first call together
+            model: BertModel = self._model or load(self._checkpoint)
+            self._model = model
         if model.preprocessor is None:
             why = why_none(self._checkpoint.notes)
             raise ValueError(f"{self.path} cannot read text, set model.preprocessor: {why}")
-        self._model = model
         return model
 
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:

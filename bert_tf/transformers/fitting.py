@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras import ops
 from keras.activations import linear
 
+from bert_tf import forks
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
 
@@ -28,6 +29,7 @@ def _of_lists(method: str) -> Any:
     """Keras' own method, of lists by name, too; refuses texts, which Keras has no sentence on."""
 
     def run(self: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+        forks.check()
         if isinstance(x, Mapping):
             x = {k: as_tensor(v, "np") if isinstance(v, list) else v for k, v in x.items()}
         of_text = isinstance(x, list) and x and isinstance(x[0], str)

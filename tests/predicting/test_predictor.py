@@ -1,10 +1,18 @@
 """``bert_tf.Predictor``: what a call gives is what ``predict`` writes of the same rows."""
 
+import copy
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.evaluation import evaluation
 from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.predicting import predictor as predictor_module
 
 from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, about, text_task, write_model
 
@@ -64,6 +72,48 @@ def test_it_is_traced_once(classifier):
     (step,) = predictor._loaded()._traced_steps.values()
     assert predictor(TEXTS[0])["prediction"] in LABELS
     assert [*predictor._loaded()._traced_steps.values()] == [step]
+
+
+def _pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("copied", [_pickled, copy.deepcopy])
+def test_a_copy_has_what_the_original_has(classifier, copied):
+    predictor = bert_tf.Predictor(classifier[0], top_k=2)
+    model = copied(predictor._loaded())
+    assert (model.labels, model.task) == (LABELS, predictor._loaded().task)
+    for answers in (copied(predictor), bert_tf.Predictor(model, top_k=2)):
+        assert answers(TEXTS) == [about(record) for record in predictor(TEXTS)]
+    assert copied(predictor).path == predictor.path
+
+
+def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monkeypatch):
+    counts = {"loaded": 0, "traced": 0}
+    load, compute = predictor_module.load, evaluation._rows_and_outputs
+    start = threading.Barrier(4)
+
+    def slow_load(checkpoint):
+        counts["loaded"] += 1
+        time.sleep(0.1)
+        return copy.copy(load(checkpoint))
+
+    def slow_compute(*arguments):
+        counts["traced"] += 1
+        time.sleep(0.1)
+        return compute(*arguments)
+
+    monkeypatch.setattr(predictor_module, "load", slow_load)
+    monkeypatch.setattr(evaluation, "_rows_and_outputs", slow_compute)
+    predictor = bert_tf.Predictor(classifier[0])
+
+    def first(text):
+        start.wait()
+        return predictor(text)["prediction"]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert {*threads.map(first, TEXTS[:4])} <= {*LABELS}
+    assert counts == {"loaded": 1, "traced": 1}
 
 
 @pytest.mark.parametrize(
