@@ -4,7 +4,6 @@ import codecs
 import csv
 import datetime
 import decimal
-import functools
 import io
 import json
 import math
@@ -12,7 +11,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 from bert_tf.files import replace_whole
 from bert_tf.readers.examples import BadRowError, shown
@@ -23,9 +22,6 @@ from bert_tf.wording import quote
 Record = Mapping[str, Any]
 # A row of the input, by its columns.
 Row = Mapping[str, Any]
-# A stream of text on a file of bytes, whose line ends stay as they are. A bad row, which is named,
-# may have text that UTF-8 does not have.
-UTF8 = functools.partial(codecs.getwriter("utf-8"), errors="backslashreplace")
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 # The suffixes of files that hold records of any kind.
 TABLES = (".tsv", ".csv", ".jsonl")
@@ -137,10 +133,18 @@ def _json_value(value: Any, problems: list[str]) -> Any:
 # === Writing ===
 
 
+def text_stream(file: IO[bytes]) -> codecs.StreamWriter:
+    """Returns a stream of text on a file of bytes, which writes line ends unchanged.
+
+    Bad rows may contain halves of surrogate pairs, which UTF-8 does not have: they are escaped.
+    """
+    return codecs.getwriter("utf-8")(file, "backslashreplace")
+
+
 def write_file(path: str, records: Iterable[Record]) -> None:
     """Writes a file of records, its form by its suffix, which appears whole or not at all."""
     with replace_whole(path) as file:
-        write_records(UTF8(file), records, os.path.splitext(path)[1])
+        write_records(text_stream(file), records, os.path.splitext(path)[1])
 
 
 def write_records(

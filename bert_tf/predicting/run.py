@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.evaluation.prediction_files import UTF8, check_words, write_records
+from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
@@ -131,10 +131,10 @@ def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
 def _opened(output: str | None, standard_output: Any) -> Iterator[Any]:
     if output is not None:
         with replace_whole(output) as file:
-            yield UTF8(file)
+            yield text_stream(file)
     elif standard_output.isatty():
         # Whoever reads the screen sees no control codes.
         yield Screen(standard_output)
     else:
-        yield UTF8(standard_output.buffer)
+        yield text_stream(standard_output.buffer)
         standard_output.buffer.flush()

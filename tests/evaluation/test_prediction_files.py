@@ -16,9 +16,9 @@ import uuid
 import pytest
 
 from bert_tf.evaluation.prediction_files import (
-    UTF8,
     check_columns,
     columns_suffix,
+    text_stream,
     write_file,
     write_records,
 )
@@ -148,7 +148,7 @@ def test_columns_that_cannot_be_stored_are_named(number, tmp_path):
             check_columns({"text": "so", "kept": value}, suffix)
         # The row may be listed instead: it is written all the same.
         path = tmp_path / f"a{suffix}"
-        with UTF8(path.open("wb")) as file:
+        with text_stream(path.open("wb")) as file:
             write_records(file, [{"id": 0}], suffix, rows=lambda: [{"kept": value}])
         content = path.read_text(encoding="utf-8")
         assert "b'" not in content and "Infinity" not in content
