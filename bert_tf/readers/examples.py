@@ -108,8 +108,9 @@ def label_of(example: Any) -> Hashable:
     if isinstance(example, QuestionExample):
         return "answer" if example.answers else "no answer"
     label: Hashable = getattr(example, "label", getattr(example, "tags", None))
-    is_several = isinstance(example, TextExample) and isinstance(label, tuple)
-    return frozenset(label) if is_several else label
+    if isinstance(example, TextExample) and isinstance(label, tuple):
+        return frozenset(label)
+    return label
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,11 @@ import contextlib
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from bert_tf.wording import listed, quote
 
-from .examples import Place, TextExample, place_name
+from .examples import Place, TextExample, name, place_name
 
 YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _LABELS_SHOWN = 5
@@ -33,9 +34,13 @@ class LabelPlaces:
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.first: dict[str, str] = {}
+        self._not_text: Any = None  # the first label that is a number, true or false
 
-    def add(self, labels: Iterable[str], place: Place) -> None:
-        """Counts the labels of a row."""
+    def add(self, labels: Iterable[str], place: Place, value: Any) -> None:
+        """Counts the labels of a row, whose field has the ``value``."""
+        if self._not_text is None:
+            values = value if isinstance(value, list) else [value]
+            self._not_text = next((v for v in values if not isinstance(v, str)), None)
         for label in labels:
             self.counts[label] += 1
             self.first.setdefault(label, place_name(place))
@@ -44,21 +49,31 @@ class LabelPlaces:
         """Names labels with their first places."""
         return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _LABELS_SHOWN)
 
+    def type_notes(self, path: str) -> list[str]:
+        """Returns a note that predictions do not equal labels that are not text."""
+        if self._not_text is None:
+            return []
+        value, text = quote(self._not_text), quote(name(self._not_text, ""))
+        return [
+            f"{path}: classes are text: the label {value} is predicted as {text}, which does not "
+            "equal it. Pass the labels as strings if you compare them with predictions."
+        ]
+
 
 def class_notes(
     path: str, column: str, places: LabelPlaces, items: Sequence[TextExample]
 ) -> list[str]:
     """Notes where nearly all examples have one class, or names do not look like classes."""
     counts, total = places.counts, len(items)
-    notes = alike_notes(path, places)
+    notes = alike_notes(path, places) + places.type_notes(path)
     # The numbers of classes that examples have, where each may have several.
     several = {len(item.label) for item in items if isinstance(item.label, tuple)}
     is_large = len(counts) >= _MANY_CLASSES and not several
-    name, count = counts.most_common(1)[0]
+    frequent, count = counts.most_common(1)[0]
     if total >= _FEW_EXAMPLES and len(counts) > 1 and count >= _ALMOST_ALL * total and not several:
         notes.append(
-            f"{count / total:.1%} of the examples have the class {quote(name)}, so the accuracy "
-            "says little: judge by macro_f1 or matthews_correlation, and try "
+            f"{count / total:.1%} of the examples have the class {quote(frequent)}, so the "
+            "accuracy says little: judge by macro_f1 or matthews_correlation, and try "
             "--class_weights=balanced."
         )
     if is_large and 2 * len(counts) > total:

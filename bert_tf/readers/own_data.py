@@ -128,7 +128,8 @@ def _read_texts(
             return example
         label = read_label(row.values[-1], label_what)
         if not isinstance(label, float):
-            places.add([label] if isinstance(label, str) else label, bad.place)
+            names = [label] if isinstance(label, str) else label
+            places.add(names, bad.place, row.values[-1])
         return TextExample(example.id, example.text_a, example.text_b, label)
 
     rows = read_columns(path, [id_column, *text_columns, label_column], bad)

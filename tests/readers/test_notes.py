@@ -88,6 +88,42 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
 
 
 @pytest.mark.parametrize(
+    ("read", "labels", "note"),
+    [
+        (read_classification, [1, 0], ("1", "'1'")),
+        (read_classification, ["a", True], ("True", "'true'")),
+        (read_classification, [2.0, 1.0], ("2.0", "'2'")),
+        (read_classification, ["1", "0"], None),
+        (read_multilabel, [["a"], [], ["b", 1]], ("1", "'1'")),
+        (read_multilabel, [["a"], []], None),
+        (read_tagging, [["a"], [0]], ("0", "'0'")),
+        (read_tagging, [["0"], ["1"]], None),
+    ],
+)
+def test_labels_that_do_not_equal_predictions(write, read, labels, note):
+    rows = [{"t": ["a"] if read is read_tagging else "a", "l": label} for label in labels]
+    path = write("a.jsonl", rows)
+    notes = [each for each in read(path, **LABELS).notes if "classes are text" in each]
+    assert notes == (
+        [
+            f"{path}: classes are text: the label {note[0]} is predicted as {note[1]}, which does "
+            "not equal it. Pass the labels as strings if you compare them with predictions."
+        ]
+        if note
+        else []
+    )
+    assert not any(
+        "classes are text" in each
+        for each in read(
+            path,
+            **LABELS,
+            labels=["a"]
+            + [str(label).lower().removesuffix(".0") for label in ("b", 0, 1, 2, True)],
+        ).notes
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "starts"),
     [
         (

@@ -91,12 +91,14 @@ def read_tagging(
         example_id, value, tagged = row.values
         make = of_spans if character_spans else of_words
         example = make(row_id(example_id, row.number), row.number, value, tagged)
-        places.add(example.tags or (), bad.place)
+        places.add(example.tags or (), bad.place, "" if character_spans else tagged)
         return example
 
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
-    sentences = tag_notes(str(path), places) if labels is None else []
+    sentences = []
+    if labels is None:
+        sentences += tag_notes(str(path), places) + places.type_notes(str(path))
     if not character_spans:
         sentences += _lone_words(path, items, (words_column, label_column))
     sentences += span_notes(str(path), spans)
