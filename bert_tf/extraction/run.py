@@ -28,6 +28,7 @@ from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.corpora.corpus import counted
 from bert_tf.pipelines.corpora.files import SourceFile, find_files
+from bert_tf.pipelines.corpora.formats import check_no_table
 from bert_tf.pipelines.corpora.text_bytes import grouped, open_text, split_lines
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
@@ -57,6 +58,9 @@ def run(settings: ExtractionSettings) -> Manifest:
     """Writes the vectors of all lines; resumes where an earlier process ended."""
     check_can_write(settings.format)
     files = find_files(settings.input)
+    for file in files:
+        remedy = "Write its texts, one per line, to a .txt file"
+        check_no_table(file.path, remedy, allows_json=False)
     total = sum(file.size for file in files)
     with open_devices("auto", settings.precision).scope():
         encoder, preprocessor = _load(settings)

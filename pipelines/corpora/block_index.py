@@ -135,6 +135,9 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
+    if input_format is None:
+        remedy = "Write its texts to a .jsonl or .txt file, or pass --input_format=prose"
+        corpus_formats.check_no_table(file.path, remedy, allows_json=True)
     found = corpus_formats.detect_format(file.path, head)
     # Paragraphs are what the library wrote, of documents that may begin with anything.
     if found in _MARKED and input_format not in (None, found, corpus_formats.PARAGRAPHS):

@@ -186,6 +186,23 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     return tf.RaggedTensor.from_row_lengths(filled, lengths, validate=False)
 
 
+_JSON = (".jsonl", ".ndjson", ".json")
+_TABLES = (".csv", ".tsv")
+
+
+def check_no_table(path: str, remedy: str, *, allows_json: bool) -> None:
+    """Rejects a file whose name is that of a table, before its fields are read as text.
+
+    >>> check_no_table("a.csv.gz", "Write text", allows_json=True)
+    Traceback (most recent call last):
+    ValueError: a.csv.gz: expected plain text, got a .csv file. Write text.
+    """
+    name = path.lower().removesuffix(".gz")
+    for suffix in _TABLES if allows_json else _TABLES + _JSON:
+        if name.endswith(suffix):
+            raise ValueError(f"{path}: expected plain text, got a {suffix} file. {remedy}.")
+
+
 def detect_format(path: str, head: str) -> str:
     r"""Guesses a file's format from its name and its first lines: one of ``INPUT_FORMATS``.
 
@@ -200,7 +217,7 @@ def detect_format(path: str, head: str) -> str:
     """
     name = path.lower().removesuffix(".gz")
     text = head.lstrip("\ufeff \t\r\n")
-    if name.endswith((".jsonl", ".ndjson", ".json")) or _is_json_object(text):
+    if name.endswith(_JSON) or _is_json_object(text):
         return JSONL
     if text.startswith("<doc "):
         return WIKIEXTRACTOR

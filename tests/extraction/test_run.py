@@ -169,6 +169,14 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
             {"layers": ["-1", "-5"]},
             "--layers has -5, and MODEL has 4 blocks: expected numbers from -4 to 3.",
         ),
+        *(
+            (
+                {"input": ["text.txt", f"corpus{suffix}"]},
+                f"corpus{suffix}: expected plain text, got a {suffix.removesuffix('.gz').lower()} "
+                "file. Write its texts, one per line, to a .txt file.",
+            )
+            for suffix in (".jsonl", ".ndjson", ".json.gz", ".CSV", ".tsv")
+        ),
     ],
 )
 def test_input_that_does_not_fit_is_refused_before_anything_is_written(
@@ -177,6 +185,8 @@ def test_input_that_does_not_fit_is_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").touch()
     (tmp_path / "text.txt").write_text("cat\n")
+    if changes.get("input", [""])[-1].startswith("corpus"):
+        (tmp_path / changes["input"][-1]).write_text('{"text": "cat"}\n')
     given = {"input": ["text.txt"], "model": model_dir, "output": "output", **changes}
     with pytest.raises(ValueError, match=re.escape(sentence.replace("MODEL", str(model_dir)))):
         extraction.run(resolve(**given))

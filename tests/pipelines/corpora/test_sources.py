@@ -161,6 +161,12 @@ BAD_INPUTS = {
         "wiki.txt is wikiextractor by its name or first line, and would be read as prose: "
         "name --input_format=wikiextractor, or leave it out.",
     ),
+    "white.txt,rows.csv": (
+        {},
+        "rows.csv: expected plain text, got a .csv file. Write its texts to a .jsonl or .txt file, "
+        "or pass --input_format=prose.",
+    ),
+    "rows.tsv.gz": ({}, "rows.tsv.gz: expected plain text, got a .tsv file."),
     "x": (
         {"input_format": "xml"},
         "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl.",
@@ -180,6 +186,8 @@ def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
     (tmp_path / "array.json.gz").write_bytes(gzip.compress(b'[\n{"text": "x"}\n]\n'))
     (tmp_path / "objects").write_text('{"text": "x"}\n')
     (tmp_path / "wiki.txt").write_text(WIKI)
+    (tmp_path / "rows.csv").write_text("text,label\nIt rains.,a\n")
+    (tmp_path / "rows.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\nIt rains.\ta\n"))
     options, message = BAD_INPUTS[name]
     with pytest.raises(ValueError, match=re.escape(message.format(tmp_path))):
         sources.open_corpus(f"{tmp_path}/{name}", **options)
