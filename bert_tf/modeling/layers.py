@@ -267,12 +267,12 @@ def get_activation(name: str) -> Activation:
 
 LEVELS = 1 << 16  # what sixteen random bits distinguish
 
-# Takes a shape, the number of levels to drop and a generator; gives the elements that are kept,
-# bool of that shape. Each draws sixteen bits, and is dropped if they are one of the lowest levels.
-Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
+# Takes a shape and a generator, and draws sixteen bits for each element. Returns a function of a
+# level: whether an element's bits are at least that number, bool of that shape.
+Draw = Callable[[Sequence[Any], keras.random.SeedGenerator], Callable[[int], Any]]
 
 
-def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
+def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
     """Draws two elements a word, for CPUs: a device that tiles arrays pads two columns to 128."""
     count = 1
     for size in shape:
@@ -285,7 +285,7 @@ def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
     draws = ops.reshape(ops.view(ops.view(words, "uint32"), "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
-    return ops.reshape(draws >= dropped - LEVELS // 2, shape)
+    return lambda level: ops.reshape(draws >= level - LEVELS // 2, shape)
 
 
 class MaskSeeds(keras.random.SeedGenerator):
@@ -315,7 +315,9 @@ class Dropout(keras.layers.Layer):
 
     Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it draws sixteen
     random bits an element where Keras draws thirty-two: drawing is most of dropout's cost on a CPU.
-    The rate is rounded to a multiple of 1/65536, and the scale is that of the rounded rate.
+    The rate is rounded to a multiple of 1/65536, and the scale is that of the rounded rate. Where
+    the inputs' dtype cannot represent the scale, each kept element draws one of the two nearest
+    numbers, such that their expected value is the scale: rounded, it would bias every activation.
     """
 
     def __init__(self, rate: float, seed_generator: MaskSeeds | None = None, **kwargs: Any) -> None:
@@ -335,10 +337,15 @@ class Dropout(keras.layers.Layer):
         if not training or self.dropped == 0:
             return inputs
         generator = seed or self.seed_generator
-        is_kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, generator)
-        scale = ops.cast(self.scale, inputs.dtype)
+        is_at_least = self.seed_generator.draw(ops.shape(inputs), generator)
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        lower, upper, num_upper = _representable_scales(self.dropped, dtype)
+        scale = ops.cast(lower, dtype)
         # One product in each direction: what multiplies holds the scale already.
-        factors = ops.where(is_kept, scale, ops.zeros_like(scale))
+        scales = scale
+        if num_upper:
+            scales = ops.where(is_at_least(self.dropped + num_upper), scale, ops.cast(upper, dtype))
+        factors = ops.where(is_at_least(self.dropped), scales, ops.zeros_like(scale))
         drop = ops.custom_gradient(lambda x: (x * factors, lambda upstream: upstream * factors))
         return drop(inputs)
 
@@ -350,7 +357,7 @@ class Dropout(keras.layers.Layer):
     @property
     def scale(self) -> float:
         """Factor of the elements that are kept."""
-        return LEVELS / (LEVELS - self.dropped)
+        return _scale(self.dropped)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """The input's shape."""
@@ -359,6 +366,27 @@ class Dropout(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """The rate; the seed generator is the model's to give."""
         return {**super().get_config(), "rate": self.rate}
+
+
+def _scale(dropped: int) -> float:
+    return LEVELS / (LEVELS - dropped)
+
+
+# Binary digits of a number's significand.
+_DIGITS = {"bfloat16": 8, "float16": 11}
+
+
+def _representable_scales(dropped: int, dtype: str) -> tuple[float, float, int]:
+    """The two numbers of a dtype next to the scale, and the number of kept levels of the upper one.
+
+    The factors of all levels add up to ``LEVELS`` exactly.
+    """
+    scale = _scale(dropped)
+    if dtype not in _DIGITS:
+        return scale, scale, 0
+    step = 2.0 ** (math.frexp(scale)[1] - _DIGITS[dtype])
+    lower = math.floor(scale / step) * step
+    return lower, lower + step, round((LEVELS - (LEVELS - dropped) * lower) / step)
 
 
 def seed_variables(model: keras.Model) -> list[Any]:

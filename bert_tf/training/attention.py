@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.layers import LEVELS, Dropout
+from bert_tf.modeling.layers import LEVELS, Dropout, at_least_float32
 from bert_tf.modeling.transformer import (
     Attend,
     TokenRows,
@@ -126,7 +126,7 @@ class _GroupedAttention:
                 mask = self._draw(group)
                 masks = masks.write(group.index, mask)
                 weights = weights * tf.cast(mask, weights.dtype)
-            return join_heads(tf.matmul(weights, value * self._scale)), masks
+            return join_heads(tf.matmul(weights, self._scaled(value))), masks
 
         masks = self._new_array(tf.bool, [None, self._heads, None, None])
         return self._loop(contexts, masks, projected, projected.shape[-1] // 3)
@@ -146,7 +146,7 @@ class _GroupedAttention:
             # The gradient of a softmax w is w * (g - sum(g * w)), and that sum over the keys is one
             # over the context that they made.
             mean = tf.reduce_sum(of_context * context, axis=-1, keepdims=True)
-            of_context = of_context * self._scale
+            of_context = self._scaled(of_context)
             dropped, of_weights = weights, tf.matmul(of_context, value, transpose_b=True)
             if self._dropped:
                 mask = tf.cast(masks.read(group.index), weights.dtype)
@@ -161,6 +161,10 @@ class _GroupedAttention:
             return join_heads(tf.concat(of_parts, axis=1)), masks
 
         return self._loop(gradients, masks, projected, projected.shape[-1])[0]
+
+    def _scaled(self, x: tf.Tensor) -> tf.Tensor:
+        """The product with the scale, rounded once: a rounded scale would bias all contexts."""
+        return tf.cast(at_least_float32(x) * self._scale, x.dtype)
 
     def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """(G, N, L, L), before dropout."""

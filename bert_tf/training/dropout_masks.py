@@ -42,8 +42,8 @@ def dropout_seeds(
 # === On a GPU without XLA ===
 
 
-def draw_by_counter(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Tensor:
-    """Draws a mask (``layers.Draw``) of Philox's words, from the generator's two on.
+def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
+    """Draws masks (``layers.Draw``) of Philox's words, from the generator's two on.
 
     They are the counter, whose key is always the same: TensorFlow makes keys on the host, and each
     dropout would wait for its own.
@@ -57,7 +57,7 @@ def draw_by_counter(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Te
         dtype=tf.uint32,
     )
     draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
-    return tf.reshape(draws >= dropped, shape)
+    return lambda level: tf.reshape(draws >= level, shape)
 
 
 # === Where XLA compiles for a GPU or a TPU ===
@@ -74,8 +74,8 @@ def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: in
     return tf.reshape(tf.cast(key, tf.int64), [count, 2])
 
 
-def draw_by_hash(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Tensor:
-    """Draws a mask (``layers.Draw``): each element hashes its place and the generator's two words.
+def draw_by_hash(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
+    """Draws masks (``layers.Draw``): each element hashes its place and the generator's two words.
 
     Places count rows first, in the tensor's own shape: a device that tiles arrays pads none.
     """
@@ -87,7 +87,7 @@ def draw_by_hash(shape: Sequence[Any], dropped: int, generator: Any) -> tf.Tenso
         places = places + tf.reshape(along, [-1, *[1] * (len(shape) - 1 - axis)])
         stride *= shape[axis]
     words = _scrambled(tf.bitwise.bitwise_xor(_scrambled(places), second))
-    return words >= tf.constant(dropped << 16, tf.uint32)
+    return lambda level: words >= tf.constant(level << 16, tf.uint32)
 
 
 def _scrambled(words: tf.Tensor) -> tf.Tensor:

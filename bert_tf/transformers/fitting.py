@@ -5,6 +5,7 @@ it is asked of the logits that go with the labels. Labels may be among the input
 """
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ _OWN_LOSSES = ("auto_with_warning", "auto", "passthrough")
 
 def _of_lists(method: str) -> Any:
     """Keras' own method, of lists by name, too; refuses texts, which Keras has no sentence on."""
+    original = getattr(keras.Model, method)
 
     def run(self: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
         forks.check()
@@ -38,9 +40,17 @@ def _of_lists(method: str) -> Any:
                 f"{self.name} takes no texts, but rows of ids (B, S): "
                 "tokenizer(texts, padding=True, return_tensors='np') makes them."
             )
-        return getattr(super(LabelledModel, self), method)(x, *arguments, **options)
+        call = inspect.signature(original).bind(self, x, *arguments, **options)
+        given = call.arguments
+        if given.get("sample_weight") is not None and given.get("y") is None:
+            given["x"], given["y"] = self._split_labels(x)
+        match given.get("validation_data"):
+            case (inputs, None, weights) if weights is not None:
+                given["validation_data"] = (*self._split_labels(inputs), weights)
+        _, *arguments = call.args
+        return getattr(super(LabelledModel, self), method)(*arguments, **call.kwargs)
 
-    return functools.wraps(getattr(keras.Model, method))(run)
+    return functools.wraps(original)(run)
 
 
 class LabelledModel(keras.Model):
@@ -129,8 +139,15 @@ class LabelledModel(keras.Model):
                 f"{' and '.join(self.label_logits)} among the inputs or beside them, or a loss in "
                 "compile()."
             )
-        loss = ops.mean(loss if sample_weight is None else loss * sample_weight)
-        return ops.sum([loss, *self.losses])
+        if sample_weight is not None:
+            weights = ops.cast(sample_weight, loss.dtype)
+            if loss.shape[0] == 1 != weights.shape[0]:
+                raise ValueError(
+                    f"sample_weight: the loss of {self.name} is a mean over the tokens of a batch. "
+                    "Pass a loss of the logits to compile()."
+                )
+            loss = loss * ops.reshape(weights, ops.shape(loss))
+        return ops.sum([ops.mean(loss), *self.losses])
 
     def compute_metrics(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
@@ -141,8 +158,19 @@ class LabelledModel(keras.Model):
         y, y_pred = self._matched(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
+    def _split_labels(self, x: Any) -> tuple[Any, Any]:
+        """The inputs without the labels, and the labels: without ``y`` Keras drops weights."""
+        names = [name for name in self.label_logits if isinstance(x, Mapping) and name in x]
+        if not names:
+            return x, None
+        y = {name: x[name] for name in names}
+        inputs = {name: value for name, value in x.items() if name not in y}
+        return inputs, y if len(self.label_logits) > 1 else y[names[0]]
+
     def _with_labels(self, data: Any) -> Any:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if isinstance(weights, Mapping):  # one array of weights, which Keras repeats for each label
+            weights = next(iter(weights.values()))
         if isinstance(x, Mapping):
             x = dict(x)
         names = tuple(self.label_logits)

@@ -104,6 +104,24 @@ def test_dropout_keeps_its_rate_and_the_mean(rate):
     np.testing.assert_array_equal(np.unique(y), np.float32([0.0, 65536 / (65536 - levels)]))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.15, 0.2, 0.5, 0.9, 0.999])
+def test_the_factors_of_all_draws_have_a_mean_of_exactly_1(rate, dtype):
+    """Also where the dtype cannot represent the scale: 1 / 0.9 is 1.109375 in bfloat16."""
+    seeds = generator()
+    seeds.draw = lambda shape, generator: lambda level: tf.range(65_536) >= level
+    layer = Dropout(rate, seeds, dtype=dtype)
+    x = tf.ones([65_536], dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x, training=True)
+    gradient = tf.cast(tape.gradient(y, x), "float64")
+    np.testing.assert_array_equal(gradient, tf.cast(y, "float64"))
+    assert np.sum(gradient) == 65_536
+    assert np.sum(gradient == 0) == round(rate * 65_536)
+    assert np.abs(gradient[gradient != 0] * (1 - layer.dropped / 65_536) - 1).max() < 2**-7
+
+
 def test_both_halves_of_a_random_word_are_fair_and_independent():
     rate, pairs = 0.25, 100_000
     y = Dropout(rate, generator())(np.ones((pairs, 2), "float32"), training=True).numpy()

@@ -10,11 +10,11 @@ from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer, xla_plan
-from bert_tf.modeling.layers import MaskSeeds, draw_in_pairs
+from bert_tf.modeling.layers import Dropout, MaskSeeds, draw_in_pairs
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import compilation, optimizers
 from bert_tf.training.compilation import Compilation
-from bert_tf.training.dropout_masks import COUNTED, HASHED, draw_by_counter, draw_by_hash
+from bert_tf.training.dropout_masks import COUNTED, DRAWN, HASHED, draw_by_counter, draw_by_hash
 
 from .conftest import batches_dataset, bert, make_loop, random_batch
 
@@ -66,8 +66,9 @@ def test_no_large_array_is_padded_more_than_twofold():
     assert count > 500
     assert not found
     # As a CPU draws, words are in rows of one and halves of them in rows of two.
-    draw = functools.partial(draw_in_pairs, (ROWS, 2, LENGTH, LENGTH), 9, MaskSeeds(3))
-    found, _ = padded(tf.function(draw, autograph=False).get_concrete_function().graph)
+    shape, seeds = (ROWS, 2, LENGTH, LENGTH), MaskSeeds(3)
+    draw = tf.function(lambda: draw_in_pairs(shape, seeds)(9), autograph=False)
+    found, _ = padded(draw.get_concrete_function().graph)
     assert {tuple(shape[1:]) for shape in found.values()} >= {(1,), (2,)}
 
 
@@ -100,7 +101,7 @@ def test_a_mask_is_the_hash_of_its_places_and_seed(jit_compile):
     @tf.function(jit_compile=jit_compile, autograph=False)
     def drawn(state):
         seeds.state.assign(state)
-        return draw_by_hash(shape, 20_000, seeds), draw_by_hash(shape, 20_000, seeds)
+        return draw_by_hash(shape, seeds)(20_000), draw_by_hash(shape, seeds)(20_000)
 
     masks = drawn(tf.constant([first, second], tf.int64))
     for number, mask in enumerate(masks):
@@ -118,9 +119,9 @@ def test_a_mask_without_xla_is_philoxs_words_from_a_counter_on():
     words = generator.uniform_full_int([8], tf.uint32).numpy()
     halves = np.stack([words & 0xFFFF, words >> 16], axis=1).reshape(-1)
     seeds.state.assign([11, 7])
-    drawn = draw_by_counter(shape, 20_000, seeds)
+    drawn = draw_by_counter(shape, seeds)(20_000)
     np.testing.assert_array_equal(drawn, halves[:15].reshape(shape) >= 20_000)
-    assert (draw_by_counter(shape, 20_000, seeds).numpy() != drawn.numpy()).any()
+    assert (draw_by_counter(shape, seeds)(20_000).numpy() != drawn.numpy()).any()
 
 
 @pytest.mark.parametrize(("seeds_of", "draw"), [HASHED[1:], COUNTED[1:]])
@@ -133,7 +134,7 @@ def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
     for key in keys:
         seeds = MaskSeeds(3)
         seeds.state.assign(key)
-        masks.append(draw(shape, dropped, seeds).numpy().astype(float))
+        masks.append(draw(shape, seeds)(dropped).numpy().astype(float))
     rate = 1 - dropped / 65536
     spread = rate * (1 - rate)
     signed = [(mask - rate).ravel() for mask in masks]
@@ -154,6 +155,15 @@ def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
         means = masks[0].mean(axis=others)
         chi_square = np.sum((means - rate) ** 2) / (spread * len(means) / size)
         assert abs(chi_square - len(means)) < 5 * np.sqrt(2 * len(means))
+
+
+@pytest.mark.parametrize("masks", [HASHED, COUNTED, DRAWN])
+def test_the_mean_in_bfloat16_is_not_biased(masks):
+    seeds, count = MaskSeeds(3), 1 << 21
+    seeds.draw = masks.draw
+    seeds.state.assign(masks.seeds(7, 0, 0, 0, 1)[0])
+    y = tf.cast(Dropout(0.1, seeds)(tf.ones([count], tf.bfloat16), training=True), tf.float64)
+    assert abs(np.mean(y) - 1) < 4 * np.sqrt(1 / 9 / count) < 0.00157  # of a rounded scale
 
 
 @pytest.mark.parametrize("seeds_of", [HASHED.seeds, COUNTED.seeds])
