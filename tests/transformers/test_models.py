@@ -88,6 +88,32 @@ def test_a_loss_on_the_model_s_own_labels_is_fit_s_and_a_loss_of_the_logits_the_
             np.testing.assert_allclose(values, other[name], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["SequenceClassification", "QuestionAnswering"])
+@pytest.mark.parametrize("way", ["evaluate", "by place", "batches", "fit", "validation_data"])
+def test_the_loss_of_labels_among_the_inputs_is_weighted(name, way):
+    keras.utils.set_random_seed(0)
+    model = getattr(successor, f"TFBertFor{name}")(BertConfig(**SIZES))
+    labels = {label: np.array([0, 1]) for label in model.label_logits}
+    batch, weights = {**ROWS, **labels}, np.array([0.5, 3.0])
+    model.compile("sgd")
+    expected = np.mean(model(batch).loss.numpy() * weights)
+    if way == "evaluate":
+        found = model.evaluate(batch, sample_weight=weights, verbose=0)
+    elif way == "by place":
+        found = model.evaluate(batch, None, None, 0, weights)
+    elif way == "batches":
+        y = labels if len(labels) > 1 else labels["labels"]
+        dataset = tf.data.Dataset.from_tensor_slices((ROWS, y, weights)).batch(2)
+        found = model.evaluate(dataset, verbose=0)
+    elif way == "fit":
+        found = model.fit(batch, sample_weight=weights, verbose=0).history["loss"][0]
+    else:
+        model.optimizer.learning_rate = 0.0
+        given = {"validation_data": (batch, None, weights), "verbose": 0}
+        found = model.fit(batch, **given).history["val_loss"][0]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
 def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
     encoder = TFBertModel(BertConfig(**SIZES))
     encoder.bert.trainable = False
@@ -200,6 +226,12 @@ def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+def _compiled(kind):
+    model = kind(BertConfig(**SIZES))
+    model.compile("sgd")
+    return model
+
+
 REFUSALS = {
     "head_mask": (lambda model: model(IDS, head_mask=MASK), "no head can be switched off"),
     "past_key_values": (
@@ -238,6 +270,12 @@ REFUSALS = {
     "no labels": (
         lambda model: (model.compile(optimizer="sgd"), model.fit(IDS, verbose=0)),
         "the batch has no labels",
+    ),
+    "weights of rows for a mean over tokens": (
+        lambda model: _compiled(successor.TFBertForTokenClassification).evaluate(
+            {**ROWS, "labels": 0 * IDS}, sample_weight=np.ones(2), verbose=0
+        ),
+        r"^sample_weight: the loss of \S+ is a mean over the tokens of a batch\. Pass a",
     ),
     "an unknown option": (
         lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
