@@ -203,8 +203,15 @@ def read_activation(
     notes = activation_notes(name, spec, source)
     if spec.model_class is not BertRegressor:
         return "", notes
+    if name is None and values.get("problem_type") == REGRESSION:
+        note = (
+            f"{source}: problem_type is 'regression', so predictions are logits, as in "
+            "transformers; CrossEncoder of sentence-transformers returns their sigmoid. Set "
+            "sentence_transformers.activation_fn."
+        )
+        return "", [*notes, note]
     if name is None:
-        return "" if values.get("problem_type") == REGRESSION else SIGMOID, notes
+        return SIGMOID, notes
     return SIGMOID if name == ACTIVATIONS[SIGMOID] else "", notes
 
 

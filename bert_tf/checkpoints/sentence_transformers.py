@@ -18,12 +18,12 @@ import tensorflow as tf
 from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
-from bert_tf.modeling import BertEncoder, BertRegressor
+from bert_tf.modeling import BertEncoder
 from bert_tf.paths import hint
 from bert_tf.wording import listed, quote
 
-from . import config_keys, hugging_face, hugging_face_config
-from .checkpoint import SIGMOID, Checkpoint, check_model, check_sentence_embedding
+from . import config_keys, hugging_face
+from .checkpoint import Checkpoint, check_model, check_sentence_embedding
 from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import LENGTH
 from .weights import Names, is_in_encoder
@@ -97,7 +97,10 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         *config_keys.sentences(_TRANSFORMER[0], values, source),
         *config_keys.sentences(_SENTENCES, sentences, of_all),
     )
-    checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, _overrides(values))
+    overrides = dict(_overrides(values))
+    if len(modules) == 1 and (activation := sentences.get("activation_fn")) is not None:
+        overrides["sentence_transformers"] = {"activation_fn": activation}
+    checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, overrides)
     length = _read_length(values, source or inner, checkpoint)
     whole = dataclasses.replace(
         checkpoint,
@@ -109,7 +112,7 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     try:
         _check_task(values, sentences, checkpoint, is_more=len(modules) > 1)
         if len(modules) == 1:
-            return _with_activation(whole, sentences, of_all)
+            return _with_prompt_notes(whole, sentences, of_all)
         pooling = _read_pooling(path, modules)
         encoder = _encoder_alone(whole, inner)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
@@ -179,18 +182,14 @@ def _check_task(
             )
 
 
-def _with_activation(
+def _with_prompt_notes(
     checkpoint: Checkpoint, sentences: Mapping[str, Any], source: str
 ) -> Checkpoint:
-    """A cross-encoder's checkpoint, with the function of its number."""
-    name, notes = sentences.get("activation_fn"), list(checkpoint.notes)
-    if sentences.get("default_prompt_name") or any(_object(sentences, "prompts").values()):
-        notes.append(f"{source}: put its prompts before your texts yourself.")
-    notes += hugging_face_config.activation_notes(name, checkpoint.model, source)
-    if name is None or checkpoint.model.model_class is not BertRegressor:
-        return dataclasses.replace(checkpoint, notes=tuple(notes))
-    activation = SIGMOID if name == hugging_face_config.ACTIVATIONS[SIGMOID] else ""
-    return dataclasses.replace(checkpoint, activation=activation, notes=tuple(notes))
+    """A cross-encoder's checkpoint, with a note on prompts."""
+    if not (sentences.get("default_prompt_name") or any(_object(sentences, "prompts").values())):
+        return checkpoint
+    note = f"{source}: put its prompts before your texts yourself."
+    return dataclasses.replace(checkpoint, notes=(*checkpoint.notes, note))
 
 
 def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:

@@ -342,10 +342,10 @@ class Dropout(keras.layers.Layer):
         lower, upper, num_upper = _representable_scales(self.dropped, dtype)
         scale = ops.cast(lower, dtype)
         # One product in each direction: what multiplies holds the scale already.
-        scales = scale
+        factors = ops.zeros_like(scale)
         if num_upper:
-            scales = ops.where(is_at_least(self.dropped + num_upper), scale, ops.cast(upper, dtype))
-        factors = ops.where(is_at_least(self.dropped), scales, ops.zeros_like(scale))
+            factors = ops.where(is_at_least(self.dropped), ops.cast(upper, dtype), factors)
+        factors = ops.where(is_at_least(self.dropped + num_upper), scale, factors)
         drop = ops.custom_gradient(lambda x: (x * factors, lambda upstream: upstream * factors))
         return drop(inputs)
 

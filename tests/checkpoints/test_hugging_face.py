@@ -266,7 +266,12 @@ TORCH = "torch.nn.modules"
     "spec, config, activation, told",
     [
         (ONE, {}, "sigmoid", []),
-        (ONE, {"problem_type": "regression"}, "", []),
+        (ONE, {"problem_type": "regression"}, "",
+         ["c.json: problem_type is 'regression', so predictions are logits, as in transformers; "
+          "CrossEncoder of sentence-transformers returns their sigmoid. Set "
+          "sentence_transformers.activation_fn."]),
+        (ONE, {"problem_type": "regression",
+               "sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
         (ONE, {"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
         (ONE, {"sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid"}, "sigmoid",
          []),
