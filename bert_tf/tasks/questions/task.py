@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from .rows import QuestionExamples
     from .scores import SquadPredictions
 
+# Two characters in sequence of Thai, Lao, Burmese, Khmer, Japanese or Chinese.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{2}"
+)
 _OUTPUTS = (features.START_LOGITS, features.END_LOGITS)
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
@@ -221,6 +226,14 @@ class QuestionTask(Task):
             if 50 * count > len(texts):
                 what = "questions are cut" if texts is questions else "answers are never predicted"
                 lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
+        labelled = [item.answers[0].text for item in self._labelled if item.answers]
+        count = sum(_UNSPACED.search(text) is not None for text in labelled)
+        if 10 * count > len(labelled):
+            lines.append(
+                f"{count:,} of the answers are written without spaces: f1 counts such a text "
+                "as one word. Score predictions.json with the data set's script, which counts "
+                "characters."
+            )
         return lines
 
     def nothing_to_learn(self) -> str:

@@ -252,6 +252,25 @@ def test_what_there_is_to_train_on_in_words():
     ]
 
 
+@pytest.mark.parametrize(
+    ("answers", "count"),
+    [
+        (["\u5317\u4eac\u5927\u5b66", "\u6771\u4eac", "b0"], 2),
+        (["\u0e01\u0e23\u0e38\u0e07\u0e40\u0e17\u0e1e"], 1),
+        (["\uc11c\uc6b8 \ud2b9\ubcc4\uc2dc", "b0", "b0 \u5317"], 0),  # Korean has spaces
+        (["\u5317\u4eac", *["b0"] * 9], 0),  # few
+    ],
+)
+def test_answers_without_spaces_cause_a_warning(answers, count):
+    task = task_on([question(str(n), "a0", f"{text} c0", text) for n, text in enumerate(answers)])
+    warnings = [line for line in task.training_lines(task.training_examples(TOKENIZER, 24))
+                if "without spaces" in line]  # fmt: skip
+    assert warnings == [
+        f"{count} of the answers are written without spaces: f1 counts such a text as one word. "
+        "Score predictions.json with the data set's script, which counts characters."
+    ] * bool(count)
+
+
 def test_trains_on_the_first_answer():
     # Its characters are fewer than its bytes.
     item = question("7", "a0", "\u00e9 b0 \u00e9\u00e9 c0 d0", "\u00e9\u00e9 c0", "b0")
