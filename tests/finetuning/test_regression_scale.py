@@ -91,6 +91,7 @@ def test_a_large_scale_is_answered_in_float32():
     np.testing.assert_allclose(model(rows), expected[:, 0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "restarts", "headline"), [("regression", 2, "spearman"), ("similarity", 1, "spearman")]
 )
