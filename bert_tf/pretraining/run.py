@@ -63,12 +63,12 @@ def run(
                 wait_minutes=settings.worker_wait_minutes,
             )
         workers = devices.workers if devices else Workers()
+        stack.enter_context(workers.connected())
         if not workers.is_chief:
             print(f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes.")
             stack.enter_context(
                 contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
             )
-        stack.enter_context(workers.connected())
         own = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
         flags = {name: value for name, value in settings.to_dict().items() if name not in own}
         # One that differs would wait for another step.

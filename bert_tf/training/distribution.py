@@ -77,13 +77,13 @@ def choose_strategy(
     gpus = tf.config.list_physical_devices("GPU")
     own_device = "GPU" if gpus else "CPU"
     if cluster is not None:
-        multi_worker = connect(cluster, wait_minutes)
+        multi_worker, partners = connect(cluster, wait_minutes)
         return Distribution(
             multi_worker,
             own_device,
             f"MultiWorkerMirroredStrategy of {len(cluster.addresses)} workers, "
             f"{multi_worker.num_replicas_in_sync} {'GPUs' if gpus else 'CPUs'} in all",
-            Workers(multi_worker, cluster),
+            Workers(multi_worker, cluster, partners),
             len(cluster.addresses),
         )
     if strategy == "auto":

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from .cluster import Cluster
 from .interruptible import within
+from .waiting import LostWorkerError, Partners
 
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (
@@ -20,26 +21,25 @@ _LOST = (
 )
 
 
-class LostWorkerError(ConnectionError):
-    """Another worker ended; ``command`` ends the process at once."""
-
-
 class Workers:
     """The workers of a strategy; without a cluster, this process alone."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy | None = None, cluster: Cluster | None = None
+        self,
+        strategy: tf.distribute.Strategy | None = None,
+        cluster: Cluster | None = None,
+        partners: Partners | None = None,
     ) -> None:
         self._strategy = strategy or tf.distribute.get_strategy()
-        self._addresses = cluster.addresses if cluster else ("",)
-        self.index = cluster.task if cluster else 0
-        self.count = len(self._addresses)
+        addresses, self.index = cluster or Cluster(("",), 0)
+        self.count = len(addresses)
+        self._partners = partners or Partners(addresses, self.index)
         self.is_chief = self.index == 0
         self._gather_replicas = tf.function(self._rows_of_replicas)
 
     def name(self, index: int) -> str:
         """A worker's name for a sentence."""
-        return f"worker {index} ({self._addresses[index]})"
+        return self._partners.name(index)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """Every worker's values, (workers, values) float64, the same on each of them."""
@@ -63,17 +63,20 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Says in a sentence that another worker ended."""
-        try:
-            yield
-        except _LOST as error:
-            if self.count == 1:
-                raise
-            raise LostWorkerError(
-                f"Another of the {self.count} workers ended or cannot be reached: see what it "
-                "printed, and start every worker again with the same command; the run goes on from "
-                "its newest checkpoint."
-            ) from error
+        """Raises a LostWorkerError if another worker ended, or interrupts if a signal ended it."""
+        with self._partners.reporting():
+            try:
+                yield
+            except _LOST as error:
+                if self.count == 1:
+                    raise
+                if self._partners.is_one_stopped():
+                    raise KeyboardInterrupt from error
+                raise LostWorkerError(
+                    f"Another of the {self.count} workers ended or cannot be reached: see what it "
+                    "printed, and start every worker again with the same command; the run goes on "
+                    "from its newest checkpoint."
+                ) from error
 
     def wait(self) -> None:
         """Waits until every worker has come here."""

@@ -1,8 +1,8 @@
-"""The look of a cluster's workers for each other, before TensorFlow joins them.
+"""Workers look for each other before TensorFlow joins them, and then report signals.
 
 TensorFlow waits an hour for one that never comes, takes SIGTERM meanwhile, and holds Python's lock.
-So each worker first listens at its own port and connects to every other's, where both say a line.
-It is a check: the cluster is given, and TensorFlow joins it.
+So each worker first connects to the chief, which starts the joining once all are there. It is a
+check: the cluster is given, and TensorFlow joins it.
 """
 
 import contextlib
@@ -19,62 +19,84 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
 _TELL_SECONDS = 30.0
+# The chief, which hears why a worker ended, may notice its end ten seconds later than the others.
+_REASON_SECONDS = 15.0
+_START, _JOINED, _STOPPED = b"g", b"j", b"s"
 
 
-@contextlib.contextmanager
-def present(addresses: Sequence[str], own: int, minutes: float) -> Iterator[None]:
-    """Waits until all workers are there, for the block to join them.
-
-    A worker that ends before it has joined ends this process, with a sentence and status 1.
-
-    Raises:
-        TimeoutError: one did not come in time.
-        ValueError: the own port cannot be listened at.
-    """
-    look = _Look(addresses, own)
-    try:
-        look.wait(minutes)
-        with _watched({look.name(index): each for index, each in look.came.items()}):
-            yield
-        for each in look.made.values():
-            with contextlib.suppress(OSError):  # TensorFlow hears of one that ends from here on
-                each.send(b".")
-    finally:
-        for each in (*look.made.values(), *look.came.values()):
-            each.close()
+class LostWorkerError(ConnectionError):
+    """Another worker ended; ``command`` ends the process at once."""
 
 
-class _Look:
-    """A worker's connections with all others: one that it made, and one that it was asked for."""
+class Partners:
+    """The other workers, with connections from the chief to each, which stay to the end."""
 
     def __init__(self, addresses: Sequence[str], own: int) -> None:
-        self._addresses, self._own = addresses, own
+        self._addresses, self._own, self._is_chief = addresses, own, own == 0
         cluster = hashlib.sha256(",".join(addresses).encode()).hexdigest()
         self.lines = [f"bert_tf {cluster} {index}\n".encode() for index in range(len(addresses))]
-        self._others = [index for index in range(len(addresses)) if index != own]
-        self.made: dict[int, socket.socket] = {}
-        self.came: dict[int, socket.socket] = {}
-        self._answering: set[int] = set()
-        self._lock = threading.Lock()
-        self._is_over = False
+        self._expected = range(1, len(addresses)) if self._is_chief else range(1)
+        self._connections: dict[int, socket.socket] = {}
 
     def name(self, index: int) -> str:
         """A worker's name for a sentence."""
         return f"worker {index} ({self._addresses[index]})"
 
-    def wait(self, minutes: float) -> None:
-        """Waits until all others are there."""
+    @contextlib.contextmanager
+    def present(self, minutes: float) -> Iterator[None]:
+        """Waits until all workers are there, for the block to join them.
+
+        A worker that ends before it has joined ends this process, with a sentence and status 1. A
+        signal ends the look, or interrupts when all have joined: none is lost by it in between.
+
+        Raises:
+            TimeoutError: one did not come in time.
+            ValueError: the own port cannot be listened at.
+        """
+        with _signals_noted() as noted:
+            self._look(minutes, noted)
+            names = {each.fileno(): self.name(at) for at, each in self._connections.items()}
+            with _watched(names, minutes):
+                yield
+            if not self._is_chief:
+                self._send(_JOINED)
+            self._hear_of_joining(minutes)
+            if self._is_chief:
+                self._send(_JOINED)
+            if noted:
+                raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Reports an interrupt in the block to the other workers."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._send(_STOPPED)
+            raise
+
+    def is_one_stopped(self) -> bool:
+        """True if another worker, after whose end this is asked, was interrupted."""
+        events = select.poll()
+        for each in self._connections.values():
+            events.register(each, select.POLLIN)
+        seconds = _ANSWER_SECONDS if self._is_chief else _REASON_SECONDS
+        return bool(self._connections and events.poll(1000 * seconds)) and any(
+            _STOPPED in (_heard(each) or b"") for each in self._connections.values()
+        )
+
+    def _look(self, minutes: float, noted: Sequence[int]) -> None:
         began = told = time.monotonic()
         with self._listen() as listening:
-            for index in self._others:
-                threading.Thread(target=self._call, args=[index], daemon=True).start()
-            while missing := self._missing():
+            while missing := self._missing(listening):
                 now = time.monotonic()
+                if noted:
+                    self._withdraw()
+                    break
                 if now - began > 60 * minutes:
-                    self._is_over = True
                     raise TimeoutError(
                         f"After {minutes:g} minutes without {missing}: see what was printed there, "
                         "and start every worker again, with the same HOST:PORT of all and with "
@@ -83,9 +105,16 @@ class _Look:
                 if now - told > _TELL_SECONDS:
                     told = now
                     print(f"Waiting for {missing}.", file=sys.stderr, flush=True)
-                with contextlib.suppress(OSError):  # nobody asks within the pause
-                    asked = (listening.accept()[0], self.came, self._others)
-                    threading.Thread(target=self._meet, args=asked, daemon=True).start()
+        if self._is_chief:
+            self._send(_START)
+            return
+        # TensorFlow reports a SIGTERM to the chief's TensorFlow once, which has to listen by then.
+        while not (connection := self._call()) and _heard(self._connections[0]) is None:
+            if noted:
+                break
+            time.sleep(_PAUSE_SECONDS)
+        if connection:
+            connection.close()
 
     def _listen(self) -> socket.socket:
         port = int(self._addresses[self._own].rpartition(":")[2])
@@ -106,104 +135,135 @@ class _Look:
         listening.settimeout(_PAUSE_SECONDS)
         return listening
 
-    def _missing(self) -> str:
-        """The workers that are missing, and how, for a sentence; once empty, the look is over."""
-        with self._lock:
-            for connections in (self.made, self.came):
-                ended = [index for index, each in connections.items() if _has_ended(each)]
-                for index in ended:  # it may come again
-                    connections.pop(index).close()
-            missing = []
-            for index in self._others:
-                if index not in self.made:
-                    is_other = index in self._answering
-                    state = "where something else answers" if is_other else "which does not answer"
-                    missing.append(f"{self.name(index)}, {state}")
-                elif index not in self.came:
-                    missing.append(f"{self.name(index)}, which has not reached this worker's port")
-            self._is_over = not missing
-        return "; ".join(missing)
+    def _missing(self, listening: socket.socket) -> str:
+        """Takes a turn of the look: returns who is missing, for a sentence, or nothing at its end."""
+        if self._is_chief:
+            for index, each in [*self._connections.items()]:
+                if _heard(each) is not None:  # it has ended, and may come again
+                    self._connections.pop(index).close()
+            with contextlib.suppress(OSError):  # nobody asks within the pause
+                self._meet(listening.accept()[0])
+            absent = [index for index in self._expected if index not in self._connections]
+            return "; ".join(f"{self.name(index)}, which has not come" for index in absent)
+        if not self._connections:
+            connection = self._call()
+            if connection is None:
+                time.sleep(_PAUSE_SECONDS)
+                return f"{self.name(0)}, which does not answer"
+            if not self._meet(connection):
+                time.sleep(_PAUSE_SECONDS)
+                return f"{self.name(0)}, where something else answers"
+        heard = _heard(self._connections[0], _PAUSE_SECONDS)
+        if heard == _START:
+            return ""
+        if heard is not None:
+            self._connections.pop(0).close()
+        return f"{self.name(0)}, which waits for other workers"
 
-    def _call(self, index: int) -> None:
-        host, _, port = self._addresses[index].rpartition(":")
-        while not self._is_over:
-            if index not in self.made:
-                place = (host.strip("[]"), int(port))
-                try:
-                    connection = socket.create_connection(place, _ANSWER_SECONDS)
-                except (OSError, OverflowError, UnicodeError):
-                    self._answering.discard(index)
-                else:
-                    self._answering.add(index)
-                    self._meet(connection, self.made, [index])
-            time.sleep(_PAUSE_SECONDS)
+    def _call(self) -> socket.socket | None:
+        host, _, port = self._addresses[0].rpartition(":")
+        with contextlib.suppress(OSError, OverflowError, UnicodeError):
+            return socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS)
+        return None
 
-    def _meet(
-        self,
-        connection: socket.socket,
-        connections: dict[int, socket.socket],
-        expected: Sequence[int],
-    ) -> None:
-        """Keeps a connection where the other side says the line of an expected worker."""
-        said, dropped = b"", connection
+    def _meet(self, connection: socket.socket) -> bool:
+        """Keeps a connection if the other side sends the line of an expected worker."""
+        said = b""
         with contextlib.suppress(OSError):
             connection.settimeout(_ANSWER_SECONDS)
             connection.sendall(self.lines[self._own])
-            # Unbuffered: what is said after the line is read later.
+            # Unbuffered: what follows the line is read later.
             said = connection.makefile("rb", buffering=0).readline(100)
-        with self._lock:
-            for index in expected:
-                if said == self.lines[index] and not self._is_over:
-                    dropped = connections.get(index, dropped)
-                    connections[index] = connection
-        if dropped not in connections.values():
-            dropped.close()
+        for index in self._expected:
+            if said == self.lines[index]:
+                before = self._connections.pop(index, None)
+                if before is not None:
+                    before.close()
+                self._connections[index] = connection
+                return True
+        connection.close()
+        return False
+
+    def _withdraw(self) -> None:
+        """Interrupts, unless the chief has started the joining, for which all have to be there."""
+        self._send(_STOPPED)
+        if self._is_chief or not any(
+            _START in (_heard(each, _ANSWER_SECONDS) or b"") for each in self._connections.values()
+        ):
+            raise KeyboardInterrupt
+
+    def _send(self, word: bytes) -> None:
+        for each in self._connections.values():
+            with contextlib.suppress(OSError):  # whoever has ended is found by who waits for it
+                each.send(word)
+
+    def _hear_of_joining(self, minutes: float) -> None:
+        for index, each in self._connections.items():
+            heard: bytes | None = b"-"
+            while heard and _JOINED not in heard:
+                heard = _heard(each, 60 * minutes)
+            if not heard:
+                raise LostWorkerError(_ENDED.format(self.name(index)))
 
 
-def _has_ended(connection: socket.socket) -> bool:
-    """True if there is anything to read, which in the look is the end."""
+def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
+    """Returns what the other side sends, b"" if it has ended, or None after some seconds."""
     events = select.poll()
     events.register(connection, select.POLLIN)
-    return bool(events.poll(0))
+    if not events.poll(1000 * seconds):
+        return None
+    with contextlib.suppress(OSError):
+        return connection.recv(100)
+    return b""
 
 
-# Its arguments: a process, then each connection's number and the worker's name. Standard input ends
-# when the process has joined, and with it.
+@contextlib.contextmanager
+def _signals_noted() -> Iterator[list[int]]:
+    """Appends the signals that come in the block to a list."""
+    noted: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {each: signal.signal(each, lambda number, _: noted.append(number)) for each in signals}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_ENDED = (
+    "{} ended before TensorFlow had joined the workers: see what it printed, and start every "
+    "worker again."
+)
+# Its arguments: a process, the seconds it may take, then each connection's number and the message
+# for its end. Standard input ends when the process has joined, or ends.
 _WATCHER = """
 import os, select, signal, sys
-process, *words = sys.argv[1:]
-names = {int(number): name for number, _, name in (word.partition("=") for word in words)}
+process, seconds, *words = sys.argv[1:]
+messages = {int(number): text for number, _, text in (word.partition("=") for word in words)}
 events = select.poll()
-for number in (0, *names):
-    events.register(number, select.POLLIN)
-while True:
-    for number, _ in events.poll():
-        try:
-            byte = os.read(number, 1)
-        except OSError:
-            byte = b""
-        if number and not byte:
-            print(f"Error: {names[number]} ended before TensorFlow had joined the workers: see "
-                  "what it printed, and start every worker again.", file=sys.stderr, flush=True)
-            os.kill(int(process), signal.SIGHUP)
-        if not byte:
-            sys.exit()
-        events.unregister(number)
+events.register(0, select.POLLIN)
+for number in messages:
+    events.register(number, select.POLLRDHUP)
+came = events.poll(1000 * float(seconds)) or [(-1, 0)]
+if all(number for number, _ in came):
+    late = f"TensorFlow has not joined the workers in {seconds} seconds: start every worker again."
+    print(f"Error: {messages.get(came[0][0], late)}", file=sys.stderr, flush=True)
+    os.kill(int(process), signal.SIGHUP)
 """
 
 
 @contextlib.contextmanager
-def _watched(connections: Mapping[str, socket.socket]) -> Iterator[None]:
+def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
     """Lets a process look whether a worker ends: no thread of this one runs in the block."""
-    numbers = {each.fileno(): name for name, each in connections.items()}
-    command = [sys.executable, "-ISc", _WATCHER, str(os.getpid())]
-    command += [f"{number}={name}" for number, name in numbers.items()]
+    command = [sys.executable, "-ISc", _WATCHER, str(os.getpid()), f"{60 * minutes:g}"]
+    command += [f"{number}={_ENDED.format(name)}" for number, name in names.items()]
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p
     # A handler of Python's would not run either. _exit takes the signal's number, 1, for a status.
     end = ctypes.cast(libc._exit, ctypes.c_void_p)
     before = ctypes.c_void_p(libc.signal(signal.SIGHUP, end))
-    options: dict[str, Any] = {"pass_fds": [*numbers], "start_new_session": True}
+    options: dict[str, Any] = {"pass_fds": [*names], "start_new_session": True}
     try:
         with subprocess.Popen(command, stdin=subprocess.PIPE, **options):
             yield

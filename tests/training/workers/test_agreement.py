@@ -1,5 +1,6 @@
 """What workers agree on, and a worker that is lost."""
 
+import contextlib
 import threading
 import types
 
@@ -31,6 +32,13 @@ def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
             raise tf.errors.UnavailableError(None, None, "gone")
     # Which knows it without importing TensorFlow.
     assert command._is_user_error(error.value) and error.type.__name__ == "LostWorkerError"
+
+
+def test_a_worker_stops_where_a_signal_ended_another():
+    partners = types.SimpleNamespace(reporting=contextlib.nullcontext, is_one_stopped=lambda: True)
+    of_two = agreement.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
+    with pytest.raises(KeyboardInterrupt), of_two.connected():
+        raise tf.errors.UnavailableError(None, None, "gone")
 
 
 class Pair:

@@ -17,13 +17,13 @@ from tests.training.test_two_workers import free_addresses
 WORKER = """
 import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
-from bert_tf.training.workers.waiting import present
+from bert_tf.training.workers.waiting import Partners
 
 def main(argv):
     _, addresses, own, folder, count = argv
     addresses, own = addresses.split(","), int(own)
     print("looks", flush=True)
-    with present(addresses, own, 5):
+    with Partners(addresses, own).present(5):
         with socket.create_server(("", int(addresses[own].split(":")[1]))):
             print("joins", flush=True)
             pathlib.Path(folder, str(own)).touch()
@@ -76,21 +76,22 @@ def test_a_worker_that_ends_during_the_look_may_come_again(tmp_path):
     assert [worker.ended() for worker in (first, *later)] == [(0, "")] * 3
 
 
-def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path):
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path, lost):
     addresses = free_addresses(2)
     workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
     for worker in workers:
         worker.says("looks")
         worker.says("joins")
     began = time.monotonic()
-    workers[1].process.kill()
-    assert workers[0].ended() == (
+    workers[lost].process.kill()
+    assert workers[1 - lost].ended() == (
         1,
-        f"Error: worker 1 ({addresses[1]}) ended before TensorFlow had joined the workers: see "
-        "what it printed, and start every worker again.\n",
+        f"Error: worker {lost} ({addresses[lost]}) ended before TensorFlow had joined the workers: "
+        "see what it printed, and start every worker again.\n",
     )
     assert time.monotonic() - began < 10
-    workers[1].ended()
+    workers[lost].ended()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -99,6 +100,61 @@ def test_a_signal_ends_the_look_at_once(tmp_path, number):
     worker.says("looks")
     worker.process.send_signal(number)
     assert worker.ended() == (130, "\nInterrupted.\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_joining_interrupts_when_all_have_joined(tmp_path, number):
+    """No other worker is left behind in TensorFlow, which would wait for an hour."""
+    addresses = free_addresses(2)
+    workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
+    for worker in workers:
+        worker.says("looks")
+        worker.says("joins")
+    workers[1].process.send_signal(number)
+    time.sleep(0.5)
+    (tmp_path / "2").touch()
+    assert workers[1].ended() == (130, "\nInterrupted.\n")
+    workers[0].says("joined")
+    assert workers[0].ended() == (0, "")
+
+
+def _connected(work):
+    """Does work as each of three workers that have found each other: their results."""
+    addresses, results, joining = free_addresses(3), {}, threading.Barrier(3)
+
+    def run(own):
+        partners = waiting.Partners(addresses, own)
+        with partners.present(1), _stranger(addresses[own], b""):
+            joining.wait()
+        results[own] = work(partners, own)
+        for each in partners._connections.values():
+            each.close()
+
+    threads = [threading.Thread(target=run, args=[own]) for own in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [results[own] for own in range(3)]
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_workers_hear_whether_one_that_ended_was_interrupted(is_stopped):
+    """The chief hears it of worker 2, and reports it to worker 1."""
+
+    def work(partners, own):
+        if own == 2:
+            with contextlib.suppress(KeyboardInterrupt), partners.reporting():
+                if is_stopped:
+                    raise KeyboardInterrupt
+            return None
+        with contextlib.suppress(KeyboardInterrupt), partners.reporting():
+            heard = partners.is_one_stopped()
+            if heard:
+                raise KeyboardInterrupt
+        return heard
+
+    assert _connected(work) == [is_stopped, is_stopped, None]
 
 
 @contextlib.contextmanager
@@ -125,7 +181,7 @@ def _stranger(address, says):
 
 
 def _line_of_another_cluster(address):
-    return waiting._Look([address, "c:1"], 1).lines[0]
+    return waiting.Partners([address, "c:1"], 1).lines[0]
 
 
 STRANGERS = {
@@ -146,10 +202,10 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
     says, state = STRANGERS[kind]
     with contextlib.ExitStack() as stack:
         if says is not None:
-            stack.enter_context(_stranger(addresses[1], says(addresses[1])))
-        with pytest.raises(TimeoutError) as error, waiting.present(addresses, 0, 0.02):
+            stack.enter_context(_stranger(addresses[0], says(addresses[0])))
+        with pytest.raises(TimeoutError) as error, waiting.Partners(addresses, 1).present(0.02):
             raise AssertionError("it has no partner")
-    missing = f"worker 1 ({addresses[1]}), {state}"
+    missing = f"worker 0 ({addresses[0]}), {state}"
     assert str(error.value).startswith(f"After 0.02 minutes without {missing}")
     assert capfd.readouterr().err.startswith(f"Waiting for {missing}")
 
@@ -157,7 +213,7 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
 def test_a_port_that_cannot_be_listened_at():
     addresses = free_addresses(2)
     with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
-        with waiting.present(addresses, 0, 1):
+        with waiting.Partners(addresses, 0).present(1):
             raise AssertionError("it has no port")
     assert str(error.value) == (
         f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already "
