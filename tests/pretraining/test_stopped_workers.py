@@ -89,7 +89,7 @@ def whole(inputs, tmp_path_factory):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_signal_at_one_worker_stops_both(inputs, whole, tmp_path, moment):
+def test_a_signal_at_one_worker_stops_both(inputs, request, tmp_path, moment):
     places, step = MOMENTS[moment]
     model_dir = tmp_path / "run"
     for out, error, status in _run(inputs, model_dir, places, export=moment == "exporting"):
@@ -99,4 +99,5 @@ def test_a_signal_at_one_worker_stops_both(inputs, whole, tmp_path, moment):
     if moment == "compiling":  # the others resume as these do
         for out, error, status in _run(inputs, model_dir, (NOWHERE, NOWHERE)):
             assert status == 0, out + error
+        whole = request.getfixturevalue("whole")
         assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))

@@ -85,7 +85,7 @@ class Partners:
             events.register(each, select.POLLIN)
         seconds = _ANSWER_SECONDS if self._is_chief else _REASON_SECONDS
         return bool(self._connections and events.poll(1000 * seconds)) and any(
-            _STOPPED in (_heard(each) or b"") for each in self._connections.values()
+            _heard(each) == _STOPPED for each in self._connections.values()
         )
 
     def _look(self, minutes: float, noted: Sequence[int]) -> None:
@@ -136,7 +136,7 @@ class Partners:
         return listening
 
     def _missing(self, listening: socket.socket) -> str:
-        """Takes a turn of the look: returns who is missing, for a sentence, or nothing at its end."""
+        """Takes a turn of the look: returns who is missing, for an error, or "" at its end."""
         if self._is_chief:
             for index, each in [*self._connections.items()]:
                 if _heard(each) is not None:  # it has ended, and may come again
@@ -188,7 +188,7 @@ class Partners:
         """Interrupts, unless the chief has started the joining, for which all have to be there."""
         self._send(_STOPPED)
         if self._is_chief or not any(
-            _START in (_heard(each, _ANSWER_SECONDS) or b"") for each in self._connections.values()
+            _heard(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
         ):
             raise KeyboardInterrupt
 
@@ -200,20 +200,20 @@ class Partners:
     def _hear_of_joining(self, minutes: float) -> None:
         for index, each in self._connections.items():
             heard: bytes | None = b"-"
-            while heard and _JOINED not in heard:
+            while heard and heard != _JOINED:
                 heard = _heard(each, 60 * minutes)
             if not heard:
                 raise LostWorkerError(_ENDED.format(self.name(index)))
 
 
 def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
-    """Returns what the other side sends, b"" if it has ended, or None after some seconds."""
+    """Returns a byte of the other side, b"" if it has ended, or None after some seconds."""
     events = select.poll()
     events.register(connection, select.POLLIN)
     if not events.poll(1000 * seconds):
         return None
     with contextlib.suppress(OSError):
-        return connection.recv(100)
+        return connection.recv(1)  # another message may follow
     return b""
 
 
