@@ -118,6 +118,19 @@ def test_a_signal_during_the_joining_interrupts_when_all_have_joined(tmp_path, n
     assert workers[0].ended() == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("answer", "ends"), [(waiting._START, False), (waiting._STOPPED, True), (b"", True)]
+)
+def test_a_worker_leaves_the_look_only_before_the_chief_has_started_the_joining(answer, ends):
+    worker, (own, chief) = waiting.Partners(("a:1", "b:1"), 1), socket.socketpair()
+    worker._connections[0] = own
+    with own, chief, contextlib.ExitStack() as stack:
+        chief.send(answer) if answer else chief.shutdown(socket.SHUT_WR)
+        if ends:
+            stack.enter_context(pytest.raises(KeyboardInterrupt))
+        worker._withdraw()
+
+
 def _connected(work):
     """Does work as each of three workers that have found each other: their results."""
     addresses, results, joining = free_addresses(3), {}, threading.Barrier(3)
