@@ -47,8 +47,7 @@ def _of_lists(method: str) -> Any:
         match given.get("validation_data"):
             case (inputs, None, weights) if weights is not None:
                 given["validation_data"] = (*self._split_labels(inputs), weights)
-        _, *arguments = call.args
-        return getattr(super(LabelledModel, self), method)(*arguments, **call.kwargs)
+        return getattr(super(LabelledModel, self), method)(*call.args[1:], **call.kwargs)
 
     return functools.wraps(original)(run)
 
