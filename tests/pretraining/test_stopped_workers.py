@@ -70,6 +70,8 @@ EVALUATION = "bert_tf.pretraining.training:PretrainingTrainer.evaluate"
 MOMENTS = {
     # While it waits for the other one, which is late.
     "joining": (_at(0, JOINING, "later", other=(JOINING, "never")), None),
+    # Soon after it has joined, while TensorFlow is asked whether it has taken a signal.
+    "joined": (_at(1, JOINING, "later", other=(JOINING, "never")), None),
     "reading": (_at(1, "bert_tf.pretraining.run:_open_inputs"), None),
     "restoring": (_at(0, "bert_tf.pretraining.training:PretrainingTrainer.restore"), None),
     "compiling": (_at(1, "bert_tf.training.loop:TrainingLoop._make_steps", "no"), 1),

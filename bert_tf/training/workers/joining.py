@@ -1,6 +1,7 @@
 """Joins the workers of a cluster, once waiting.py has found all of them."""
 
 import contextlib
+import signal
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -8,7 +9,7 @@ from tensorflow.python.eager import context
 from bert_tf.wording import reason
 
 from .cluster import Cluster
-from .waiting import Partners
+from .waiting import Partners, signals_noted
 
 # TensorFlow looks once a second whether it has taken a SIGTERM, and reports it to all workers.
 _NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
@@ -35,7 +36,10 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
                     "worker anew, each with a --task_index (or TF_CONFIG) of its own and a port "
                     "that is free."
                 ) from error
-        with contextlib.suppress(tf.errors.OpError):  # none came in time
+        # TensorFlow's errors cannot be raised while a handler raises one.
+        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none came in time
             context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
+            noted.append(signal.SIGTERM)
+        if noted:
             raise KeyboardInterrupt
     return strategy, partners

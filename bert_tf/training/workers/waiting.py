@@ -56,7 +56,7 @@ class Partners:
             TimeoutError: one did not come in time.
             ValueError: the own port cannot be listened at.
         """
-        with _signals_noted() as noted:
+        with signals_noted() as noted:
             self._look(minutes, noted)
             names = {each.fileno(): self.name(at) for at, each in self._connections.items()}
             with _watched(names, minutes):
@@ -218,7 +218,7 @@ def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _signals_noted() -> Iterator[list[int]]:
+def signals_noted() -> Iterator[list[int]]:
     """Appends the signals that come in the block to a list."""
     noted: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
