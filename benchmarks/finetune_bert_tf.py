@@ -1,5 +1,6 @@
 """This library's side of ``benchmarks.finetune``: ``fit``, with the command's attention."""
 
+import os
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ from bert_tf.training.attention import attention_to
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.precision import set_precision
+from bert_tf.training.process import NOT_REWRITTEN
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .finetune_tasks import (
@@ -55,6 +57,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     began = time.perf_counter()
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     compilation = Compilation(device)
+    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in a training of the library
     set_precision(run.precision, device)
     keras.utils.set_random_seed(run.seed)
     model_class, arguments = _model_of(comparison)

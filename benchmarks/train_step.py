@@ -85,8 +85,10 @@ def our_stepper(
     from bert_tf.pretraining.objective import PretrainingLoop
     from bert_tf.training import distribution, optimizers, schedules
     from bert_tf.training.precision import set_precision
+    from bert_tf.training.process import NOT_REWRITTEN
 
     devices = distribution.choose_strategy("one_device")
+    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in a training of the library
     set_precision(precision, devices.device_type, jit_compile)
     model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
     schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)

@@ -10,12 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import forks, load_hook, startup
+from . import forks, load_hook
 
-# Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
-# nothing. Warnings and errors stay, and a level set by the user wins.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-startup.set_compiler_flags()
 os.register_at_fork(after_in_child=forks.note)
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import inspect
 import json
 import math
 import os
-import random
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from absl import flags
 
 from bert_tf import export as export_command
-from bert_tf import forks
+from bert_tf import forks, startup
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
@@ -110,23 +109,18 @@ def _flags() -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def _as_it_was(verbose: bool) -> Iterator[None]:
-    """Leaves Keras' dtype policy and the generators of Python and NumPy as they were."""
-    import keras
-    import numpy as np
+def _preserved_global_state(verbose: bool) -> Iterator[None]:
+    """Loads TensorFlow and Keras; restores what belongs to the program, of which it has one each.
 
-    policy = keras.config.dtype_policy()
-    states = random.getstate(), np.random.get_state()
-    with contextlib.ExitStack() as stack:
-        if not verbose:
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-        try:
+    Whatever can belong to the call alone does: its progress lines, the seeds of its models.
+    """
+    with startup.compiler_flags():
+        startup.check_backend()
+        from bert_tf.training.precision import preserved_arithmetic
+        from bert_tf.training.progress import NOWHERE, progress_to
+
+        with preserved_arithmetic(), progress_to(None if verbose else NOWHERE):
             yield
-        finally:
-            keras.config.set_dtype_policy(policy)
-            random.setstate(states[0])
-            np.random.set_state(states[1])
 
 
 def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack) -> bool:
@@ -265,7 +259,8 @@ def fine_tune(
     and label; question, context and answers. Other names are told by ``text_columns`` and
     ``label_column``. Examples to predict have no label.
 
-    Keras' dtype policy and the random generators of Python and NumPy are as before when it ends.
+    A call changes no state of the process, such as random generators. Another training at the same
+    time is possible in float32 on one device.
 
     Args:
         train: what to train on.
@@ -286,6 +281,7 @@ def fine_tune(
     Raises:
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
+        RuntimeError: If another training is in progress and one of the two has to run alone.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
@@ -295,7 +291,7 @@ def fine_tune(
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
         settings = fine_tuning_settings.settings_from_flags(parsed)
-        stack.enter_context(_as_it_was(verbose))
+        stack.enter_context(_preserved_global_state(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.checkpoints.load import load
         from bert_tf.finetuning.run import run
@@ -367,7 +363,7 @@ def predict(
     is_memory = not isinstance(data, str | os.PathLike)
     given |= {"output": output, **({} if is_memory else {"input": data})}
     settings = predicting_settings.settings_of_call(**given)
-    with _as_it_was(verbose):
+    with _preserved_global_state(verbose):
         from bert_tf.predicting.predictor import DATA
         from bert_tf.predicting.run import open_predictor, predict_file, predict_rows
         from bert_tf.readers.table_formats import giving
@@ -406,7 +402,7 @@ def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "
     is_path = model is None or isinstance(model, str | os.PathLike)
     given |= {"model": model if is_path else "memory", "output": output}
     parsed = flag_fields.flags_of_call(export_command.define_flags, given)
-    with _as_it_was(verbose):
+    with _preserved_global_state(verbose):
         settings = flag_fields.checked(export_command.ExportSettings, parsed)
         options = flag_fields.given(ExportOptions, parsed)
         in_memory = None if is_path else getattr(model, "model", model)
@@ -484,6 +480,7 @@ def pretrain(
     Raises:
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
+        RuntimeError: If another training is in progress and one of the two has to run alone.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     if given.get("dry_run"):
@@ -502,14 +499,15 @@ def pretrain(
         is_kept = _place(given, model_dir, stack)
         parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
-        stack.enter_context(_as_it_was(verbose))
+        stack.enter_context(_preserved_global_state(verbose))
         from bert_tf.checkpoints.load import load
         from bert_tf.files import read_json
         from bert_tf.pretraining.run import run
+        from bert_tf.training.progress import print_progress
         from bert_tf.training.run_directory import RunDirectory
 
         for sentence in sentences:
-            print(sentence)
+            print_progress(sentence)
         run(settings, callbacks, is_temporary=not is_kept)
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = settings.model_dir if is_kept else None

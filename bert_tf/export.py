@@ -91,11 +91,12 @@ def run(
     from bert_tf.checkpoints.weights import checkpoint_of
     from bert_tf.files import check_new
     from bert_tf.saved_models import export
+    from bert_tf.training.progress import print_progress
 
     check_new(output)
     differences = ""
     if model is None:
-        print(f"Reading {settings.model}.", flush=True)
+        print_progress(f"Reading {settings.model}.", flush=True)
         checkpoint = open_checkpoint(settings.model)
         options = options_of(checkpoint, user_options)
         model, report = load_with_report(
@@ -106,11 +107,11 @@ def run(
         tell(report.notes)
         differences = model_card.differences(report.notes, checkpoint.path)
         for sentence in report.sentences(settings.model):
-            print(sentence)
+            print_progress(sentence)
     else:
         checkpoint = checkpoint_of(model)
         options = options_of(checkpoint, user_options)
-    print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
+    print_progress(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     exported = export(model, output, options=options, name=settings.name, told=differences)
     _report(exported)
     return exported
@@ -150,21 +151,22 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
 
 def _report(exported: "Exported") -> None:
     from bert_tf.files import size_of
+    from bert_tf.training.progress import print_progress
 
-    print("Signatures:")
+    print_progress("Signatures:")
     for name, signature in exported.signatures.items():
         answers = ", ".join(exported.outputs[name])
-        print(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
-    print(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
-    print(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
+        print_progress(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
+    print_progress(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
+    print_progress(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))
-        print(
+        print_progress(
             f"  docker run -p 8501:8501 -v {folder}:/models/{exported.name} "
             f"-e MODEL_NAME={exported.name} tensorflow/serving"
         )
-    print(f"  less {os.path.join(exported.path, 'assets.extra', 'README.md')}")
-    print(f"Try it in a browser: python -m bert_tf.serve --model={exported.path}")
+    print_progress(f"  less {os.path.join(exported.path, 'assets.extra', 'README.md')}")
+    print_progress(f"Try it in a browser: python -m bert_tf.serve --model={exported.path}")
 
 
 if __name__ == "__main__":

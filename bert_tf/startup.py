@@ -64,18 +64,63 @@ def check_versions() -> None:
         )
 
 
+_BACKEND = "KERAS_BACKEND"
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def set_environment() -> None:
+    """Sets, in a process of the library's own, what Keras and TensorFlow read when they load.
+
+    A library call in a user's process leaves the environment as it is.
+    """
+    os.environ[_BACKEND] = "tensorflow"
+    # The C++ side prints start-up notices (level 0: info). A level set by the user wins.
+    os.environ.setdefault(_LOG_LEVEL, "1")
+    set_compiler_flags()
+
+
+def check_backend() -> None:
+    """Checks that Keras runs on TensorFlow, which training, predictions and exports need.
+
+    Raises:
+        ImportError: If Keras runs on another backend.
+    """
+    backend = importlib.import_module("keras").config.backend()
+    if backend != "tensorflow":
+        raise ImportError(
+            f"Keras' backend: expected tensorflow, got {backend}. Set the environment variable "
+            f"{_BACKEND}=tensorflow before Keras is imported."
+        )
+
+
+@contextlib.contextmanager
+def compiler_flags() -> Iterator[None]:
+    """Sets ``XLA_FLAGS`` within the context; XLA reads them once in a process."""
+    before = os.environ.get(_XLA_FLAGS)
+    set_compiler_flags()
+    is_changed = os.environ.get(_XLA_FLAGS) != before
+    try:
+        yield
+    finally:
+        if is_changed and before is not None:
+            os.environ[_XLA_FLAGS] = before
+        elif is_changed:
+            del os.environ[_XLA_FLAGS]
+
+
 def set_compiler_flags() -> None:
     """Sets what XLA reads when TensorFlow loads, where there is an NVIDIA GPU; a user's word wins.
 
     Of the products that BERT is made of XLA would compile some 1,700 kernels of Triton, to run each
     once and to keep thirty: a minute or more. cuBLASLt's kernels are only run.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
+    flags = os.environ.get(_XLA_FLAGS, "")
     names_file = bool(flags.strip()) and not flags.lstrip().startswith("-")
     if glob.glob("/dev/nvidia[0-9]*") and "triton_gemm" not in flags and not names_file:
-        os.environ["XLA_FLAGS"] = f"{flags} {COMPILER_FLAGS}".strip()
+        os.environ[_XLA_FLAGS] = f"{flags} {COMPILER_FLAGS}".strip()
 
 
+_XLA_FLAGS = "XLA_FLAGS"
 COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
 _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
@@ -107,9 +152,9 @@ def load_quietly() -> None:
     Without a GPU the libraries are silent afterwards, too: they report what the machine lacks, and
     every error that they log is raised in Python as well.
     """
-    level = "TF_CPP_MIN_LOG_LEVEL"
-    if os.environ.get(level) == "1" and not glob.glob("/dev/nvidia[0-9]*"):  # else it is a user's
-        os.environ[level] = "3"
+    # Another level is a user's.
+    if os.environ.get(_LOG_LEVEL) == "1" and not glob.glob("/dev/nvidia[0-9]*"):
+        os.environ[_LOG_LEVEL] = "3"
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as notices:
@@ -144,4 +189,5 @@ def begin_worker(scratch: str | None = None) -> None:
 
     threading.Thread(target=end, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
+    set_environment()
     load_quietly()

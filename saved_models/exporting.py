@@ -18,11 +18,10 @@ neither this library nor Keras. This library reads it as a checkpoint, too.
 | assets.extra/sha256.json                | what ``verify`` compares the other files with      |
 """
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +33,8 @@ from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.startup import check_backend
+from bert_tf.training.precision import preserved_arithmetic, set_rewrite
 from bert_tf.untrusted import check_model_name
 from bert_tf.wording import one_line
 
@@ -54,7 +55,6 @@ _WRITTEN = re.compile(
     r"|README\.md|(sha256|model|task)\.json|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
 )
 _DEFAULTS = ExportOptions()
-_BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +97,7 @@ def export(
             tokenizer, an argument or an option does not fit the model, or the model's answers are
             not finite. Nothing is left of the export then.
     """
+    check_backend()
     check_model_name(name)
     check_new(output_dir)
     if tf.distribute.has_strategy():
@@ -115,7 +116,8 @@ def export(
     signatures = model_signatures(served)
     traced = trace(signatures)
     attributes = endpoints(served)
-    with whole_directory(output_dir) as folder, _computing_as_a_server():
+    with whole_directory(output_dir) as folder, preserved_arithmetic():
+        set_rewrite(False)  # no server has what ``set_precision`` may have set
         save(folder, traced, attributes, served.weights, served.resources)
         samples = [
             sample
@@ -177,17 +179,6 @@ def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
             function = tf.function(signature.function, autograph=False)
             traced[id(signature)] = function.get_concrete_function(**specs)
     return {name: traced[id(signature)] for name, signature in signatures.items()}
-
-
-@contextlib.contextmanager
-def _computing_as_a_server() -> Iterator[None]:
-    """Switches off what ``precision.set_precision`` may have set, which no server would have."""
-    before = tf.config.optimizer.get_experimental_options().get(_BFLOAT16_REWRITE, False)
-    tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: False})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: before})
 
 
 def save(

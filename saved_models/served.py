@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_tf.choices import DTYPE_POLICIES
 from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
+from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -133,7 +134,8 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
     """The same model with another dtype policy, in variables of its own, under no strategy."""
-    copied = type(model).from_config({**model.get_config(), "dtype": dtype})
+    with seeds_from():
+        copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
     _leave_cudnn(copied)
     for name in LOADED:

@@ -41,7 +41,7 @@ ALLOWED = {
     "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
     "startup wording",
     "saved_models": "checkpoints choices class_probabilities cli config entity_labels features "
-    "files modeling paths pipelines untrusted wording",
+    "files modeling paths pipelines startup training untrusted wording",
     "checkpoints": "checkpoint_formats choices config differences features files modeling paths "
     "pipelines training untrusted wording",
     "readers": "config features files paths pipelines.corpora untrusted wording",

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import logging
 import os
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -254,7 +255,8 @@ def load_with_report(
     is_own = spec.model_class is checkpoint.model.model_class and not report.new
     task = (checkpoint.task if is_own else None) or {}
     preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
-    model = build_model(checkpoint.config, spec, dtype)
+    # Weights that are new are drawn as those of any Keras layer.
+    model = build_model(checkpoint.config, spec, dtype, random if report.new else None)
     assign(model, tensors)
     model.preprocessor = preprocessor
     model.max_seq_length = checkpoint.max_seq_length

@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED, BertModel, dense_shapes, normalization_shapes
+from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.wording import listed
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -117,10 +118,23 @@ _FUSED = "query_key_value"
 _ATTENTION_PARTS = ("query", "key", "value")
 
 
-def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertModel:
-    """A model with new weights; ``dtype`` is a Keras dtype policy."""
+def build_model(
+    config: BertConfig, spec: ModelSpec, dtype: Any = None, generator: Any = None
+) -> BertModel:
+    """Builds a model.
+
+    Args:
+        config: the sizes.
+        spec: the class and its arguments.
+        dtype: a Keras dtype policy.
+        generator: the source of seeds, as ``seeds_from`` takes it.
+
+    Returns:
+        The model, randomly initialized.
+    """
     model_class: Any = spec.model_class
-    return model_class(config, dtype=dtype, **spec.arguments)
+    with seeds_from(generator):
+        return model_class(config, dtype=dtype, **spec.arguments)
 
 
 # === A model's variables ===

@@ -22,6 +22,7 @@ from bert_tf.startup import (
     has_reader,
     load_quietly,
     quiet_without_reader,
+    set_environment,
 )
 from bert_tf.wording import Screen, did_you_mean, one_line, quote, reason
 
@@ -168,6 +169,7 @@ def run(
                 os._exit(1)
             sys.exit(1)
 
+    set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up
     is_stopped = False

@@ -35,7 +35,7 @@ from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.pipelines.tokenized_examples import row_examples
 from bert_tf.training.distribution import open_devices
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, print_progress
 
 from . import output
 from .output import WRITERS, Block, Layout, Manifest, Rows, check_can_write
@@ -68,7 +68,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     embedding = encoder.sentence_embedding if settings.pooling is None else None
     if embedding is not None:
         scaled = ", scaled to length 1" if embedding.normalize else ""
-        print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
+        print_progress(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
     blocks = encoder.config.num_hidden_layers
     how = (embedding.pooling, embedding.normalize) if embedding else ()
     settings = settings.decide(blocks, *how)
@@ -89,10 +89,14 @@ def run(settings: ExtractionSettings) -> Manifest:
         ),
     )
     if manifest.complete:
-        print(f"{settings.output} is finished: {_describe(manifest)}. Nothing was left to do.")
+        print_progress(
+            f"{settings.output} is finished: {_describe(manifest)}. Nothing was left to do."
+        )
         return manifest
     if manifest.lines:
-        print(f"{settings.output} has {manifest.lines:,} lines already: going on.", flush=True)
+        print_progress(
+            f"{settings.output} has {manifest.lines:,} lines already: going on.", flush=True
+        )
     lines = read_lines(files)
     skipped = collections.deque(itertools.islice(lines, manifest.lines), maxlen=1)
     display = _Display(skipped[0].bytes_read if skipped else 0, total)
@@ -102,14 +106,16 @@ def run(settings: ExtractionSettings) -> Manifest:
         while shard := _next_shard(lines, preprocessor, most, prefix):
             manifest = _write_shard(settings, extractor, shard, manifest, display)
     except KeyboardInterrupt:
-        print(f"\n{settings.output} has {manifest.lines:,} lines; the same command goes on.")
+        print_progress(
+            f"\n{settings.output} has {manifest.lines:,} lines; the same command goes on."
+        )
         raise
     if not manifest.lines:
         raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
     manifest = dataclasses.replace(manifest, complete=True)
     output.save(settings.output, manifest)
     display.progress.close()
-    print(f"{settings.output}: {_describe(manifest)}.")
+    print_progress(f"{settings.output}: {_describe(manifest)}.")
     return manifest
 
 

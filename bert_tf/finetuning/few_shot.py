@@ -14,6 +14,7 @@ from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
 from bert_tf.tasks.similarity.task import SimilarityTask, at_length_1
 from bert_tf.tasks.task import Task
+from bert_tf.training.progress import print_progress
 
 from .objective import Learner
 
@@ -32,7 +33,7 @@ def few_shot_learner(task: Task, inference: Inference, pairs_each: int, seed: in
         SimilarityExample(str(number), (items[one].text_a, items[other].text_a), score)
         for number, (one, other, score) in enumerate(draw_pairs(ids, pairs_each, seed))
     ]
-    print(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
+    print_progress(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
     encoder = classifier.encoder
     encoder.sentence_embedding = SentenceEmbedding(classifier.pooling, False, length)
     options = SimilarityTask.Options(similarity_loss=COSINE)

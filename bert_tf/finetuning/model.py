@@ -2,11 +2,10 @@
 
 import dataclasses
 import functools
+import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-import keras
 
 from bert_tf.checkpoints import model_directory, weights
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -209,16 +208,6 @@ def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}
 
 
-def forget_models() -> None:
-    """Frees the graphs of models that are done with, and lets the next have their names.
-
-    Keras would forget the dtype policy as well.
-    """
-    policy = keras.config.dtype_policy()
-    keras.backend.clear_session()
-    keras.config.set_dtype_policy(policy)
-
-
 def model_spec(task: Task, start: StartingModel) -> ModelSpec:
     """The model that a task trains from a start, as a directory describes it."""
     known = MODEL_CLASSES[task.model].argument_checks
@@ -240,7 +229,6 @@ def build_model(
     use, a head's own dropout): the directory describes the task's model, and a resumed run makes it
     from there. Also returns sentences on what is new in the model or was not used.
     """
-    keras.utils.set_random_seed(settings.seed)
     spec, checkpoint = model_spec(task, start), start.checkpoint
     tensors: Mapping[str, StoredTensor] = {}
     sentences: list[str] = []
@@ -255,7 +243,7 @@ def build_model(
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
         keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
         tell(report.notes)
-    model = weights.build_model(start.config, spec)
+    model = weights.build_model(start.config, spec, generator=random.Random(settings.seed))
     weights.assign(model, tensors)
     if keeps_regressor:
         task.target_scale.unfold(model)

@@ -11,7 +11,10 @@ from bert_tf.files import read_json, write_json
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, task_of
-from bert_tf.training.distribution import open_devices
+from bert_tf.training.distribution import device_type, open_devices
+from bert_tf.training.precision import is_rewritten
+from bert_tf.training.process import training_in_process
+from bert_tf.training.progress import print_progress
 
 from .data import read_splits
 from .model import Origin, with_usual
@@ -31,14 +34,19 @@ def run(
     ``callbacks`` are Keras'; ``is_temporary``: the model directory is gone after it. Returned are
     the results, as ``results.json`` has them.
     """
-    strategy = open_devices(
-        settings.strategy, settings.precision, jit_compile=settings.jit_compile == "true"
-    )
+    jit_compile = settings.jit_compile == "true"
+    strategy = open_devices(settings.strategy, settings.precision, jit_compile=jit_compile)
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     origin = Origin(settings.init_checkpoint, directory)
     settings, sentence = with_usual(settings, origin)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            training_in_process(
+                num_replicas=strategy.num_replicas_in_sync,
+                is_rewritten=is_rewritten(settings.precision, device_type(), jit_compile),
+            )
+        )
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
@@ -49,7 +57,7 @@ def run(
             if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):
                 of_data = read_splits(settings).fingerprints()
                 directory.check_inputs({**of_data, **origin.fingerprint(moved)})
-            print(f"{directory.path} holds this run, finished.\n")
+            print_progress(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
                 export_best(directory, settings.task)
@@ -59,7 +67,7 @@ def run(
             return results
         inputs = prepare(settings, directory, origin, moved, strategy, callbacks)
         if sentence:
-            print(sentence)
+            print_progress(sentence)
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(directory, inputs)
         else:
@@ -73,7 +81,7 @@ def run(
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()
-        print()
+        print_progress()
         show(results, directory)
         return results
 
@@ -85,7 +93,7 @@ def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) ->
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:
     """Exports a run's best weights, as ``name``, in place of an export that a killed run left."""
-    print("Exporting.", flush=True)
+    print_progress("Exporting.", flush=True)
     remove_export(directory.export)
     checkpoint = open_checkpoint(directory.path)
     model, options = bert_tf.load(checkpoint), export_options(task_of(checkpoint))

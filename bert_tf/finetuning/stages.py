@@ -17,6 +17,7 @@ from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
+from bert_tf.training.progress import print_progress
 
 from .data import read_task
 from .few_shot import few_shot_learner
@@ -68,13 +69,13 @@ def prepare(
     task, splits = read_task(settings, start.embedding)
     directory.check_inputs({**splits.fingerprints(), **origin.fingerprint(moved)})
     for note in splits.notes:
-        print(note)
+        print_progress(note)
     if splits.skipped:
         with replace_whole(directory.skipped_rows) as file:
             file.write("".join(f"{sentence}\n" for sentence in splits.skipped).encode())
-        print(f"All are listed in {directory.skipped_rows}.")
+        print_progress(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
-    print(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
+    print_progress(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
     return FineTuningInputs(
         settings, task, splits.columns, start, examples, strategy, tuple(callbacks)
     )
@@ -87,7 +88,7 @@ def train(directory: FineTuningDirectory, inputs: FineTuningInputs) -> TrainingO
     with inputs.strategy.scope():
         model, sentences = build_model(settings, task, inputs.start)
     for sentence in sentences:
-        print(sentence, flush=True)
+        print_progress(sentence, flush=True)
     inference = inference_of(settings, inputs.start.tokenizer, model)
     learner = None
     if settings.option("few_shot"):

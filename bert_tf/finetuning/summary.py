@@ -10,7 +10,7 @@ from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts
-from bert_tf.training.progress import duration
+from bert_tf.training.progress import duration, print_progress
 from bert_tf.wording import listed, one_line, quote
 
 from .run_directory import FineTuningDirectory
@@ -91,47 +91,51 @@ def _equal_numbers(task: Task) -> list[str]:
 def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     """Prints the results of a finished fine-tuning, and the commands that come next."""
     if "configurations" in results:
-        print(sweep_table(results))
-        print(f"\nBest: {results['best_run']}, kept in {directory.path}")
+        print_progress(sweep_table(results))
+        print_progress(f"\nBest: {results['best_run']}, kept in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
     if results["examples_per_second"]:
         speed = f"{results['examples_per_second']:,.1f} examples/s"
         # Of each process' steps but its first, which compiles the graph.
         trained += f", {duration(results['seconds'])} after the first, {speed}"
-    print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
+    print_progress(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
     for name, scores in results["scores"].items():
-        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
+        print_progress(f"  {name:<16}{scores_line(results['headline'], scores)}")
     for name, value in results["thresholds"].items():
         if name != TEMPERATURE:
-            print(f"  threshold {name}: {value:g}, used for the scores and the predictions")
+            print_progress(
+                f"  threshold {name}: {value:g}, used for the scores and the predictions"
+            )
     for line in calibration_lines(results.get("calibration", {})):
-        print(f"  {line}")
+        print_progress(f"  {line}")
     if results["collapsed"]:
-        print(
+        print_progress(
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
             "lower --learning_rate, or more --num_train_epochs."
         )
     if directory.is_temporary:
         return
     for name, paths in results["files"].items():
-        print(f"\n{name}:")
+        print_progress(f"\n{name}:")
         for path in paths:
-            print(f"  {path}")
+            print_progress(f"  {path}")
     logs = directory.runs if "configurations" in results else directory.logs
-    print(f"\nResults: {directory.results}")
+    print_progress(f"\nResults: {directory.results}")
     exported = results.get("export")
     if exported:
-        print(f"SavedModel: {exported}")
-    print(f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE")
+        print_progress(f"SavedModel: {exported}")
+    print_progress(
+        f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE"
+    )
     if exported:
-        print(f"  python -m bert_tf.verify {exported}")
-    print(
+        print_progress(f"  python -m bert_tf.verify {exported}")
+    print_progress(
         f"  tensorboard --logdir {logs}\n"
         f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'
     )
     if exported:
-        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
+        print_progress(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -139,7 +143,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
     >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
-    >>> print(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
+    >>> print_progress(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
     temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
     the loss is 0.250, without it 0.500
     >>> calibration_lines({"dev": {**values, "raw": {**raw, "expected_calibration_error": 0.2}}})

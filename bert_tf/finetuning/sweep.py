@@ -1,6 +1,7 @@
 """Several runs of one task: the paper's grid, other seeds, choices of layers; the best is kept."""
 
 import dataclasses
+import gc
 import itertools
 import os
 import statistics
@@ -13,10 +14,12 @@ from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.tasks.task import with_options
 from bert_tf.training import saved_states
+from bert_tf.training.progress import print_progress
 
-from .model import forget_models, inference_of
+from .model import inference_of
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
@@ -68,7 +71,7 @@ def run_sweep(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[
     best: dict[str, Any] | None = None
     outputs: dict[str, Any] = {}
     for number, (name, run) in enumerate(planned.items(), start=1):
-        print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
+        print_progress(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         run_directory = FineTuningDirectory(run.model_dir, is_temporary=directory.is_temporary)
         run_directory.check_place({})
         run_directory.create()
@@ -117,9 +120,10 @@ def _make_run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
-    forget_models()
+    gc.collect()  # the models of earlier runs
     try:
-        outcome = train(directory, inputs)
+        with fresh_names():
+            outcome = train(directory, inputs)
         results, outputs = outcome.results, outcome.inference.cache or {}
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
@@ -144,7 +148,7 @@ def _print_end(run: dict[str, Any], dev_set: str) -> None:
         scores, headline = run["scores"][dev_set], run["headline"]
         score = f"{headline} {score_text(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
-    print(f"{run['name']}: {score}{collapsed}", flush=True)
+    print_progress(f"{run['name']}: {score}{collapsed}", flush=True)
 
 
 def _delete_weights_but_of(

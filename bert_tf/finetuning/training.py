@@ -18,7 +18,7 @@ from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Progress, Summaries
+from bert_tf.training.progress import Progress, Summaries, print_progress
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Trainer
 from bert_tf.wording import one_line
@@ -127,7 +127,9 @@ class FineTuningTrainer(Trainer):
             self.examples = self.task.prepared(self.model, self.examples)
             if self.loop.compilation.jit_compile:
                 lengths = ", ".join(map(str, self.examples.few_lengths()))
-                print(f"XLA compiles the step once for each length of rows: {lengths} tokens.")
+                print_progress(
+                    f"XLA compiles the step once for each length of rows: {lengths} tokens."
+                )
         with self.interruption, self.background:
             if goes_on:
                 self.callbacks.begin()
@@ -277,12 +279,14 @@ class FineTuningTrainer(Trainer):
         if restored is None:
             return
         for warning in restored.warnings:
-            print(warning)
+            print_progress(warning)
         state = dict(restored.extra)
         self.state = TrainingState(**{**state, "curve": LossCurve(**state["curve"])})
         self._saved_step = restored.step
         if not self.has_ended():
-            print(f"Continuing from the state saved at step {restored.step:,}.", flush=True)
+            print_progress(
+                f"Continuing from the state saved at step {restored.step:,}.", flush=True
+            )
 
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
         """Shows the results of some steps, and writes them for TensorBoard."""

@@ -5,7 +5,9 @@ wrong numbers in silence.
 """
 
 import contextlib
+import contextvars
 import inspect
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -141,6 +143,57 @@ def own_call(layer: keras.Layer) -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute("current_call_ctx", outer)
+
+
+# The source of the seeds of one thread's layers; ``None`` is Python's global generator.
+_seeds: contextvars.ContextVar[Any] = contextvars.ContextVar("_seeds", default=None)
+
+
+class _PythonRandom:
+    """What Keras calls of the module ``random``."""
+
+    @staticmethod
+    def randint(low: int, high: int) -> int:
+        """Draws from the generator of ``seeds_from``."""
+        drawn: int = (_seeds.get() or random).randint(low, high)
+        return drawn
+
+
+@contextlib.contextmanager
+def seeds_from(generator: Any = None) -> Iterator[None]:
+    """Draws the seeds of this thread's new layers from a generator.
+
+    Args:
+        generator: ``random.Random(seed)`` gives the weights that ``keras.utils.set_random_seed``
+            would, which seeds the whole process. By default a copy of Python's generator, so that
+            the program's own draws are not affected.
+    """
+    from keras.src.random import seed_generator
+
+    if getattr(seed_generator, "python_random", None) not in (random, _PythonRandom):
+        raise unexpected("draws seeds elsewhere than from seed_generator.python_random")
+    seed_generator.python_random = _PythonRandom
+    if generator is None:
+        generator = random.Random()
+        generator.setstate(random.getstate())
+    token = _seeds.set(generator)
+    try:
+        yield
+    finally:
+        _seeds.reset(token)
+
+
+@contextlib.contextmanager
+def fresh_names() -> Iterator[None]:
+    """Names new layers as in a new process; continues this thread's numbers afterwards."""
+    from keras.src.backend.common import global_state
+
+    before = global_state.get_global_attribute("object_name_uids")
+    global_state.set_global_attribute("object_name_uids", None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("object_name_uids", before)
 
 
 def take_for_dict(kind: Any) -> None:

@@ -17,6 +17,7 @@ from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
+from bert_tf.startup import check_backend
 from bert_tf.tasks.kinds import saved_options, trains
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.registry import KINDS
@@ -92,6 +93,7 @@ class Predictor:
         max_seq_length: int | None = None,
         batch_size: int = 64,
     ) -> None:
+        check_backend()
         settings = settings_of_call(
             threshold=threshold,
             top_k=top_k,

@@ -13,7 +13,7 @@ from bert_tf.evaluation.prediction_files import check_words, text_stream, write_
 from bert_tf.files import replace_whole
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, print_progress, progress_to
 from bert_tf.wording import Screen
 
 from .predictor import Predictor
@@ -53,14 +53,11 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
     output, and all else that is printed to standard error.
     """
     output, suffix = settings.output, _suffix(predictor, settings)
-    standard_output = sys.stdout
-    # Keep prints out of the predictions.
-    with (
-        contextlib.redirect_stdout(sys.stdout if output else sys.stderr),
-        _input_table(settings) as table,
-    ):
+    # Keep progress out of the predictions.
+    apart = contextlib.nullcontext() if output else progress_to(sys.stderr)
+    with apart, _input_table(settings) as table:
         if predictor.is_unfinished():
-            print(
+            print_progress(
                 f"{predictor.path}: the run has not finished: these are its best weights so far. "
                 "The command that began it goes on with it."
             )
@@ -76,19 +73,19 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
             check_words(suffix, words, f"{where}, {source}")
         progress = Progress("Predicting", inputs.count, "examples")
         records = predictor.records(inputs, progress)
-        with _opened(output, standard_output) as file:
+        with _opened(output, sys.stdout) as file:
             write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
         if not (inputs.count or inputs.skipped):
-            print(f"{settings.input} has no rows: there is nothing to predict.")
+            print_progress(f"{settings.input} has no rows: there is nothing to predict.")
         if inputs.skipped:
-            print(f"{len(inputs.skipped):,} bad rows have no prediction:")
+            print_progress(f"{len(inputs.skipped):,} bad rows have no prediction:")
             for sentence in inputs.skipped[:_SHOWN_ROWS]:
-                print(f"  {sentence}")
+                print_progress(f"  {sentence}")
             if len(inputs.skipped) > _SHOWN_ROWS:
-                print(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
+                print_progress(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
         if output is not None:
-            print(f"Predictions: {output}")
+            print_progress(f"Predictions: {output}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
 from bert_tf.training.compilation import Compilation, asks_for_xla
 from bert_tf.training.precision import dtype_policy
-from bert_tf.training.progress import duration
+from bert_tf.training.progress import duration, print_progress
 
 from .data import predictions_per_row
 from .model import build_loop, fit_vocabulary, open_start, read_config
@@ -84,36 +84,36 @@ def report_cost(settings: PretrainingSettings) -> None:
     replicas, device = devices.strategy.num_replicas_in_sync, devices.device_type
     parameters = parameter_count(config, settings.nsp)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    print(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
+    print_progress(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
     total = 0.0
     for phase in phases_of(settings):
         rows, steps = phase.rows, phase.last_step - phase.first_step
         tokens = rows * phase.max_seq_length
         memory = memory_bytes(settings, config, phase, replicas, device)
-        print(
+        print_progress(
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
             f"{rows} rows and {tokens:,} tokens a step; about {memory / 2**30:,.1f} GiB of memory "
             "on each device."
         )
         if device == "CPU" and memory > machine:
-            print(
+            print_progress(
                 f"  that is more than this machine's {machine / 2**30:.0f} GiB: raise "
                 "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
             )
         if device == "CPU" and parameters * 20 > machine:
-            print(
+            print_progress(
                 f"  not timed: this machine's {machine / 2**30:.0f} GiB do not hold the model "
                 "while it trains."
             )
             return
         seconds = _step_seconds(settings, config, devices, phase)
         total += seconds * steps
-        print(
+        print_progress(
             f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
             f"{duration(seconds * steps)} for {steps:,} steps.",
             flush=True,
         )
-    print(f"Estimated time: {duration(total)}. Nothing was written.")
+    print_progress(f"Estimated time: {duration(total)}. Nothing was written.")
 
 
 def _step_seconds(

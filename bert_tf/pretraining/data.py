@@ -23,7 +23,7 @@ from bert_tf.pipelines.text_notes import marks_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, print_progress
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import MakeBatches
@@ -81,7 +81,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         return _open_records(settings, cache)
     parts = _open_corpora(settings, cache, os.path.join(run.corpus, "sample.txt"))
     corpus = sources.join(list(parts.values()))
-    print(f"Corpus: {corpus.describe()}.", flush=True)
+    print_progress(f"Corpus: {corpus.describe()}.", flush=True)
     fingerprints = {flag: part.fingerprint for flag, part in parts.items()}
     train, held_out = corpus, None
     if settings.eval_input:
@@ -90,13 +90,15 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         )
         fingerprints["--eval_input"] = held_out.fingerprint
     elif settings.held_out_fraction == 0:
-        print("--held_out_fraction=0: nothing is held out or evaluated.")
+        print_progress("--held_out_fraction=0: nothing is held out or evaluated.")
     else:
         train, held_out = corpus.split_held_out(settings.held_out_fraction)
         if held_out is None:
-            print("The corpus is a single document: nothing is held out or evaluated.")
+            print_progress("The corpus is a single document: nothing is held out or evaluated.")
         else:
-            print(f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True)
+            print_progress(
+                f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True
+            )
             # Each evaluation would read every block that has one of them.
             held_out = sources.copy_documents(held_out, run.corpus)
             fingerprints[_HELD_OUT] = held_out.fingerprint
@@ -113,7 +115,7 @@ def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
     if not settings.input:
         raise ValueError("--input_format=tfrecord needs --input: the files to read.")
     records = open_records(settings.input, cache)
-    print(f"Corpus: TFRecords, {len(records.files)} files.")
+    print_progress(f"Corpus: TFRecords, {len(records.files)} files.")
     fingerprints = {"--input": tfrecords.fingerprint(records)}
     evaluated: Records | None = records
     if settings.eval_input:
@@ -121,9 +123,9 @@ def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
         fingerprints["--eval_input"] = tfrecords.fingerprint(evaluated)
     elif settings.held_out_fraction == 0:
         evaluated = None
-        print("--held_out_fraction=0: nothing is evaluated.")
+        print_progress("--held_out_fraction=0: nothing is evaluated.")
     else:
-        print("No --eval_input: the evaluation reads the training records.")
+        print_progress("No --eval_input: the evaluation reads the training records.")
     return PretrainingData(records, evaluated, fingerprints)
 
 
@@ -139,7 +141,7 @@ def _open_corpora(
     if parts:
         return parts
     if not tf.io.gfile.exists(sample):
-        print(
+        print_progress(
             f"No --input: writing a sample corpus to {sample}, from {sample_corpus.DESCRIPTION}.",
             flush=True,
         )
@@ -186,9 +188,9 @@ def load_or_learn_vocabulary(
             "--input_format=tfrecord holds token ids, not text: name the vocabulary that made "
             "them with --vocab_file."
         )
-    print(f"Learning a vocabulary of {size:,} pieces.", flush=True)
+    print_progress(f"Learning a vocabulary of {size:,} pieces.", flush=True)
     if settings.do_lower_case and (note := marks_note(data.train)):
-        print(note, flush=True)
+        print_progress(note, flush=True)
     return learn_vocabulary(
         data.train.sentences(_VOCABULARY_BYTES),
         vocab_size=size,

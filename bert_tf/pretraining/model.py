@@ -1,9 +1,8 @@
 """The model of a pre-training: what it starts from, its config, the loop round it."""
 
 import dataclasses
+import random
 from collections.abc import Sequence
-
-import keras
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.load import open_checkpoint, select
@@ -13,6 +12,7 @@ from bert_tf.config import PRESETS, BertConfig
 from bert_tf.differences import tell
 from bert_tf.files import read_json_object
 from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules
 from bert_tf.training.compilation import asks_for_xla
@@ -141,9 +141,7 @@ def build_loop(
             "replicas times --gradient_accumulation_steps."
         )
     jit_compile = _set_arithmetic(settings, devices.device_type)
-    # Keras draws initial weights from process-wide state: the only use of it in a run.
-    keras.utils.set_random_seed(settings.seed)
-    with devices.strategy.scope():
+    with seeds_from(random.Random(settings.seed)), devices.strategy.scope():
         model = BertPretrainer(config, nsp=settings.nsp)
         model.encoder.recomputes_blocks = settings.remat
         schedule = schedules.WarmupLinearDecay(

@@ -2,12 +2,9 @@
 
 import contextlib
 import dataclasses
-import os
 import zlib
 from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
@@ -18,6 +15,10 @@ from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
+from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.precision import is_rewritten
+from bert_tf.training.process import training_in_process
+from bert_tf.training.progress import NOWHERE, print_progress, progress_to
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 from bert_tf.training.workers.agreement import Workers
@@ -65,10 +66,10 @@ def run(
         workers = devices.workers if devices else Workers()
         stack.enter_context(workers.connected())
         if not workers.is_chief:
-            print(f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes.")
-            stack.enter_context(
-                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
+            print_progress(
+                f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes."
             )
+            stack.enter_context(progress_to(NOWHERE))
         own = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
         flags = {name: value for name, value in settings.to_dict().items() if name not in own}
         # One that differs would wait for another step.
@@ -118,7 +119,7 @@ def _begin(
         if moved:
             stack.enter_context(directory.locked())  # the corpus' index may be written
             _open_inputs(settings, directory, start, moved)
-        print(f"{directory.path} holds this run, finished.\n")
+        print_progress(f"{directory.path} holds this run, finished.\n")
         show(read_json(directory.results), directory)
         return None
     if recorded:
@@ -126,9 +127,16 @@ def _begin(
     # A TPU that cannot be reached is told before the corpus is read.
     devices = devices or distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     check_hosts_can_read(devices, settings.input_format)
-    print(f"Devices: {devices.description}.", flush=True)
-    if settings.deterministic:
-        tf.config.experimental.enable_op_determinism()
+    print_progress(f"Devices: {devices.description}.", flush=True)
+    device_type = devices.device_type
+    jit_compile = asks_for_xla(settings.jit_compile, device_type)
+    stack.enter_context(
+        training_in_process(
+            num_replicas=devices.strategy.num_replicas_in_sync,
+            is_rewritten=is_rewritten(settings.precision, device_type, jit_compile),
+            deterministic=settings.deterministic,
+        )
+    )
     inputs = _open_inputs(settings, directory, start, moved)
     phase = phases_of(settings)[0]
     if devices.workers.is_chief:
@@ -138,10 +146,10 @@ def _begin(
     if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
         rows = row_options(settings, phase)
         lines = corpus_lines(inputs.data.train, inputs.tokenizer, rows)
-        print(*lines, sep="\n", flush=True)
+        print_progress(*lines, sep="\n", flush=True)
     if flags := as_flags(settings.recipe, settings.to_dict()):
-        print(f"--recipe={settings.recipe}: {flags}", flush=True)
-    print(
+        print_progress(f"--recipe={settings.recipe}: {flags}", flush=True)
+    print_progress(
         f"Model: {settings.bert_config or settings.init_checkpoint}, "
         f"{parameter_count(inputs.config, settings.nsp):,} parameters, vocabulary "
         f"{inputs.config.vocab_size:,}, {settings.precision}.",
@@ -171,7 +179,7 @@ def _change_schedule(
             f"that have steps than the run in {directory.path} has: give another number."
         )
     for name, value in changed.items():
-        print(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
+        print_progress(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
     directory.keep_changes(step, changed)
 
 
@@ -236,7 +244,7 @@ def _finish(training: PretrainingTrainer, callbacks: Sequence[Any]) -> None:
     remove(directory.progress)
     # Not before: a callback may set other weights then, as EarlyStopping does.
     training.callbacks.end()
-    print()
+    print_progress()
     show(results, directory)
 
 

@@ -15,6 +15,7 @@ from bert_tf.saved_models.fill_mask import best_pieces
 from bert_tf.saved_models.fill_mask import fill_masks as fill
 from bert_tf.saved_models.options import ExportOptions
 from bert_tf.saved_models.served import Served, untraced
+from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import RunDirectory
 
 from .phases import Phase
@@ -148,24 +149,24 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         if evaluation["next_sentence_rows"]:
             rows.append(("next sentence", "next_sentence", "the majority label"))
         where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
-        print(
+        print_progress(
             f"{where} after {results['step']:,} steps, "
             f"{evaluation['masked_lm_predictions']:,} predictions:"
         )
         for label, key, guess in rows:
             accuracy = evaluation[f"{key}_accuracy"]
             baseline = evaluation[f"{key}_baseline"]
-            print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
-            print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
+            print_progress(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
+            print_progress(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
     if results["best"]:
-        print(
+        print_progress(
             f"The best evaluation while training was after step {results['best']['step']:,} (loss "
             f"{results['best']['loss']:.3f}); its weights: {directory.best}"
         )
     if masks := results["filled_masks"]:
         hidden = sum(filled["hidden"] for filled in masks)
         right = sum(filled["guessed"] for filled in masks)
-        print(
+        print_progress(
             f"\nOf {hidden} words, {_GUESSED[objective]}, {right} guessed "
             f"({right / hidden:.0%}); the surest:"
         )
@@ -176,11 +177,11 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
                     filled["guesses"], filled["probabilities"], strict=True
                 )
             )
-            print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+            print_progress(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
     if directory.is_temporary:
         return
     is_exported = results["export"] is not None
-    print(
+    print_progress(
         f"\nResults: {directory.results}\n"
         + (f"SavedModel: {directory.export}\n" if is_exported else "")
         + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
@@ -194,4 +195,4 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         "  python -m bert_tf.pretrain --help"
     )
     if is_exported:
-        print(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")
+        print_progress(f"Try it in a browser: python -m bert_tf.serve --model={directory.path}")

@@ -18,7 +18,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import saved_states
 from bert_tf.training.distribution import Distribution
 from bert_tf.training.loop import BadStepError, StepResults, model_state
-from bert_tf.training.progress import Progress, Summaries
+from bert_tf.training.progress import Progress, Summaries, print_progress
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.trainer import Callbacks, Trainer
 
@@ -114,7 +114,7 @@ class PretrainingTrainer(Trainer):
         self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.inputs.start):
-                print(sentence, flush=True)
+                print_progress(sentence, flush=True)
         self._begin_callbacks(callbacks)
         done = self._done_at_this_step()
         with self.interruption, self.background:
@@ -153,7 +153,7 @@ class PretrainingTrainer(Trainer):
             label = f"Training at length {phase.max_seq_length}"
             callback_ended = self.train(label, phase.last_step)
             if callback_ended:
-                print(f"A callback ended the training at step {self.step:,}.")
+                print_progress(f"A callback ended the training at step {self.step:,}.")
                 return
 
     # --- Steps ---------------------------------------------------------------------------------
@@ -258,10 +258,10 @@ class PretrainingTrainer(Trainer):
         if restored is None:
             return False
         for warning in restored.warnings:
-            print(warning)
+            print_progress(warning)
         self.position = Position.from_json(restored.extra)
         self._saved_step = self.step
-        print(f"Continuing from the checkpoint at step {self.step:,}.", flush=True)
+        print_progress(f"Continuing from the checkpoint at step {self.step:,}.", flush=True)
         return True
 
     def _evaluate_saved(self) -> EvaluationResult | None:
@@ -310,7 +310,9 @@ class PretrainingTrainer(Trainer):
         try:
             newest = saved_states.find_latest(self._best_weights)
         except ValueError:
-            print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
+            print_progress(
+                f"{self.directory.best} is damaged: the next evaluation is the best so far."
+            )
             newest = None
         if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
             raise ValueError(

@@ -14,6 +14,7 @@ from bert_tf import choices
 from bert_tf.cores import usable_cores
 
 from .precision import set_precision
+from .progress import print_progress
 from .tpu import open_tpu
 from .workers.agreement import Workers
 from .workers.cluster import Cluster, check_one_worker
@@ -77,6 +78,7 @@ def choose_strategy(
     gpus = tf.config.list_physical_devices("GPU")
     own_device = "GPU" if gpus else "CPU"
     if cluster is not None:
+        print_progress(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
         multi_worker, partners = connect(cluster, wait_minutes)
         return Distribution(
             multi_worker,

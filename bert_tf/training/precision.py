@@ -1,22 +1,28 @@
 """The arithmetic of a device: float32, or bfloat16 by Keras' policy or TensorFlow's rewrite."""
 
-import os
+import contextlib
 from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context as eager
 
 from bert_tf import choices
 from bert_tf.differences import tell
 
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
-_NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
+
+
+def is_rewritten(precision: str, device_type: str, jit_compile: bool = False) -> bool:
+    """Whether TensorFlow rewrites graphs for a precision: on a CPU without XLA."""
+    return precision == "bfloat16" and device_type == "CPU" and not jit_compile
 
 
 def dtype_policy(precision: str, device_type: str, jit_compile: bool = False) -> str:
     """Keras' dtype policy of a precision; on a CPU without XLA, graphs are rewritten instead."""
-    is_rewritten = device_type == "CPU" and not jit_compile
-    return choices.DTYPE_POLICIES["float32" if is_rewritten else precision]
+    rewritten = is_rewritten(precision, device_type, jit_compile)
+    return choices.DTYPE_POLICIES["float32" if rewritten else precision]
 
 
 def _without_bfloat16() -> Iterator[str]:
@@ -33,7 +39,7 @@ def _without_bfloat16() -> Iterator[str]:
 
 
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:
-    """Sets the process' arithmetic, before the model is built; returns the Keras dtype policy.
+    """Sets this thread's arithmetic, before the model is built; returns the Keras dtype policy.
 
     ``bfloat16`` keeps variables, gradients' sums, updates and losses in float32, and runs matrix
     products and most elementwise operations between them in bfloat16. On GPUs and TPUs, and where
@@ -50,19 +56,40 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
             f"Unknown precision {precision!r}: expected one of {', '.join(choices.PRECISIONS)}."
         )
     policy = dtype_policy(precision, device_type, jit_compile)
-    rewrite = policy != choices.DTYPE_POLICIES[precision]
-    tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
-    # In bfloat16 BiasAddGrad adds rows one by one, and of 4,096 ones makes 256; likewise AddN the
-    # steps of a recurrent layer.
-    kept = {*os.environ.get(_NOT_REWRITTEN, "AddN").split(","), "AddN", "BiasAddGrad"}
-    os.environ[_NOT_REWRITTEN] = ",".join(sorted(kept))
-    # TensorFlow takes any name, and heeds those that it knows.
-    if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
-        raise ImportError(
-            f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
-            "that this library requires."
-        )
+    set_rewrite(is_rewritten(precision, device_type, jit_compile))
     if precision == "bfloat16" and device_type == "GPU":
         tell(_without_bfloat16())
     keras.config.set_dtype_policy(policy)
     return policy
+
+
+def set_rewrite(is_on: bool) -> None:
+    """Sets whether functions that this thread calls are rewritten to bfloat16.
+
+    ``tf.config.optimizer`` sets it for all threads that have not called a function yet.
+    """
+    options = eager.context().function_call_options
+    config = config_pb2.ConfigProto.FromString(options.config_proto_serialized)
+    toggle = (
+        rewriter_config_pb2.RewriterConfig.ON if is_on else rewriter_config_pb2.RewriterConfig.OFF
+    )
+    try:
+        setattr(config.graph_options.rewrite_options, _REWRITE, toggle)
+    except AttributeError as error:
+        raise ImportError(
+            f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
+            "that this library requires."
+        ) from error
+    eager.context().function_call_options = eager.FunctionCallOptions(options.executor_type, config)
+
+
+@contextlib.contextmanager
+def preserved_arithmetic() -> Iterator[None]:
+    """Restores what ``set_precision`` and ``set_rewrite`` set within the context."""
+    context, policy = eager.context(), keras.config.dtype_policy()
+    options = context.function_call_options
+    try:
+        yield
+    finally:
+        context.function_call_options = options
+        keras.config.set_dtype_policy(policy)

@@ -1,10 +1,14 @@
 """Progress of long work: shown while it runs, and drawn by TensorBoard."""
 
+import contextlib
+import contextvars
+import io
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TextIO
 
 import tensorflow as tf
 from tqdm import tqdm
@@ -22,6 +26,39 @@ _SECTIONS = {
     "speed": r"(.+_per_second|input_wait_share)",
     "scores": r"(.+)",
 }
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream that discards what is written."""
+
+    def write(self, text: str) -> int:
+        """Discards a text."""
+        return len(text)
+
+
+NOWHERE: TextIO = _Nowhere()  # type: ignore[assignment]
+# Belongs to one call in one thread, while ``sys.stdout`` belongs to the whole process. ``None`` is
+# standard output at the time of printing.
+_stream: contextvars.ContextVar[TextIO | None] = contextvars.ContextVar("_stream", default=None)
+
+
+@contextlib.contextmanager
+def progress_to(stream: TextIO | None) -> Iterator[None]:
+    """Sends the progress lines that this thread prints within the context to a stream.
+
+    Args:
+        stream: ``NOWHERE`` discards the lines; ``None`` is standard output.
+    """
+    token = _stream.set(stream)
+    try:
+        yield
+    finally:
+        _stream.reset(token)
+
+
+def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None:
+    """Prints a line about a run, as ``print`` does, to the stream of ``progress_to``."""
+    print(*values, sep=sep, file=_stream.get(), flush=flush)
 
 
 def duration(seconds: float) -> str:
@@ -58,7 +95,7 @@ class Progress:
         self._began = self._logged = time.monotonic()
         self._status = ""
         self._bar: tqdm | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and _stream.get() is not NOWHERE:
             self._bar = tqdm(
                 total=total,
                 initial=start,
@@ -84,13 +121,13 @@ class Progress:
             self._bar.set_description_str(f"{self.label}: {self._status}")
         elif now - self._logged >= _LOG_INTERVAL_S:
             self._logged = now
-            print(f"{self.label}: {self._status}", flush=True)
+            print_progress(f"{self.label}: {self._status}", flush=True)
 
     def say(self, sentence: str) -> None:
         """Prints a line that stays, above the display."""
         if self._bar is not None:
             self._bar.clear()
-        print(sentence, flush=True)
+        print_progress(sentence, flush=True)
         if self._bar is not None:
             self._bar.refresh()
 
@@ -99,7 +136,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         took = duration(time.monotonic() - self._began)
-        print(f"{self.label}: {self._done:,} {self.unit} in {took}.", flush=True)
+        print_progress(f"{self.label}: {self._done:,} {self.unit} in {took}.", flush=True)
 
 
 def _tag(name: str) -> str:

@@ -16,6 +16,7 @@ from bert_tf.paths import local_path
 from bert_tf.wording import listed, one_line, quote, reason
 
 from . import saved_states
+from .progress import print_progress
 
 _LOCK = ".lock"
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
@@ -229,7 +230,7 @@ class RunDirectory:
             write_json(self.flags, {**recorded, _MASKS: masks})
             return
         self.keep_changes(step, {_MASKS: masks})
-        print(
+        print_progress(
             f"From step {step:,} on dropout's masks are drawn by {masks}, and not by {before}, as "
             "suits the device and --jit_compile: the run does not end as an unbroken one would."
         )

@@ -18,7 +18,7 @@ import keras
 from bert_tf.wording import did_you_mean, listed, quote
 
 from .loop import BadStepError, Pace, StepResults, TrainingLoop
-from .progress import Progress
+from .progress import Progress, print_progress
 from .saved_states import BackgroundSaving
 from .workers.agreement import Workers
 
@@ -311,5 +311,5 @@ class Trainer(abc.ABC):
         self.background.wait()
         self.workers.leave()
         if not self.is_temporary:
-            print(f"Stopped at step {self.step:,}. The same command goes on from there.")
+            print_progress(f"Stopped at step {self.step:,}. The same command goes on from there.")
         raise KeyboardInterrupt

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import sweep
-from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import FineTuningInputs
 from bert_tf.finetuning.sweep_table import table_rows
+from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.training import saved_states
 
 from .small_runs import results_of, settings
@@ -54,18 +54,13 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     ]
 
 
-def test_the_next_run_has_the_names_and_the_precision_of_the_first():
-    before = keras.config.dtype_policy()
-    try:
-        keras.config.set_dtype_policy("mixed_bfloat16")
-        names = []
-        for _ in range(2):
-            forget_models()
-            names.append(keras.layers.Dense(1).name)
-        assert names == ["dense", "dense"]
-        assert keras.config.dtype_policy().name == "mixed_bfloat16"
-    finally:
-        keras.config.set_dtype_policy(before)
+def test_a_run_has_the_names_of_the_first_and_leaves_the_programs():
+    names = [keras.layers.Dense(1).name]
+    for _ in range(2):
+        with fresh_names():
+            assert keras.layers.Dense(1).name == "dense"
+        names.append(keras.layers.Dense(1).name)
+    assert len({*names}) == 3
 
 
 def made(rate, seed, score, collapsed=None):

@@ -24,7 +24,8 @@ from bert_tf.tasks.losses import (
 from bert_tf.tasks.similarity import losses as similarity_losses
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.losses import predicted_sums
-from bert_tf.training.precision import set_precision
+from bert_tf.training.precision import is_rewritten, preserved_arithmetic, set_precision
+from bert_tf.training.process import training_in_process
 
 ROWS, LENGTH = 40, 128
 CONFIG = BertConfig(
@@ -212,8 +213,9 @@ FAST = ("pretraining", "classifier, mean")
 @functools.cache
 def gradients(case, precision, policy):
     """The gradients (float64) of a case's variables by name; the weights are always the same."""
-    set_precision(precision, "CPU")
-    try:
+    rewritten = is_rewritten(precision, "CPU")
+    with training_in_process(is_rewritten=rewritten), preserved_arithmetic():
+        set_precision(precision, "CPU")
         if policy:
             keras.config.set_dtype_policy(policy)
         keras.utils.set_random_seed(0)
@@ -227,8 +229,6 @@ def gradients(case, precision, policy):
             return tape.gradient(value, [v.value for v in variables], unconnected_gradients="zero")
 
         found = [np.asarray(gradient, np.float64) for gradient in compute()]
-    finally:
-        set_precision("float32", "CPU")
     by_name = {}
     for variable, gradient in zip(variables, found, strict=True):
         by_name |= parts(variable, gradient)

@@ -1,6 +1,7 @@
 """The arithmetic of a device, and what is told where it has none of that kind."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import pytest
@@ -8,12 +9,13 @@ import tensorflow as tf
 
 from bert_tf.differences import DifferenceWarning
 from bert_tf.training import precision as precisions
+from tests.training.test_bfloat16 import needs_bfloat16
 
 
 @pytest.fixture
 def restore_precision():
-    yield
-    precisions.set_precision("float32", "CPU")
+    with precisions.preserved_arithmetic():
+        yield
 
 
 @pytest.mark.parametrize(
@@ -33,8 +35,31 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
     assert precisions.set_precision("bfloat16", device, jit_compile=True) == "mixed_bfloat16"
     assert precisions.set_precision(precision, device) == policy
     assert keras.config.dtype_policy().name == policy
+    assert _rounds() is rewrite
+
+
+def _rounds():
+    """Whether a function that this thread calls multiplies in bfloat16."""
+    row = tf.constant([[1.0 + 2**-12] * 64])
+    multiply = tf.function(lambda x: tf.nn.relu(tf.matmul(x, tf.ones([64, 64]))))
+    return float(multiply(row)[0, 0]) == 64.0
+
+
+@needs_bfloat16
+def test_the_precision_is_that_of_one_thread(restore_precision):
     options = tf.config.optimizer.get_experimental_options()
-    assert options["auto_mixed_precision_onednn_bfloat16"] is rewrite
+    precisions.set_precision("bfloat16", "CPU")
+    with ThreadPoolExecutor(1) as other:
+        assert _rounds() and not other.submit(_rounds).result()
+        assert other.submit(keras.config.dtype_policy).result().name == "float32"
+    assert tf.config.optimizer.get_experimental_options() == options
+
+
+def test_what_is_preserved_is_as_before(restore_precision):
+    precisions.set_precision("bfloat16", "GPU")
+    with precisions.preserved_arithmetic():
+        precisions.set_precision("bfloat16", "CPU")
+    assert keras.config.dtype_policy().name == "mixed_bfloat16" and not _rounds()
 
 
 def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch):

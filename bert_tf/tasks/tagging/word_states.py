@@ -17,7 +17,7 @@ from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
 from bert_tf.pipelines.replicas import computed, traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, row_examples
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Progress, print_progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits
 _SHARE_OF_DISK = 0.9
@@ -62,7 +62,7 @@ class WordStates:
         needed = num_words * int(np.prod(size)) * dtype.size
         free = shutil.disk_usage(self._folder).free
         if needed > _SHARE_OF_DISK * free:
-            print(
+            print_progress(
                 f"The features of {num_words:,} words take {needed / 1e9:.1f} GB, and "
                 f"{self._folder} has {free / 1e9:.1f} GB free: they are not kept, and each batch "
                 "runs the encoder.",

@@ -24,7 +24,6 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
         rpc_layer="grpc",
         num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
     )
-    print(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
     partners = Partners(cluster.addresses, cluster.task)
     with partners.reporting():
         with partners.present(wait_minutes):

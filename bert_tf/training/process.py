@@ -1,0 +1,67 @@
+"""What trainings share in one process: which run at the same time, and what one sets for all."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.python.framework import config
+
+NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
+_lock = threading.Lock()
+# Of each training in progress, whether no other may run.
+_trainings: list[bool] = []
+
+
+@contextlib.contextmanager
+def training_in_process(
+    *, num_replicas: int = 1, is_rewritten: bool = False, deterministic: bool = False
+) -> Iterator[None]:
+    """Registers a training; restores what it sets for the whole process.
+
+    Trainings in float32 on one device run at the same time. Others run alone: several replicas
+    share TensorFlow's collective operations, ``is_rewritten`` (bfloat16 on a CPU) needs an
+    environment variable, and ``deterministic`` changes the operations of all threads.
+
+    Raises:
+        RuntimeError: If another training is in progress and one of the two has to run alone.
+    """
+    is_alone = num_replicas > 1 or is_rewritten or deterministic
+    with _lock:
+        if _trainings and (is_alone or any(_trainings)):
+            raise RuntimeError(
+                "Another training is in progress in this process, and one of the two uses several "
+                "devices, bfloat16 on a CPU or deterministic. Use another process, or wait for "
+                "its end."
+            )
+        _trainings.append(is_alone)
+    try:
+        with contextlib.ExitStack() as stack:
+            if is_rewritten:
+                stack.enter_context(_biases_in_float32())
+            if deterministic and not config.is_op_determinism_enabled():
+                tf.config.experimental.enable_op_determinism()
+                stack.callback(config.disable_op_determinism)
+            yield
+    finally:
+        with _lock:
+            _trainings.remove(is_alone)
+
+
+@contextlib.contextmanager
+def _biases_in_float32() -> Iterator[None]:
+    """Excludes operations from the rewrite that add rows one by one.
+
+    In bfloat16 BiasAddGrad sums 4,096 ones to 256; likewise AddN the steps of a recurrent layer.
+    """
+    before = os.environ.get(NOT_REWRITTEN)
+    kept = {*(before or "AddN").split(","), "AddN", "BiasAddGrad"}
+    os.environ[NOT_REWRITTEN] = ",".join(sorted(kept))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NOT_REWRITTEN]
+        else:
+            os.environ[NOT_REWRITTEN] = before
