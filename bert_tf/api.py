@@ -110,9 +110,9 @@ def _flags() -> frozenset[str]:
 
 @contextlib.contextmanager
 def _preserved_global_state(verbose: bool) -> Iterator[None]:
-    """Loads TensorFlow and Keras; restores what belongs to the program, of which it has one each.
+    """Loads TensorFlow and Keras; restores the thread's arithmetic and the environment.
 
-    Whatever can belong to the call alone does: its progress lines, the seeds of its models.
+    Progress lines and the seeds of models belong to the call.
     """
     with startup.compiler_flags():
         startup.check_backend()
@@ -281,7 +281,7 @@ def fine_tune(
     Raises:
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
-        RuntimeError: If another training is in progress and one of the two has to run alone.
+        RuntimeError: If another training is in progress and one of the two is exclusive.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
@@ -480,7 +480,7 @@ def pretrain(
     Raises:
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
-        RuntimeError: If another training is in progress and one of the two has to run alone.
+        RuntimeError: If another training is in progress and one of the two is exclusive.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     if given.get("dry_run"):

@@ -69,9 +69,9 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def set_environment() -> None:
-    """Sets, in a process of the library's own, what Keras and TensorFlow read when they load.
+    """Sets the variables that Keras and TensorFlow read when they load, for a command's process.
 
-    A library call in a user's process leaves the environment as it is.
+    Library calls in a user's process do not change the environment.
     """
     os.environ[_BACKEND] = "tensorflow"
     # The C++ side prints start-up notices (level 0: info). A level set by the user wins.

@@ -117,7 +117,7 @@ def export(
     traced = trace(signatures)
     attributes = endpoints(served)
     with whole_directory(output_dir) as folder, preserved_arithmetic():
-        set_rewrite(False)  # no server has what ``set_precision`` may have set
+        set_rewrite(False)  # servers do not rewrite graphs
         save(folder, traced, attributes, served.weights, served.resources)
         samples = [
             sample

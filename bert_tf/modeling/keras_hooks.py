@@ -150,7 +150,7 @@ _seeds: contextvars.ContextVar[Any] = contextvars.ContextVar("_seeds", default=N
 
 
 class _PythonRandom:
-    """What Keras calls of the module ``random``."""
+    """The function of the module ``random`` that Keras calls."""
 
     @staticmethod
     def randint(low: int, high: int) -> int:

@@ -1,4 +1,4 @@
-"""What trainings share in one process: which run at the same time, and what one sets for all."""
+"""Trainings in one process: which can run at the same time, and their process-wide settings."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from tensorflow.python.framework import config
 
 NOT_REWRITTEN = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
 _lock = threading.Lock()
-# Of each training in progress, whether no other may run.
+# Whether each training in progress excludes all others.
 _trainings: list[bool] = []
 
 
@@ -20,22 +20,22 @@ def training_in_process(
 ) -> Iterator[None]:
     """Registers a training; restores what it sets for the whole process.
 
-    Trainings in float32 on one device run at the same time. Others run alone: several replicas
-    share TensorFlow's collective operations, ``is_rewritten`` (bfloat16 on a CPU) needs an
+    Trainings in float32 on one device can run at the same time. All others are exclusive: several
+    replicas share TensorFlow's collective operations, ``is_rewritten`` (bfloat16 on a CPU) needs an
     environment variable, and ``deterministic`` changes the operations of all threads.
 
     Raises:
-        RuntimeError: If another training is in progress and one of the two has to run alone.
+        RuntimeError: If another training is in progress and one of the two is exclusive.
     """
-    is_alone = num_replicas > 1 or is_rewritten or deterministic
+    is_exclusive = num_replicas > 1 or is_rewritten or deterministic
     with _lock:
-        if _trainings and (is_alone or any(_trainings)):
+        if _trainings and (is_exclusive or any(_trainings)):
             raise RuntimeError(
                 "Another training is in progress in this process, and one of the two uses several "
-                "devices, bfloat16 on a CPU or deterministic. Use another process, or wait for "
-                "its end."
+                "devices, bfloat16 on a CPU or deterministic. Wait until it ends, or use another "
+                "process."
             )
-        _trainings.append(is_alone)
+        _trainings.append(is_exclusive)
     try:
         with contextlib.ExitStack() as stack:
             if is_rewritten:
@@ -46,7 +46,7 @@ def training_in_process(
             yield
     finally:
         with _lock:
-            _trainings.remove(is_alone)
+            _trainings.remove(is_exclusive)
 
 
 @contextlib.contextmanager
