@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager
 
 # Batches that are computed together: threads within an operation leave cores idle.
 _AT_ONCE = 2
@@ -113,7 +114,12 @@ def _trace(
 def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Yields each batch, in order, with a step's outputs for it; two are computed at once."""
     ahead: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    options = eager.context().function_call_options  # the calling thread's precision
+
+    def adopt_options() -> None:
+        eager.context().function_call_options = options
+
+    with ThreadPoolExecutor(_AT_ONCE, initializer=adopt_options) as pool:
         for batch in batches:
             ahead.append((batch, pool.submit(step, batch)))
             if len(ahead) > _AT_ONCE:

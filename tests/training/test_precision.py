@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.differences import DifferenceWarning
+from bert_tf.pipelines.replicas import computed
 from bert_tf.training import precision as precisions
 from tests.training.test_bfloat16 import needs_bfloat16
 
@@ -53,6 +54,15 @@ def test_the_precision_is_that_of_one_thread(restore_precision):
         assert _rounds() and not other.submit(_rounds).result()
         assert other.submit(keras.config.dtype_policy).result().name == "float32"
     assert tf.config.optimizer.get_experimental_options() == options
+
+
+@needs_bfloat16
+def test_the_precision_is_that_of_the_threads_of_a_call(restore_precision):
+    batches = [None] * 3
+    for precision, is_rounded in (("bfloat16", True), ("float32", False)):
+        precisions.set_precision(precision, "CPU")
+        found = [rounded for _, rounded in computed(lambda _: _rounds(), batches)]
+        assert found == [is_rounded] * 3
 
 
 def test_what_is_preserved_is_as_before(restore_precision):
