@@ -280,8 +280,8 @@ def fine_tune(
 
     Raises:
         TypeError: a keyword is no setting.
-        ValueError: what the command says in one sentence.
-        RuntimeError: If another training is in progress and one of the two is exclusive.
+        ValueError: what the command says in one sentence, or if another training is in progress in
+            the process and one of the two is exclusive.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
@@ -479,8 +479,8 @@ def pretrain(
 
     Raises:
         TypeError: a keyword is no setting.
-        ValueError: what the command says in one sentence.
-        RuntimeError: If another training is in progress and one of the two is exclusive.
+        ValueError: what the command says in one sentence, or if another training is in progress in
+            the process and one of the two is exclusive.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     if given.get("dry_run"):

@@ -218,7 +218,7 @@ def test_a_training_that_changes_the_process_runs_alone(first, second):
     with training_in_process(**first):
         if first or second:
             with (
-                pytest.raises(RuntimeError, match="^Another training is in progress in this "),
+                pytest.raises(ValueError, match="^Another training is in progress in this "),
                 training_in_process(**second),
             ):
                 pass
@@ -236,7 +236,7 @@ def test_a_second_training_is_refused_at_its_start(inputs, tmp_path):
             lambda: _train(inputs, model_dir=tmp_path / "fine"),
             lambda: api.pretrain(texts=DOCUMENTS, **SIZES),
         ):
-            with pytest.raises(RuntimeError, match="^Another training is in progress in this "):
+            with pytest.raises(ValueError, match="^Another training is in progress in this "):
                 call()
     assert not (tmp_path / "fine").exists()
 

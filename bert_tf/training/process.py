@@ -25,12 +25,12 @@ def training_in_process(
     environment variable, and ``deterministic`` changes the operations of all threads.
 
     Raises:
-        RuntimeError: If another training is in progress and one of the two is exclusive.
+        ValueError: If another training is in progress and one of the two is exclusive.
     """
     is_exclusive = num_replicas > 1 or is_rewritten or deterministic
     with _lock:
         if _trainings and (is_exclusive or any(_trainings)):
-            raise RuntimeError(
+            raise ValueError(
                 "Another training is in progress in this process, and one of the two uses several "
                 "devices, bfloat16 on a CPU or deterministic. Wait until it ends, or use another "
                 "process."
