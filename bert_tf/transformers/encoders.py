@@ -1,6 +1,5 @@
 """Tokenizers that threads may share: one for each set of options, which never changes."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
@@ -29,16 +28,20 @@ class Encoders:
         splits_special_tokens: bool = False,
     ) -> tokenizers.Tokenizer:
         """Returns the encoder with these options and the current parts of ``source``."""
-        parts = [getattr(source, name) for name in _PARTS]
         # A program may replace the parts, or add tokens, at any time.
         key = (
-            *(options and tuple(options.values()) for options in (truncation, padding)),
-            *(splits_special_tokens, id(source), source.get_vocab_size()),
-            *map(_state, parts),
+            truncation and tuple(truncation.values()),
+            padding and tuple(padding.values()),
+            splits_special_tokens,
+            id(source),
+            source.get_vocab_size(),
+            _state(source.normalizer),
+            _state(source.pre_tokenizer),
+            _state(source.post_processor),
         )
         encoder = self._made.get(key)
         if encoder is None:
-            encoder = _copy(source, parts)
+            encoder = unbounded(source)
             encoder.encode_special_tokens = splits_special_tokens
             if truncation is not None:
                 encoder.enable_truncation(**truncation)
@@ -57,11 +60,11 @@ class Encoders:
         return Encoders, ()
 
 
-def _copy(source: tokenizers.Tokenizer, parts: Sequence[Any]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer with the vocabulary, the parts and the added tokens of another."""
+def unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Returns a copy of a tokenizer without truncation and padding, which shares its vocabulary."""
     copied = tokenizers.Tokenizer(source.model)
-    for name, part in zip(_PARTS, parts, strict=True):
-        setattr(copied, name, part)
+    for name in _PARTS:
+        setattr(copied, name, getattr(source, name))
     added = source.get_added_tokens_decoder()
     copied.add_tokens([added[number] for number in sorted(added)])
     return copied

@@ -28,7 +28,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import lacking
 from .configuration import PLACE, AutoConfig, directory_of
-from .encoders import Encoders, Options
+from .encoders import Encoders, Options, unbounded
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 
 _ENDLESS = int(1e30)  # what transformers says where no file has a length
@@ -219,7 +219,7 @@ class PreTrainedTokenizerFast:
             **self.special_tokens_map,
         }
         write_json(config, values)
-        self._encoders.get(self.backend_tokenizer).save(file)  # without truncation and padding
+        unbounded(self.backend_tokenizer).save(file)
         return (config, *self.save_vocabulary(folder), file)
 
     def save_vocabulary(
