@@ -14,6 +14,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.paths import local_path
+from bert_tf.wording import Screen
 
 _LOG_INTERVAL_S = 10.0
 # An object store takes all of a file again each time something is added to it.
@@ -58,7 +59,8 @@ def progress_to(stream: TextIO | None) -> Iterator[None]:
 
 def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None:
     """Prints a line about a run, as ``print`` does, to the stream of ``progress_to``."""
-    print(*values, sep=sep, file=_stream.get(), flush=flush)
+    # A program's standard output may have no encoding for the names of its classes.
+    print(*values, sep=sep, file=Screen(_stream.get() or sys.stdout), flush=flush)
 
 
 def duration(seconds: float) -> str:

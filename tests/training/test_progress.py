@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 
@@ -34,6 +35,13 @@ def test_a_sentence_stays_above_the_display(monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out == "Epoch 1: f1 0.5\n"
     assert "Training: 5/10 steps" in printed.err.rpartition("\r")[2]
+
+
+def test_a_programs_standard_output_may_have_another_encoding(monkeypatch):
+    with io.TextIOWrapper(io.BytesIO(), "latin-1") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        progress_module.print_progress("été", "食物", flush=True)
+        assert stream.buffer.getvalue() == "été \\u98df\\u7269\n".encode("latin-1")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
