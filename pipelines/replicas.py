@@ -15,6 +15,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
+from bert_tf.graph_gradients import sum_over_replicas
+
 # Batches that are computed together: threads within an operation leave cores idle.
 _AT_ONCE = 2
 _tracing = threading.Lock()
@@ -55,7 +57,7 @@ class Share:
         if self.num_replicas == 1:
             return outputs
         placed = [self._placed(rows) for rows in tf.nest.flatten(outputs)]
-        sums = self._context.all_reduce(tf.distribute.ReduceOp.SUM, placed)
+        sums = sum_over_replicas(placed)
         whole = [
             (own + tf.stop_gradient(total - own))[: self._batch_size]
             for own, total in zip(placed, sums, strict=True)

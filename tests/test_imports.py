@@ -25,6 +25,7 @@ ALLOWED = {
     "features": "",
     "checkpoint_formats": "",
     "forks": "",
+    "graph_gradients": "",
     "load_hook": "",
     "startup": "",
     "differences": "",
@@ -32,12 +33,13 @@ ALLOWED = {
     "files": "paths untrusted wording",
     "class_probabilities": "",
     "entity_labels": "",
-    "modeling": "choices config features forks load_hook",
-    "training": "choices config cores differences features files modeling paths training.workers "
-    "wording",
-    "training.workers": "differences untrusted wording",
+    "modeling": "choices config features forks graph_gradients load_hook",
+    "training": "choices config cores differences features files graph_gradients modeling paths "
+    "training.workers wording",
+    "training.workers": "differences graph_gradients untrusted wording",
     "pipelines.corpora": "choices cores files paths untrusted wording",
-    "pipelines": "choices config cores features files paths pipelines.corpora startup wording",
+    "pipelines": "choices config cores features files graph_gradients paths pipelines.corpora "
+    "startup wording",
     "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
     "startup wording",
     "saved_models": "checkpoints choices class_probabilities cli config entity_labels features "

@@ -14,6 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
 from bert_tf.features import TEMPERATURE as TEMPERATURE
+from bert_tf.graph_gradients import traced_in_owner
 
 from .layers import normalize, pool
 
@@ -278,6 +279,7 @@ class BertModel(keras.Model):
         return [name for name in super().__dir__() if name != "preprocessor"]
 
     fit, evaluate, predict = map(_checked, ("fit", "evaluate", "predict"))
+    train_step = traced_in_owner(keras.Model.train_step)
 
     def make_train_function(self, force: bool = False) -> Any:
         """Makes the function that ``fit`` runs; refuses options that XLA cannot compile."""

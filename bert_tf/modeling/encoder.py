@@ -11,6 +11,7 @@ from keras import ops
 from bert_tf import features, forks
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
+from bert_tf.graph_gradients import custom_gradient
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .keras_hooks import own_call
@@ -40,7 +41,7 @@ def look_up(table: Any, ids: Any) -> Any:
         return ops.take(table, places, axis=0), gradient
 
     # A cast makes a tensor of the variable: a variable's gradient would be asked for by itself.
-    return ops.custom_gradient(rows)(ops.cast(table, table.dtype))
+    return custom_gradient(rows)(ops.cast(table, table.dtype))
 
 
 def nan_beyond(*looked_up: tuple[Any, Any]) -> Any:

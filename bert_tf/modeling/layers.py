@@ -12,6 +12,7 @@ from keras import ops
 
 from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
+from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 from .xla_plan import current_plan
 
@@ -63,7 +64,7 @@ def add_residual(x: Any, residual: Any, training: bool | None) -> Any:
     Where the number of rows is not known when a step is traced, TensorFlow's own gradient compares
     shapes on the host and sums over no axis.
     """
-    return ops.custom_gradient(_add)(x, residual) if training else x + residual
+    return custom_gradient(_add)(x, residual) if training else x + residual
 
 
 def bias_gradient(upstream: Any, dtype: Any) -> Any:
@@ -92,7 +93,7 @@ class _Dense(keras.layers.Dense):
         if not ("gpu" in kinds or (is_narrow and kinds == {"cpu"})):
             return super().call(inputs, training=training)
         products = ops.matmul(inputs, self.kernel)
-        return ops.custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
+        return custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
 
 
 # The dtype of what is computed with ids and places: TensorFlow computes with int32 on the host, as
@@ -154,7 +155,7 @@ class LayerNorm(keras.layers.Layer):
         x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
         normalise = _normalise_and_gradient(self.epsilon)
         if training:
-            outputs = ops.custom_gradient(normalise)(x, gamma, beta)
+            outputs = custom_gradient(normalise)(x, gamma, beta)
         else:
             outputs, _ = normalise(x, gamma, beta)
         return ops.cast(outputs, self.compute_dtype)
@@ -254,11 +255,13 @@ def get_activation(name: str) -> Activation:
     """The activation that a config names, as a function of a tensor and ``training``."""
     if name not in _GELUS:
         function = keras.activations.get(name)
+        if name in ("silu", "swish"):  # TensorFlow has a custom gradient of it
+            function = owned_by_graph(function)
         return lambda x, training: function(x)
     in_training, in_inference = _GELUS[name]
 
     def activation(x: Any, training: bool) -> Any:
-        return ops.custom_gradient(in_training)(x) if training else in_inference(x)
+        return custom_gradient(in_training)(x) if training else in_inference(x)
 
     return activation
 
@@ -346,7 +349,7 @@ class Dropout(keras.layers.Layer):
         if num_upper:
             factors = ops.where(is_at_least(self.dropped), ops.cast(upper, dtype), factors)
         factors = ops.where(is_at_least(self.dropped + num_upper), scale, factors)
-        drop = ops.custom_gradient(lambda x: (x * factors, lambda upstream: upstream * factors))
+        drop = custom_gradient(lambda x: (x * factors, lambda upstream: upstream * factors))
         return drop(inputs)
 
     @property

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.graph_gradients import custom_gradient, remat
 
 from .layers import (
     INDEX,
@@ -83,7 +84,7 @@ class TokenRows:
         if not self._without_padding:
             return matrix
         # Written out: the derived gradient of a gather adds row by row.
-        return ops.custom_gradient(lambda x: (self._leave_out(x), self._fill_in))(matrix)
+        return custom_gradient(lambda x: (self._leave_out(x), self._fill_in))(matrix)
 
     def to_batch(self, matrix: Any) -> Any:
         """(R, W) -> (B, S, W), 0 where padding was left out."""
@@ -91,7 +92,7 @@ class TokenRows:
             shape = (self._sequence, self._batch, matrix.shape[-1])
             return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
         if self._without_padding:
-            matrix = ops.custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
+            matrix = custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
         return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
 
     def _leave_out(self, matrix: Any) -> Any:
@@ -270,7 +271,7 @@ class SelfAttention(BertLayer):
         """
         (batch, sequence), dense = rows.sizes, self.query_key_value
         variables = [ops.cast(each, hidden.dtype) for each in (dense.kernel, dense.bias)]
-        project = ops.custom_gradient(lambda *given: _project_by_parts(plan.barrier, *given))
+        project = custom_gradient(lambda *given: _project_by_parts(plan.barrier, *given))
         hidden, *parts = project(hidden, *variables)
         # (S * B, H) -> (S, B, N, D) -> (B, N, S, D)
         shape = (sequence, batch, self.config.num_attention_heads, -1)
@@ -354,7 +355,7 @@ class TransformerBlock(BertLayer):
             return outputs
 
         seeds = [ops.convert_to_tensor(state.value) for state in states]
-        outputs = keras.remat(compute)(hidden, real_tokens, *seeds)
+        outputs = remat(compute)(hidden, real_tokens, *seeds)
         for state, value in zip(states, new_states, strict=True):
             state.assign(value)
         return outputs
@@ -392,7 +393,7 @@ class TransformerBlock(BertLayer):
 
         def output(inner: Any, kernel: Any, bias: Any) -> Any:
             products = ops.matmul(self.activation(inner, True), kernel)
-            return ops.custom_gradient(add_bias)(products, bias)
+            return custom_gradient(add_bias)(products, bias)
 
         variables = [ops.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
         return plan.again(output, inner, *variables)

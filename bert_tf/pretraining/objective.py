@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.graph_gradients import sum_over_replicas
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.loop import TrainingLoop
@@ -134,8 +135,7 @@ class PretrainingObjective(Objective):
         """The predictions' weights and the rows, of all replicas."""
         weights = tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS])
         rows = tf.reduce_sum(row_weights(batch[features.INPUT_MASK]))
-        context = tf.distribute.get_replica_context()
-        reduced: list[tf.Tensor] = context.all_reduce(tf.distribute.ReduceOp.SUM, [weights, rows])
+        reduced: list[tf.Tensor] = sum_over_replicas([weights, rows])
         return reduced
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -331,10 +331,7 @@ class PretrainingLoop(TrainingLoop):
             row_weights(batch[features.INPUT_MASK]), batch[features.NEXT_SENTENCE_LABELS], 2
         )
         sums = tf.stack(batch_sums(outputs, batch))
-        context = tf.distribute.get_replica_context()
-        reduced: list[tf.Tensor] = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [sums, tokens, labels]
-        )
+        reduced: list[tf.Tensor] = sum_over_replicas([sums, tokens, labels])
         return reduced
 
 

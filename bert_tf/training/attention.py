@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.graph_gradients import custom_gradient
 from bert_tf.modeling.layers import LEVELS, Dropout, at_least_float32
 from bert_tf.modeling.transformer import (
     Attend,
@@ -63,7 +64,7 @@ def attend_in_groups(
         contexts, masks = attention.forward(projected)
         return contexts, lambda upstream: attention.backward(projected, contexts, masks, upstream)
 
-    contexts: tf.Tensor = tf.custom_gradient(attend)(projected)
+    contexts: tf.Tensor = custom_gradient(attend)(projected)
     return contexts
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from bert_tf.graph_gradients import custom_gradient
 from bert_tf.modeling.xla_plan import Plan
 
 from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
@@ -125,5 +126,5 @@ def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor
 
         return function(*tensors), gradient
 
-    computed: tf.Tensor = tf.custom_gradient(compute)(*tensors)
+    computed: tf.Tensor = custom_gradient(compute)(*tensors)
     return computed

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.graph_gradients import custom_gradient
+
 
 class LossSums(NamedTuple):
     """Float32 scalars over the weighted positions (or rows) of a batch."""
@@ -24,7 +26,7 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     took a quarter of a small model's step; softmax runs on all.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         # (N, V): the probabilities serve both directions.
         probabilities = tf.nn.softmax(logits)
@@ -53,7 +55,7 @@ def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tens
         # Not compared with a range, which TensorFlow would make on the host.
         return tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
 
-    @tf.custom_gradient
+    @custom_gradient
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         log_sum = tf.reduce_logsumexp(logits, axis=-1)
         at_labels = tf.reduce_sum(tf.where(is_label(), logits, 0.0), axis=-1)
@@ -106,7 +108,7 @@ def predicted_sums(
     probabilities as they are, and weights and labels come in where arrays are smaller.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def sums(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tuple[Any, Any]:
         # (N, V)
         logits = tf.cast(tf.matmul(states, table, transpose_b=True), tf.float32) + bias

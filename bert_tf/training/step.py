@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.graph_gradients import sum_over_replicas
 from bert_tf.modeling.keras_hooks import without_reduction
 from bert_tf.modeling.xla_plan import planned
 
@@ -118,7 +119,7 @@ class ReplicaStep:
         halves = tf.cast(tf.stack([cursor // 65536, cursor % 65536]), tf.float32)
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
-        *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
+        *gradients, flat = sum_over_replicas([*gradients, flat])
         gradients, norm = self._update_compilation.clip(gradients, self._clip_norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]

@@ -17,6 +17,7 @@ from keras import ops
 from keras.activations import linear
 
 from bert_tf import forks
+from bert_tf.graph_gradients import traced_in_owner
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
 
@@ -90,6 +91,7 @@ class LabelledModel(keras.Model):
 
     compile_from_config = keras_hooks.compile_from_config
 
+    @traced_in_owner
     def train_step(self, data: Any) -> Any:
         """A step on a batch with its labels where the loss wants them."""
         x, y, weights = self._with_labels(data)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.graph_gradients import sum_over_replicas
+
 from .cluster import Cluster
 from .interruptible import within
 from .waiting import LostWorkerError, Partners
@@ -57,7 +59,7 @@ class Workers:
         def of_replica() -> tf.Tensor:
             context = tf.distribute.get_replica_context()
             place = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, place[:, None] * values)
+            return sum_over_replicas(place[:, None] * values)
 
         return self._strategy.experimental_local_results(self._strategy.run(of_replica))[0]
 

@@ -1,0 +1,206 @@
+"""A model that is no longer in use is released, with its graphs and their registered gradients."""
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+import bert_tf
+from bert_tf import api
+from bert_tf import transformers as dropin
+from bert_tf.config import BertConfig
+from bert_tf.features import INPUT_MASK, INPUT_TYPE_IDS, INPUT_WORD_IDS
+from bert_tf.graph_gradients import custom_gradient, remat, sum_over_replicas
+from bert_tf.modeling import BertClassifier, BertEncoder
+from bert_tf.modeling.layers import get_activation
+
+SIZES = {
+    "vocab_size": 15, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 12, "max_position_embeddings": 8,
+}  # fmt: skip
+IDS = np.array([[2, 5, 6, 3], [2, 7, 3, 0]], "int32")
+MASK = np.minimum(IDS, 1)
+ROWS = {INPUT_WORD_IDS: IDS, INPUT_MASK: MASK, INPUT_TYPE_IDS: 0 * IDS}
+LABELS = np.array([0, 1])
+
+
+def _registered():
+    """The names of the custom gradients in TensorFlow's registry, after a collection."""
+    gc.collect()
+    return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
+
+
+def _classifier(**changes):
+    model = BertClassifier(BertConfig(**{**SIZES, **changes}), num_classes=2)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def _fitted(recomputes=False, **changes):
+    model = _classifier(**changes)
+    model.encoder.recomputes_blocks = recomputes
+    model.fit(ROWS, LABELS, verbose=0)
+    return model
+
+
+def _abandoned():
+    """A model whose ``fit`` a callback ended with an error."""
+
+    def fail(*_, **__):
+        raise RuntimeError("of the callback")
+
+    model = _classifier()
+    with pytest.raises(RuntimeError, match="of the callback"):
+        callback = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+        model.fit(ROWS, LABELS, callbacks=[callback], verbose=0)
+    return model
+
+
+def _fine_tuned():
+    tuned = api.fine_tune(
+        [("good film", 1), ("bad film", 0)] * 4, init="tiny", max_seq_length=8, max_steps=1,
+        train_batch_size=4, verbose=False,
+    )  # fmt: skip
+    return tuned.model
+
+
+def _dropin(fit):
+    model = dropin.TFBertForSequenceClassification(dropin.BertConfig(**SIZES))
+    inputs = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS}
+    if fit:
+        model.compile("adam")
+        model.fit(inputs, verbose=0)
+        return model
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = model(inputs, training=True).loss
+        return tape.gradient(loss, model.trainable_variables)
+
+    step()
+    object.__setattr__(model, "step", step)  # which would be released before the model
+    return model
+
+
+@pytest.mark.parametrize(
+    "trained",
+    [
+        _fitted,
+        pytest.param(lambda: _fitted(recomputes=True), id="recomputed"),
+        pytest.param(lambda: _fitted(hidden_act="silu"), id="silu"),
+        _abandoned,
+        pytest.param(_fine_tuned, marks=pytest.mark.slow),
+        pytest.param(lambda: _dropin(fit=True), id="drop-in, fit"),
+        pytest.param(lambda: _dropin(fit=False), id="drop-in, custom loop"),
+    ],
+)
+def test_a_trained_model_is_released(trained):
+    before = _registered()
+    model = trained()
+    variables = [weakref.ref(variable) for variable in model.variables]
+    assert len(variables) > 10 and _registered() > before  # else nothing would be shown
+    del model
+    assert _registered() <= before
+    assert [found for found in variables if found() is not None] == []
+
+
+def _cube(x):
+    return custom_gradient(lambda x: (x * x * x, lambda upstream: upstream * 100.0))(x)
+
+
+# By TensorFlow's private names: with others of them nothing would be released.
+@pytest.mark.parametrize(
+    "function",
+    [
+        _cube,
+        lambda x: remat(lambda x: x * x)(x),
+        sum_over_replicas,
+        lambda x: get_activation("silu")(x, True),
+    ],
+    ids=["own", "remat", "sum", "silu"],
+)
+def test_the_registry_refers_weakly_to_the_gradients_of_a_graph(function):
+    before = _registered()
+    graph = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([2]))
+    (name,) = _registered() - before
+    assert type(ops.gradient_registry.lookup(name)) in weakref.ProxyTypes
+    assert float(graph(tf.ones(2))[0]) > 0
+    del graph
+    assert _registered() <= before
+
+
+def test_a_gradient_is_found_as_long_as_its_graph_is_in_use():
+    # No gradient is computed before the functions that were traced within have gone.
+    x = tf.constant(2.0)
+    within = tf.function(lambda x: tf.function(lambda x: _cube(x))(x) + 1.0)
+    looped = tf.function(
+        lambda x: tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, _cube(x)), (0, x))[1]
+    )
+    for function, expected in ((within, 100.0), (looped, 1e4)):
+        function(x)
+        gc.collect()
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        assert float(tape.gradient(y, x)) == expected
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.function(lambda x: _cube(x))(x)
+    gc.collect()  # and the function itself has gone
+    assert float(tape.gradient(y, x)) == 100.0
+
+
+def test_a_model_trains_on_after_another_has_gone():
+    def losses(others):
+        keras.utils.set_random_seed(1)
+        model, found = _classifier(), []
+        other = _classifier() if others else None
+        for turn in range(4):
+            found += model.fit(ROWS, LABELS, verbose=0, shuffle=False).history["loss"]
+            if turn == 1:
+                other = None
+                gc.collect()
+            if other is not None:
+                other.fit(ROWS, LABELS, verbose=0)
+            if turn == 2:  # traced again
+                model.make_train_function(force=True)
+        return found
+
+    assert losses(others=True) == losses(others=False)
+
+
+_LOOP = """
+import gc, pathlib, resource, sys
+import bert_tf
+from bert_tf import api
+for run in range(int(sys.argv[1])):
+    api.fine_tune([("good film", 1), ("bad film", 0)] * 4, init=sys.argv[2], max_seq_length=8,
+                  max_steps=1, train_batch_size=4, verbose=False)
+    if run in (1, int(sys.argv[1]) - 1):
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_the_peak_memory_of_fine_tunings_in_a_loop_has_a_bound(tmp_path):
+    # 16 million weights, 64 MB: ten runs would add 2 GB.
+    config = BertConfig(
+        vocab_size=30000, hidden_size=512, num_hidden_layers=1, num_attention_heads=8,
+        intermediate_size=512, max_position_embeddings=16,
+    )  # fmt: skip
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    vocabulary += [f"word{index}" for index in range(config.vocab_size - len(vocabulary))]
+    model = BertEncoder(config)
+    model.preprocessor = bert_tf.BertPreprocessor(vocabulary, max_seq_length=16)
+    bert_tf.save(model, tmp_path / "model")
+    command = [sys.executable, "-c", _LOOP, "10", str(tmp_path / "model")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    second, tenth = map(int, printed.split())
+    assert tenth < 1.05 * second
