@@ -131,7 +131,7 @@ def read_columns(
         bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
         try:
             values = _values(row, columns, wanted, bad)
-            if bad.check_row is not None:
+            if bad.check_row is not None and not isinstance(row, BadRowError):
                 bad.check_row(row)
         except BadRowError as error:
             is_skipped = skip_short_rows and isinstance(error, _ShortRowError)
