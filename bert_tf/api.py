@@ -12,6 +12,7 @@ TypeError: learnin_rate is no setting (did you mean learning_rate?).
 import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 import json
 import math
@@ -300,6 +301,7 @@ def fine_tune(
         with giving(tables):
             results = run(settings, callbacks, is_temporary=not is_kept)
         directory = settings.model_dir if is_kept else None
+        gc.collect()  # the trained model, which reference cycles contain, before the best is loaded
         return FineTuned(load(settings.model_dir), results, directory, settings, tables)
 
 
@@ -511,6 +513,7 @@ def pretrain(
         run(settings, callbacks, is_temporary=not is_kept)
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = settings.model_dir if is_kept else None
+        gc.collect()  # as in `fine_tune`
         return Pretrained(load(settings.model_dir), results, directory)
 
 
