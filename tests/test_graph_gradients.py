@@ -93,9 +93,9 @@ def _dropin(fit):
     "trained",
     [
         _fitted,
-        pytest.param(lambda: _fitted(recomputes=True), id="recomputed"),
-        pytest.param(lambda: _fitted(hidden_act="silu"), id="silu"),
-        _abandoned,
+        pytest.param(lambda: _fitted(recomputes=True), id="recomputed", marks=pytest.mark.slow),
+        pytest.param(lambda: _fitted(hidden_act="silu"), id="silu", marks=pytest.mark.slow),
+        pytest.param(_abandoned, marks=pytest.mark.slow),
         pytest.param(_fine_tuned, marks=pytest.mark.slow),
         pytest.param(lambda: _dropin(fit=True), id="drop-in, fit"),
         pytest.param(lambda: _dropin(fit=False), id="drop-in, custom loop"),
@@ -157,6 +157,7 @@ def test_a_gradient_is_found_as_long_as_its_graph_is_in_use():
     assert float(tape.gradient(y, x)) == 100.0
 
 
+@pytest.mark.slow
 def test_a_model_trains_on_after_another_has_gone():
     def losses(others):
         keras.utils.set_random_seed(1)

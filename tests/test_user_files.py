@@ -81,7 +81,9 @@ def _convert(form):
 
 
 def _extract_features(world, output):
-    given = {"input": [str(world / "test.tsv")], "model": str(world / "tiny")}
+    texts = output.with_name("texts.txt")
+    texts.write_text("a fine film\n")
+    given = {"input": [str(texts)], "model": str(world / "tiny")}
     with mock.patch.object(extraction, "_load", _extractor):
         extraction.run(resolve(output=str(output), layers=["-1"], **given))
 

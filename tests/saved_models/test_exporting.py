@@ -6,6 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context as eager
 
 import bert_tf.saved_models
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
@@ -14,6 +16,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.signature import Signature
+from bert_tf.training import precision
 
 from .conftest import SMALL, VOCAB, assert_same, serve, traced_tokenizer
 
@@ -168,11 +171,16 @@ def test_refusals_leave_nothing(model, tokenizer, tmp_path):
 
 def test_samples_are_answered_as_a_server_would(model, tokenizer, tmp_path, monkeypatch):
     """Not in the bfloat16 that training may have set for its own process."""
-    name = "auto_mixed_precision_onednn_bfloat16"
     seen = []
 
+    def is_rewritten():
+        options = eager.context().function_call_options.config_proto_serialized
+        rewrites = config_pb2.ConfigProto.FromString(options).graph_options.rewrite_options
+        on = rewriter_config_pb2.RewriterConfig.ON
+        return rewrites.auto_mixed_precision_onednn_bfloat16 == on
+
     def run(*arguments):
-        seen.append(tf.config.optimizer.get_experimental_options().get(name, False))
+        seen.append(is_rewritten())
         raise KeyboardInterrupt
 
     # What takes no time: in place of a model's signatures one that counts.
@@ -186,11 +194,9 @@ def test_samples_are_answered_as_a_server_would(model, tokenizer, tmp_path, monk
     monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
     monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     monkeypatch.setattr(exporting, "run_samples", run)
-    tf.config.optimizer.set_experimental_options({name: True})
-    try:
+    with precision.preserved_arithmetic():
+        precision.set_precision("bfloat16", "CPU")
         with pytest.raises(KeyboardInterrupt):
             export(model, str(tmp_path / "1"), tokenizer=tokenizer)
-        assert tf.config.optimizer.get_experimental_options()[name] is True
-    finally:
-        tf.config.optimizer.set_experimental_options({name: False})
+        assert is_rewritten()
     assert seen == [False] and not list(tmp_path.iterdir())

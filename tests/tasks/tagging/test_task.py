@@ -257,9 +257,8 @@ def test_what_there_is_to_train_on_in_words():
     wrong = [dataclasses.replace(item, words=("It\x92s", *item.words[1:])) for item in items]
     said = TaggingTask("ner", examples_of(wrong, TAGS), {}, {}).training_lines(rows)
     assert said[1] == (
-        "3 of 3 examples hold control characters, such as 'It\\x92s', where cp1252 has quotes and "
-        "dashes, and the tokenizer deletes them: give --encoding=cp1252 in place of latin-1, or "
-        "mend a UTF-8 file."
+        "train: 3 of 3 texts contain control characters, which the tokenizer deletes, such as "
+        "'It\\x92s'. Pass --encoding=cp1252 instead of latin-1, or correct the file."
     )
     with pytest.raises(ValueError, match="ner: every word has the tag 'O': expected two or more"):
         TaggingTask("ner", examples_of(items, ["O"]), {}, {}).training_lines(rows)
