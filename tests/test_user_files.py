@@ -81,7 +81,7 @@ def _convert(form):
 
 
 def _extract_features(world, output):
-    texts = output.with_name("texts.txt")
+    texts = world / "lines.txt"
     texts.write_text("a fine film\n")
     given = {"input": [str(texts)], "model": str(world / "tiny")}
     with mock.patch.object(extraction, "_load", _extractor):
