@@ -5,6 +5,7 @@ import inspect
 import itertools
 import json
 import os
+import pickle
 import random
 import re
 import sys
@@ -330,6 +331,14 @@ def tuned(inputs, tmp_path_factory):
     random.seed(3), np.random.seed(3)
     assert drawn == (random.random(), np.random.random())
     return found, recorder.calls
+
+
+def test_a_pickled_result_predicts(tuned):
+    found, *_ = tuned
+    copy = pickle.loads(pickle.dumps(found))
+    texts = [text for text, _ in sentences(5, seed=4)]
+    assert copy.scores == found.scores
+    assert copy.predict(texts) == found.predict(texts)
 
 
 def test_rows_train_as_files_do(inputs, tmp_path, tuned):
