@@ -1,15 +1,15 @@
 """Custom gradients that live no longer than the graph in which they are traced.
 
-TensorFlow registers the gradient of each ``tf.custom_gradient`` in a graph by a name, for the life
-of the process. A gradient refers to its graph, and so to the weights and the optimizer's slots.
-Here the graph owns its gradients and the registry refers to them weakly, so the names disappear
-with the graph. Removing the names after each training instead would miss Keras' ``fit``, which
-calls nothing when a model is deleted, and would break functions that are still in use.
+TensorFlow keeps the gradient of each ``tf.custom_gradient`` that is traced in a graph in a registry
+for the life of the process. A gradient refers to its graph, and so to the weights and the
+optimizer's slots. Here the graph owns its gradients and the registry refers to them weakly, so an
+entry disappears with its graph. Removing the entries after each training instead would miss Keras'
+``fit``, which calls nothing when a model is deleted, and would break functions still in use.
 """
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,37 +20,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return owned_by_graph(keras.ops.custom_gradient(function))
 
 
-def remat(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``keras.remat`` of a function of tensors, owned by the graph in which it is traced.
-
-    Keras' own registers another gradient in the backward pass, which no caller can reach.
-    """
-    import tensorflow as tf
-
-    if tf.executing_eagerly():
-        return keras.remat(function)
-
-    def compute(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
-        def gradient(upstream: Any, variables: Sequence[Any] = ()) -> Any:
-            # As inputs that depend on the upstream gradient, or they would be computed before it.
-            zero = tf.reduce_max(tf.reshape(upstream, [-1])[:1])
-            zero = tf.where(tf.cast(zero, tf.bool) == tf.cast(zero, tf.bool), 0.0, float("nan"))
-            with tf.GradientTape() as tape:
-                kept = [x + tf.cast(zero, x.dtype) for x in inputs]
-                tape.watch([*kept, *variables])
-                outputs = function(*kept)
-            sources = [*kept, *variables]
-            gradients = tape.gradient(outputs, sources, upstream, tf.UnconnectedGradients.ZERO)
-            of_inputs = gradients[: len(kept)]
-            return (of_inputs, gradients[len(kept) :]) if variables else of_inputs
-
-        return function(*inputs), gradient
-
-    return custom_gradient(compute)
-
-
 def sum_over_replicas(values: Any) -> Any:
-    """Sums tensors over the replicas, within ``strategy.run``: ``all_reduce``, owned likewise."""
+    """Sums tensors over the replicas; call it within ``strategy.run``."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
@@ -80,8 +51,8 @@ def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 def traced_in_owner(step: Callable[..., Any]) -> Callable[..., Any]:
     """Returns ``step`` with all custom gradients that it traces owned by its graph.
 
-    For a model's ``train_step``: Keras' optimizers add custom gradients as well, since they sum
-    gradients over replicas.
+    For functions whose backward pass adds custom gradients: those of Keras' optimizers, which sum
+    gradients over replicas, and of ``keras.remat``.
     """
     if keras.backend.backend() != "tensorflow":
         return step

@@ -66,6 +66,7 @@ def check_versions() -> None:
 
 _BACKEND = "KERAS_BACKEND"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_XLA_FLAGS = "XLA_FLAGS"
 
 
 def set_environment() -> None:
@@ -120,7 +121,6 @@ def set_compiler_flags() -> None:
         os.environ[_XLA_FLAGS] = f"{flags} {COMPILER_FLAGS}".strip()
 
 
-_XLA_FLAGS = "XLA_FLAGS"
 COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
 _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 

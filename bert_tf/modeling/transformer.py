@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.graph_gradients import custom_gradient, remat
+from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 from .layers import (
     INDEX,
@@ -355,7 +355,7 @@ class TransformerBlock(BertLayer):
             return outputs
 
         seeds = [ops.convert_to_tensor(state.value) for state in states]
-        outputs = remat(compute)(hidden, real_tokens, *seeds)
+        outputs = owned_by_graph(keras.remat(compute))(hidden, real_tokens, *seeds)
         for state, value in zip(states, new_states, strict=True):
             state.assign(value)
         return outputs

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
-from bert_tf.graph_gradients import sum_over_replicas
+from bert_tf.graph_gradients import sum_over_replicas, traced_in_owner
 from bert_tf.modeling.keras_hooks import without_reduction
 from bert_tf.modeling.xla_plan import planned
 
@@ -176,6 +176,7 @@ class ReplicaStep:
         shaped = zip(totalled, variables, strict=True)
         return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
 
+    @traced_in_owner
     def part_gradients(
         self,
         rows: Batch,
