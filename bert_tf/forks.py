@@ -1,4 +1,4 @@
-"""A check for processes that were forked after TensorFlow had run, whose calls would never return.
+"""Check for processes that were forked after TensorFlow had run: calls there would never return.
 
 A fork copies TensorFlow's state without its threads: the child would wait for them forever.
 """

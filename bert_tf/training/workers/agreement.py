@@ -65,7 +65,7 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Raises a LostWorkerError if another worker ended, or interrupts if a signal ended it."""
+        """Raises LostWorkerError if another worker ended, or interrupts if a signal ended it."""
         with self._partners.reporting():
             try:
                 yield
@@ -85,13 +85,13 @@ class Workers:
         self.gather([0.0])
 
     def leave(self) -> None:
-        """Waits until every worker has come here, and no longer needs this process."""
+        """Waits until every worker calls this, and no longer reads from this process."""
         self.wait()
         self._linger()
 
     def _linger(self) -> None:
-        # A worker that has its sum may end while another still reads parts of it from that worker.
-        # The second sum begins only after all of them have the first one.
+        # A worker may end as soon as it has its sum, while another still reads parts of it there. A
+        # second sum starts only after all workers have the first one.
         with contextlib.suppress(LostWorkerError):
             self.wait()
 

@@ -11,12 +11,12 @@ from bert_tf.wording import reason
 from .cluster import Cluster
 from .waiting import Partners, signals_noted
 
-# TensorFlow looks once a second whether it has taken a SIGTERM, and reports it to all workers.
+# TensorFlow checks once a second whether it has caught a SIGTERM, and reports it to all workers.
 _NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
 
 
 def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strategy, Partners]:
-    """Joins the cluster, when all of its workers have come, for which it waits so long."""
+    """Joins the cluster once all of its workers are connected; waits up to ``wait_minutes``."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -35,8 +35,8 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
                     "worker anew, each with a --task_index (or TF_CONFIG) of its own and a port "
                     "that is free."
                 ) from error
-        # TensorFlow's errors cannot be raised while a handler raises one.
-        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none came in time
+        # TensorFlow's error cannot be raised while a signal handler raises another.
+        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none in time
             context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
             noted.append(signal.SIGTERM)
         if noted:

@@ -1,8 +1,8 @@
-"""Workers look for each other before TensorFlow joins them, and then report signals.
+"""Workers find each other before TensorFlow joins them, and report signals to each other.
 
-TensorFlow waits an hour for one that never comes, takes SIGTERM meanwhile, and holds Python's lock.
-So each worker first connects to the chief, which starts the joining once all are there. It is a
-check: the cluster is given, and TensorFlow joins it.
+TensorFlow waits an hour for a missing worker, catches SIGTERM meanwhile, and holds Python's lock.
+So each worker first connects to the chief, which starts the joining once all are connected. This
+only checks that all workers are reachable: the addresses are given, and TensorFlow joins them.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Any
 _ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
 _TELL_SECONDS = 30.0
-# The chief, which hears why a worker ended, may notice its end ten seconds later than the others.
+# The chief learns why a worker ended, up to ten seconds after the others notice that it has.
 _REASON_SECONDS = 15.0
 _START, _JOINED, _STOPPED = b"g", b"j", b"s"
 
@@ -32,7 +32,7 @@ class LostWorkerError(ConnectionError):
 
 
 class Partners:
-    """The other workers, with connections from the chief to each, which stay to the end."""
+    """Connections between the chief and every other worker, open until the run ends."""
 
     def __init__(self, addresses: Sequence[str], own: int) -> None:
         self._addresses, self._own, self._is_chief = addresses, own, own == 0
@@ -42,19 +42,20 @@ class Partners:
         self._connections: dict[int, socket.socket] = {}
 
     def name(self, index: int) -> str:
-        """A worker's name for a sentence."""
+        """Returns the name of a worker for messages."""
         return f"worker {index} ({self._addresses[index]})"
 
     @contextlib.contextmanager
     def present(self, minutes: float) -> Iterator[None]:
         """Waits until all workers are there, for the block to join them.
 
-        A worker that ends before it has joined ends this process, with a sentence and status 1. A
-        signal ends the look, or interrupts when all have joined: none is lost by it in between.
+        If a worker ends before it has joined, this process ends with an error message and status 1.
+        A signal interrupts immediately before the joining starts. During the joining it interrupts
+        once all workers have joined, so that none waits for one that has left.
 
         Raises:
-            TimeoutError: one did not come in time.
-            ValueError: the own port cannot be listened at.
+            TimeoutError: If a worker is missing after ``minutes``.
+            ValueError: If this worker cannot listen on its port.
         """
         with signals_noted() as noted:
             self._look(minutes, noted)
@@ -71,7 +72,7 @@ class Partners:
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
-        """Reports an interrupt in the block to the other workers."""
+        """Reports an interrupt within the context to the other workers."""
         try:
             yield
         except KeyboardInterrupt:
@@ -79,7 +80,7 @@ class Partners:
             raise
 
     def is_one_stopped(self) -> bool:
-        """True if another worker, after whose end this is asked, was interrupted."""
+        """Returns whether another worker, which has ended, was interrupted."""
         events = select.poll()
         for each in self._connections.values():
             events.register(each, select.POLLIN)
@@ -136,12 +137,12 @@ class Partners:
         return listening
 
     def _missing(self, listening: socket.socket) -> str:
-        """Takes a turn of the look: returns who is missing, for an error, or "" at its end."""
+        """Checks once for new workers; returns those that are missing, for a message."""
         if self._is_chief:
             for index, each in [*self._connections.items()]:
-                if _heard(each) is not None:  # it has ended, and may come again
+                if _heard(each) is not None:  # it has ended, and may connect again
                     self._connections.pop(index).close()
-            with contextlib.suppress(OSError):  # nobody asks within the pause
+            with contextlib.suppress(OSError):  # no new connection within the pause
                 self._meet(listening.accept()[0])
             absent = [index for index in self._expected if index not in self._connections]
             return "; ".join(f"{self.name(index)}, which has not come" for index in absent)
@@ -185,7 +186,7 @@ class Partners:
         return False
 
     def _withdraw(self) -> None:
-        """Interrupts, unless the chief has started the joining, for which all have to be there."""
+        """Interrupts, unless the chief has started the joining, which needs all workers."""
         self._send(_STOPPED)
         if self._is_chief or not any(
             _heard(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
@@ -194,7 +195,7 @@ class Partners:
 
     def _send(self, word: bytes) -> None:
         for each in self._connections.values():
-            with contextlib.suppress(OSError):  # whoever has ended is found by who waits for it
+            with contextlib.suppress(OSError):  # a worker that has ended is noticed elsewhere
                 each.send(word)
 
     def _hear_of_joining(self, minutes: float) -> None:
@@ -207,7 +208,7 @@ class Partners:
 
 
 def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
-    """Returns a byte of the other side, b"" if it has ended, or None after some seconds."""
+    """Returns a byte from the other side, b"" if it has ended, or None after ``seconds``."""
     events = select.poll()
     events.register(connection, select.POLLIN)
     if not events.poll(1000 * seconds):
@@ -219,7 +220,7 @@ def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
 
 @contextlib.contextmanager
 def signals_noted() -> Iterator[list[int]]:
-    """Appends the signals that come in the block to a list."""
+    """Collects the signals that arrive within the context in a list."""
     noted: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
@@ -235,8 +236,8 @@ _ENDED = (
     "{} ended before TensorFlow had joined the workers: see what it printed, and start every "
     "worker again."
 )
-# Its arguments: a process, the seconds it may take, then each connection's number and the message
-# for its end. Standard input ends when the process has joined, or ends.
+# Arguments: the process to end, the seconds it may take, and, for each connection, its file
+# descriptor and the message if it ends. Standard input ends when the process has joined, or ends.
 _WATCHER = """
 import os, select, signal, sys
 process, seconds, *words = sys.argv[1:]
@@ -255,7 +256,7 @@ if all(number for number, _ in came):
 
 @contextlib.contextmanager
 def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
-    """Lets a process look whether a worker ends: no thread of this one runs in the block."""
+    """Watches for workers that end, in another process: no thread of this one runs in the block."""
     command = [sys.executable, "-ISc", _WATCHER, str(os.getpid()), f"{60 * minutes:g}"]
     command += [f"{number}={_ENDED.format(name)}" for number, name in names.items()]
     libc = ctypes.CDLL(None)
