@@ -62,11 +62,11 @@ def _abandoned():
     return model
 
 
-def _fine_tuned():
+def _fine_tuned(**flags):
     tuned = api.fine_tune(
         [(f"good film {n}", "good") for n in range(9)] + [(f"bad {n}", "bad") for n in range(9)],
         task="classification", init="tiny", max_seq_length=8, max_steps=1, train_batch_size=4,
-        verbose=False,
+        verbose=False, **flags,
     )  # fmt: skip
     return tuned.model
 
@@ -98,6 +98,7 @@ def _dropin(fit):
         pytest.param(lambda: _fitted(hidden_act="silu"), id="silu", marks=pytest.mark.slow),
         pytest.param(_abandoned, marks=pytest.mark.slow),
         pytest.param(_fine_tuned, marks=pytest.mark.slow),
+        pytest.param(lambda: _fine_tuned(remat=True), id="remat", marks=pytest.mark.slow),
         pytest.param(lambda: _dropin(fit=True), id="drop-in, fit"),
         pytest.param(lambda: _dropin(fit=False), id="drop-in, custom loop"),
     ],

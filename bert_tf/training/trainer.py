@@ -152,7 +152,7 @@ class Callbacks:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuses what is no Keras callback, and what sets the learning rate."""
+    """Rejects objects that are not Keras callbacks, and callbacks that set the learning rate."""
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise ValueError(
