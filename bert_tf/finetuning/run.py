@@ -1,6 +1,7 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
 import contextlib
+import gc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from .model import Origin, with_usual
 from .run_card import run_card
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
-from .stages import prepare, train, write_outputs
+from .stages import FineTuningInputs, prepare, train, write_outputs
 from .summary import show
 from .sweep import run_sweep
 
@@ -71,8 +72,7 @@ def run(
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(directory, inputs)
         else:
-            outcome = train(directory, inputs)
-            results = {**outcome.results, "files": write_outputs(directory, inputs, outcome)}
+            results = _train_once(directory, inputs)
         results["export"] = None
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
@@ -86,6 +86,12 @@ def run(
         return results
 
 
+def _train_once(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[str, Any]:
+    """Trains, and writes what people look at; the model is not kept."""
+    outcome = train(directory, inputs)
+    return {**outcome.results, "files": write_outputs(directory, inputs, outcome)}
+
+
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
     """True if an export is wanted that the results do not name."""
     return settings.export and not results.get("export")
@@ -95,6 +101,7 @@ def export_best(directory: FineTuningDirectory, name: str) -> None:
     """Exports a run's best weights, as ``name``, in place of an export that a killed run left."""
     print_progress("Exporting.", flush=True)
     remove_export(directory.export)
+    gc.collect()  # the trained model, which refers to itself
     checkpoint = open_checkpoint(directory.path)
     model, options = bert_tf.load(checkpoint), export_options(task_of(checkpoint))
     export(model, directory.export, options=options, name=name)

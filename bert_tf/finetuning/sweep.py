@@ -120,14 +120,15 @@ def _make_run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
-    gc.collect()  # the models of earlier runs
     try:
         with fresh_names():
             outcome = train(directory, inputs)
         results, outputs = outcome.results, outcome.inference.cache or {}
+        del outcome
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
         results |= {"scores": {}, "collapsed": str(error).split(":")[0]}
+    gc.collect()  # the trained model, which refers to itself
     write_json(directory.results, results)
     return results, outputs
 

@@ -1,5 +1,6 @@
 """The training loop round ``step.ReplicaStep``: the same code for every training and strategy."""
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -155,8 +156,9 @@ class TrainingLoop:
         self._num_sums = objective.num_sums
         self._micro_batches = gradient_accumulation_steps
         self._measures_waits = measures_waits
-        # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
-        self._make = tf.function(self._make_steps, autograph=False)
+        # Nothing here or below needs AutoGraph, whose first conversion takes seconds. TensorFlow
+        # counts the traces of a method over all objects, and warns at the fifth; not of a partial.
+        self._make = tf.function(functools.partial(self._make_steps), autograph=False)
 
     @property
     def step(self) -> int:

@@ -348,6 +348,17 @@ def test_numbers_out_of_range_and_an_optimizer_without_variables_are_refused(opt
 
 
 @pytest.mark.slow
+def test_tensorflow_does_not_warn_about_the_traces_of_many_trainings(caplog):
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    for _ in range(6):
+        loop = _loop(small_model())
+        loop.make(loop.distribute(batches_dataset(1)), 1)
+    logger.removeHandler(caplog.handler)
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.slow
 def test_the_step_compiles_with_xla():
     step = tf.function(_loop(_bert(), device_type="TPU").replica_step, jit_compile=True)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
