@@ -10,6 +10,7 @@ import pathlib
 import resource
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,22 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_arithmetic():
+    """Fails a test that leaves bfloat16 to the tests after it."""
+    yield
+    if "bert_tf.training.precision" in sys.modules:
+        import keras
+        from tensorflow.core.protobuf.config_pb2 import ConfigProto
+        from tensorflow.python.eager import context
+
+        options = ConfigProto.FromString(
+            context.context().function_call_options.config_proto_serialized
+        ).graph_options.rewrite_options
+        assert options.auto_mixed_precision_onednn_bfloat16 != options.ON
+        assert keras.config.dtype_policy().name == "float32"
 
 
 @pytest.fixture

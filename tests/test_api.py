@@ -31,6 +31,7 @@ from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.python_data import rows_of
 from bert_tf.tasks.registry import KINDS
 from bert_tf.training import loop
+from bert_tf.training.precision import preserved_arithmetic
 from tests.finetuning.small_runs import results_of, sentences, settings, write_inputs
 from tests.pretraining.commands import TINY, write_corpus
 
@@ -344,7 +345,8 @@ def test_a_pickled_result_predicts(tuned):
 def test_rows_train_as_files_do(inputs, tmp_path, tuned):
     found, _ = tuned
     flags = {"test_file": inputs / "test.tsv", "precision": "bfloat16"}
-    run(settings(inputs, tmp_path / "run", **flags))
+    with preserved_arithmetic():  # which a command does not preserve
+        run(settings(inputs, tmp_path / "run", **flags))
     results = results_of(tmp_path / "run")
     assert found.scores == results["scores"] and found.directory is None
     assert {name: found.results[name] for name in results if name != "export"} == {

@@ -12,6 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.modeling import BertPretrainer
+from bert_tf.training.precision import preserved_arithmetic
 from tests.checkpoints.small_checkpoints import UNCASED, make_checkpoint
 
 CONFIG = BertConfig(
@@ -63,7 +64,7 @@ def run(model_dir, folder, text, output="output", lines_per_file=1000, **changes
     given = {"max_seq_length": 12, "batch_size": 3, **changes}
     path = str(folder / output)
     lines = dict.fromkeys((False, True), lines_per_file)
-    with mock.patch.object(extraction, "_LINES_PER_FILE", lines):
+    with mock.patch.object(extraction, "_LINES_PER_FILE", lines), preserved_arithmetic():
         return extraction.run(resolve(input=[text], model=model_dir, output=path, **given))
 
 
