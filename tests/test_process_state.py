@@ -315,7 +315,8 @@ def test_each_command_runs_on_tensorflow(other_backend, tmp_path):
 
 @pytest.mark.slow
 def test_a_command_and_a_call_under_another_backend(other_backend, tmp_path):
-    line = [sys.executable, "-m", "bert_tf.convert", "--model=tiny", f"--output={tmp_path / 'new'}"]
+    line = [sys.executable, "-m", "bert_tf.convert", "--model=tiny", "--format=bert_tf"]
+    line.append(f"--output={tmp_path / 'new'}")
     done = subprocess.run(line, env=other_backend, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     if importlib.util.find_spec(other_backend.get("KERAS_BACKEND", "torch")) is None:
