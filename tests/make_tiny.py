@@ -23,11 +23,42 @@ _FIGURES = {
     "masked_lm_perplexity": "perplexity of the masked tokens",
     "masked_lm_accuracy": "accuracy of the masked tokens",
 }
-_TEXT = """\
-Text: 60 blocks of English Wikipedia of May 2015 (CC BY-SA 3.0, by its contributors,
-https://en.wikipedia.org) and 79 books in the public domain: 97 MB, of which a hundredth of the
-documents is held out. The weights and the vocabulary were learned from it, hold none of it, and
-are under the licence of `bert_tf`, Apache 2.0."""
+_CARD = """\
+---
+language: "en"
+license: "apache-2.0"
+library_name: "bert_tf"
+pipeline_tag: "{pipeline_tag}"
+tags: ["bert"]
+---
+
+# tiny
+
+A small English BERT for first steps, trials and tests, which `bert_tf` ships: \
+`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It has seen {tokens:,} tokens; BERT saw 137 \
+billion. Its answers are no ground for a decision about anyone.
+
+{facts}
+
+## Training
+
+Text: 60 blocks of English Wikipedia of May 2015 (CC BY-SA 3.0, by its contributors, \
+https://en.wikipedia.org) and 79 books in the public domain: 97 MB, of which a hundredth of the \
+documents is held out. The weights and the vocabulary were learned from it, hold none of it, and \
+are under the licence of `bert_tf`, Apache 2.0.
+
+```sh
+python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour --model_dir=runs/hour
+```
+
+The recipe is `--recipe=hour`, which is `{recipe}`. The weights are rounded to bfloat16.
+
+## Held-out documents
+
+{figures}
+
+Over {predictions:,} tokens, 30% of the text, before the weights were rounded.
+"""
 
 
 def _rounded(tensor: StoredTensor) -> StoredTensor:
@@ -52,32 +83,15 @@ def main(run: str) -> None:
     hugging_face.write(checkpoint, str(FOLDER))
     write_json(str(FOLDER / "results.json"), results)
     recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
-    figures = [[name, f"{results['evaluation'][key]:.4g}"] for key, name in _FIGURES.items()]
-    text = model_card.card(
-        "tiny",
-        "A small English BERT for first steps, trials and tests, which `bert_tf` ships: "
-        '`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It has seen '
-        f"{results['trained_tokens']:,} tokens; BERT saw 137 billion. Its answers are no ground "
-        "for a decision about anyone.",
-        model_card.bullets(model_card.facts(checkpoint)),
-        model_card.section(
-            "Training",
-            " ".join(_TEXT.split("\n")),
-            model_card.code(
-                "python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour "
-                "--model_dir=runs/hour",
-                "sh",
-            ),
-            f"The recipe is `--recipe=hour`, which is `{recipe}`. "
-            "The weights are rounded to bfloat16.",
-        ),
-        model_card.section(
-            "Held-out documents",
-            model_card.table(["figure", "value"], figures),
-            f"Over {results['evaluation']['masked_lm_predictions']:,} tokens, 30% of the text, "
-            "before the weights were rounded.",
-        ),
-        header={"language": "en", "license": "apache-2.0", **model_card.about(checkpoint)},
+    evaluation = results["evaluation"]
+    figures = [[name, f"{evaluation[key]:.4g}"] for key, name in _FIGURES.items()]
+    text = _CARD.format(
+        pipeline_tag=model_card.pipeline_tag(checkpoint),
+        tokens=results["trained_tokens"],
+        facts=model_card.bullets(model_card.facts(checkpoint)),
+        recipe=recipe,
+        figures=model_card.table(["figure", "value"], figures),
+        predictions=evaluation["masked_lm_predictions"],
     )
     model_card.write(str(FOLDER / model_card.README), text)
 

@@ -1,14 +1,16 @@
-"""Model cards: the ``README.md`` of a run, of a conversion and of an export, by one template.
+"""Model cards: the ``README.md`` of a run, of a conversion and of an export.
 
-A card is Markdown. That of a model that a hub may hold begins with the header that hubs read, whose
-keys are those of the Hugging Face hub's documentation, "Model Cards".
+The texts are the templates in ``cards/``, which are Markdown. That of a model that a hub may hold
+begins with the header that hubs read, whose keys are those of the Hugging Face hub's documentation,
+"Model Cards".
 """
 
+import importlib.resources
 import json
-import math
 import os
 import re
 import shlex
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +18,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoint_formats import FORMATS
 from bert_tf.files import read_bounded, replace_whole
-from bert_tf.paths import HUB_SCHEME
 from bert_tf.wording import markdown_code, one_line
 
 from .checkpoint import Checkpoint
@@ -31,31 +32,28 @@ _NAMED = re.compile(
     rf'^library_name: "?({"|".join((*_LIBRARIES.values(), _OF_SENTENCES))})"?(?=\r?$)', re.MULTILINE
 )
 _HEADER = re.compile(r"\A---\r?\n.*?^---\r?$", re.MULTILINE | re.DOTALL)
-_TEST = "test"
 
-# === The template ===
-
-
-def card(title: str, *parts: str, header: Mapping[str, Any] | None = None) -> str:
-    """A card in Markdown: the ``header`` in YAML, the title, and the parts that are not empty."""
-    lines = [f"{key}: {_yaml(value)}" for key, value in (header or {}).items() if value]
-    begin = ["\n".join(["---", *lines, "---"])] if lines else []
-    return _joined([*begin, f"# {title}", *parts]) + "\n"
+# === Markdown ===
 
 
-def section(title: str, *parts: str, level: int = 2) -> str:
-    """A part under a title of its own."""
-    return _joined([f"{'#' * level} {title}", *parts])
+def fill(template: str, **fields: Any) -> str:
+    """Fills a template of ``cards/``; a line with an empty field is left out."""
+    file = importlib.resources.files(__package__) / "cards" / template
+    paragraphs = []
+    for paragraph in file.read_text("utf-8").rstrip("\n").split("\n\n"):
+        lines = (_filled(line, fields) for line in paragraph.split("\n"))
+        paragraphs.append("\n".join(filter(None, lines)))
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _filled(line: str, fields: Mapping[str, Any]) -> str:
+    names = [name for _, name, _, _ in string.Formatter().parse(line) if name is not None]
+    return line.format(**fields) if all(fields[name] for name in names) else ""
 
 
 def bullets(lines: Iterable[str]) -> str:
     """A list, of the lines that are not empty."""
     return "\n".join(f"- {line}" for line in lines if line)
-
-
-def code(text: str, language: str = "") -> str:
-    """A block of code."""
-    return f"```{language}\n{text}\n```"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -65,6 +63,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
+def header_value(value: Any) -> str:
+    """A value in YAML, which is JSON but for small numbers: ``1e-05`` would be a text.
+
+    >>> header_value(["no", {"a": 1e-05}])
+    '["no", {"a": 1.0e-05}]'
+    """
+    if isinstance(value, Mapping):
+        pairs = (f"{header_value(key)}: {header_value(each)}" for key, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(header_value, value))}]"
+    if isinstance(value, float):
+        return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
+    return json.dumps(one_line(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
 def write(path: str, text: str) -> None:
     """Writes a card where there is none; one that is there is somebody's, and stays."""
     if not tf.io.gfile.exists(path):
@@ -72,37 +86,14 @@ def write(path: str, text: str) -> None:
             file.write(text.encode(errors="surrogateescape"))
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part)
-
-
-def _yaml(value: Any) -> str:
-    """A value in YAML, which is JSON but for small numbers: ``1e-05`` would be a text.
-
-    >>> _yaml(["no", {"a": 1e-05}])
-    '["no", {"a": 1.0e-05}]'
-    """
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_yaml(key)}: {_yaml(each)}' for key, each in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_yaml, value))}]"
-    if isinstance(value, float):
-        return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
-    return json.dumps(one_line(value) if isinstance(value, str) else value, ensure_ascii=False)
-
-
 # === Of every model ===
 
 
-def about(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Header lines of every model in a directory of this library."""
+def pipeline_tag(checkpoint: Checkpoint) -> str:
+    """Name of the model's task on model hubs; "" if it has none."""
     spec = checkpoint.model
     task = spec.model_class.hub_task_of(checkpoint.config, spec.arguments)
-    return {
-        "library_name": _LIBRARIES["bert_tf"],
-        "pipeline_tag": "sentence-similarity" if checkpoint.sentence_embedding else task,
-        "tags": ["bert"],
-    }
+    return "sentence-similarity" if checkpoint.sentence_embedding else task
 
 
 def facts(checkpoint: Checkpoint) -> Iterator[str]:
@@ -137,23 +128,21 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
 def differences(notes: Iterable[str], path: str) -> str:
     """Section of what was told of the model at ``path``, which it does not name; "" of nothing."""
     lines = [note.replace(f"{path}/", "").replace(path, "the source") for note in notes]
-    return section("Differences from the source", bullets(lines)) if lines else ""
+    return f"## Differences from the source\n\n{bullets(lines)}" if lines else ""
 
 
 def use(checkpoint: Checkpoint) -> str:
     """Section of the card that loads the model, in each form of its directory."""
-    spec, config = checkpoint.model, checkpoint.config
-    parts = [code('import bert_tf\n\nmodel = bert_tf.load("path/of/this/directory")', "python")]
+    spec, config, elsewhere = checkpoint.model, checkpoint.config, ""
     if spec.known_elsewhere and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)
         names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]
         calls = "\n".join(f'{name}.from_pretrained("path/of/this/directory")' for name in names)
-        parts += [
+        elsewhere = (
             "In the form of Hugging Face, which `python -m bert_tf.convert --format=huggingface` "
-            "writes:",
-            code(f"from transformers import {', '.join(names)}\n\n{calls}", "python"),
-        ]
-    return section("Use", *parts)
+            f"writes:\n\n```python\nfrom transformers import {', '.join(names)}\n\n{calls}\n```"
+        )
+    return fill("use.md", elsewhere=elsewhere).rstrip("\n")
 
 
 # === A conversion ===
@@ -174,14 +163,13 @@ def write_converted(
         # Keep bytes that are not UTF-8.
         text = read_bounded(path, "model card", _MOST_BYTES).decode(errors="surrogateescape")
     else:
-        text = card(
-            checkpoint.model.class_name,
-            f"Converted by `bert_tf` from a checkpoint in the format `{checkpoint.format}`, every "
-            "weight bit for bit. The source had no model card: what it was trained on, in which "
-            "languages, how good it is and what its licence allows is not recorded here.",
-            bullets(facts(checkpoint)),
-            use(checkpoint),
-            header=about(checkpoint),
+        text = fill(
+            "converted.md",
+            pipeline_tag=pipeline_tag(checkpoint),
+            model_class=checkpoint.model.class_name,
+            format=checkpoint.format,
+            facts=bullets(facts(checkpoint)),
+            use=use(checkpoint),
         )
     header = _HEADER.match(text)
     end = header.end() if header else 0
@@ -193,119 +181,7 @@ def write_converted(
     write(os.path.join(folder, README), text)
 
 
-# === A fine-tuning ===
-
-
-def run_card(
-    checkpoint: Checkpoint,
-    name: str,
-    version: str,
-    start: str,
-    files: Mapping[str, str],
-    settings: Mapping[str, Any],
-    results: Mapping[str, Any],
-    told: str = "",
-) -> str:
-    """The card of a run by a version of this library.
-
-    ``files`` names each set's source, ``settings`` are those to be shown, ``told`` is the section
-    of ``differences``.
-    """
-    scores, sizes = results["scores"], results["rows"]
-    deciding = next((name for name in scores if name != _TEST), None)
-    roles = dict.fromkeys(scores, "scored; nothing was decided on it")
-    roles |= {"train": "trained on", deciding: "scored; its scores decided which weights were kept"}
-    shown = [
-        (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
-        for set_name, own in scores.items()
-        for metric, value in sorted(own.items(), key=lambda item: item[0] != results["headline"])
-    ]
-    sets = [
-        (each, markdown_code(file), f"{sizes.get(each, 0):,}", roles.get(each, "predicted"))
-        for each, file in files.items()
-    ]
-    thresholds = results["thresholds"].items()
-    limits = [
-        f"The training collapsed: {results['collapsed']}." if results["collapsed"] else "",
-        "Nothing was measured on other texts than those of the sets above: of another source, "
-        "subject or time.",
-        "Which languages it serves is not recorded.",
-        "The scores that decided are a little too good." if deciding else "",
-        "It always answers one of its classes, also where none of them fits."
-        if checkpoint.labels and not checkpoint.multi_label
-        else "",
-    ]
-    return card(
-        one_line(name),
-        f"A {checkpoint.model.class_name}, fine-tuned by `bert_tf` {version} from "
-        f"{markdown_code(start)} on {markdown_code(files['train'])}.",
-        bullets(facts(checkpoint)),
-        section("Data", table(("set", "from", "examples", "use"), sets)),
-        section("Scores", table(("set", "score", "value"), shown) if shown else "None."),
-        section(
-            "Settings",
-            table(
-                ("setting", "value"),
-                [(f"`{key}`", markdown_code(str(value))) for key, value in settings.items()]
-                + [(f"threshold {markdown_code(key)}", f"{value:g}") for key, value in thresholds],
-            ),
-        ),
-        section("Limits", bullets(limits)),
-        told,
-        use(checkpoint),
-        header=_run_header(checkpoint, name, start, files, scores),
-    )
-
-
-def _run_header(
-    checkpoint: Checkpoint,
-    name: str,
-    start: str,
-    files: Mapping[str, str],
-    scores: Mapping[str, Mapping[str, float | None]],
-) -> dict[str, Any]:
-    known = about(checkpoint)
-    results = [
-        {
-            "task": {"type": known["pipeline_tag"]},
-            "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
-            "metrics": [
-                {"type": key, "value": value}
-                for key, value in own.items()
-                if value is not None and math.isfinite(value)
-            ],
-        }
-        for set_name, own in scores.items()
-    ]
-    return {
-        "base_model": start.removeprefix(HUB_SCHEME) if start.startswith(HUB_SCHEME) else "",
-        **known,
-        "model-index": [{"name": name, "results": results}] if results else (),
-    }
-
-
 # === An export ===
-
-_LOADED = """\
-import tensorflow as tf
-import tensorflow_text
-
-model = tf.saved_model.load("path/of/this/version")
-answer = model.signatures["serving_default"]({arguments})
-print({{name: value.numpy() for name, value in answer.items()}})"""
-_LAYER = (
-    'keras.layers.TFSMLayer("path/of/this/version", call_endpoint="encoder", '
-    'call_training_endpoint="encoder_training")'
-)
-_DOCKER = (
-    "docker run -p 8500:8500 -p 8501:8501 -v DIR:/models/{name} -e MODEL_NAME={name} "
-    "tensorflow/serving"
-)
-_TRUNCATED = (
-    "Where the output `truncated` is true, text that did not fit into a row has lost its end (of a "
-    "pair, the longer one), and the answer is about what was left. Bytes that are not UTF-8 are "
-    "left out; the output `invalid_utf8` is then true."
-)
 
 
 def export_card(
@@ -322,50 +198,20 @@ def export_card(
     ``signatures`` are ``saved_models.signature``'s, ``traced`` their concrete functions, for the
     outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
     """
-    request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
-    address = f"http://localhost:8501/v1/models/{name}:predict"
-    return card(
-        name,
-        f"A {checkpoint.model.class_name}. {signatures['serving_default'].summary}",
-        bullets([*facts(checkpoint), *limits]),
-        told,
-        _TRUNCATED,
-        section(
-            "In Python",
-            "Loading needs `tensorflow`, and `tensorflow_text`, which is imported only for its "
-            "operations:",
-            code(_LOADED.format(arguments=_arguments(example)), "python"),
-            "In Keras, the encoder is a layer:",
-            code(_LAYER, "python"),
-        ),
-        section(
-            "In TensorFlow Serving",
-            "DIR is the directory above this version's:",
-            code(_DOCKER.format(name=name)),
-            "Append `--enable_batching --enable_per_model_batching_parameters` for many clients at "
-            "once. Then ask it; `assets.extra/samples/` has more requests, with their answers:",
-            code(f"curl {address} -d {shlex.quote(request)}"),
-        ),
-        section(
-            "Signatures",
-            "B is the batch, of any size; ? a size that depends on the request. Rows that are "
-            'shorter than others of their batch are padded with "", -1 or 0, and a count says '
-            "where that begins.",
-            *(
-                section(
-                    f"`{key}`",
-                    each.summary,
-                    bullets(
-                        f"{title}: {', '.join(map(_spec, specs, specs.values()))}"
-                        for title, specs in (
-                            ("Inputs", each.inputs),
-                            ("Outputs", traced[key].structured_outputs),
-                        )
-                    ),
-                    level=3,
-                )
-                for key, each in signatures.items()
-            ),
+    return fill(
+        "export.md",
+        name=name,
+        model_class=checkpoint.model.class_name,
+        summary=signatures["serving_default"].summary,
+        facts=bullets([*facts(checkpoint), *limits]),
+        differences=told,
+        arguments=_arguments(example),
+        request=shlex.quote(json.dumps(example.rest_request(rows=1), ensure_ascii=False)),
+        signatures="\n\n".join(
+            f"### `{key}`\n\n{signature.summary}\n\n"
+            f"- Inputs: {_specs(signature.inputs)}\n"
+            f"- Outputs: {_specs(traced[key].structured_outputs)}"
+            for key, signature in signatures.items()
         ),
     )
 
@@ -380,8 +226,11 @@ def _arguments(sample: Any) -> str:
     return ", ".join(parts)
 
 
-def _spec(name: str, spec: tf.TensorSpec) -> str:
-    """A tensor for people: the batch by its letter, other open sizes by a question mark."""
-    sizes = ["B", *("?" if size is None else str(size) for size in spec.shape.as_list()[1:])]
-    shape = f"({', '.join(sizes)})" if len(sizes) > 1 else "(B,)"
-    return f"`{name}` {shape} {spec.dtype.name}"
+def _specs(specs: Mapping[str, tf.TensorSpec]) -> str:
+    """Tensors for people: the batch by its letter, other open sizes by a question mark."""
+    texts = []
+    for name, spec in specs.items():
+        sizes = ["?" if size is None else str(size) for size in spec.shape.as_list()[1:]]
+        shape = f"(B, {', '.join(sizes)})" if sizes else "(B,)"
+        texts.append(f"`{name}` {shape} {spec.dtype.name}")
+    return ", ".join(texts)

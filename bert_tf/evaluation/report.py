@@ -1,7 +1,9 @@
 """Report page of an evaluation: its scores, its classes and its errors."""
 
 import html
+import importlib.resources
 import os
+import string
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -21,61 +23,6 @@ _MOST_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
 _MOST_CLASSES = 200
 _MAX_CONFUSIONS = 50
-_STYLE = """
-:root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
-  --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae;
-  --blue: 64 150 215; --orange: 238 120 66; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
-  --faint: #98a4b0; --line: #36404a; --right: #1f4a6b; --wrong: #6b3620; --alarm: #4a211d;
-  --alarm-line: #8a443b; --blue: 44 122 186; --orange: 188 88 42; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
-h1 { font-size: 26px; margin: 0 0 16px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 36px 0 12px; }
-article, .panel, .scores div, .warning { background: var(--panel); border: 1px solid var(--line);
-  border-radius: 8px; }
-.panel { width: max-content; max-width: 100%; overflow: auto; padding: 8px; }
-.note { color: var(--faint); margin: 12px 0; }
-.scores { display: flex; flex-wrap: wrap; gap: 10px; margin: 0; }
-.scores div { padding: 8px 16px 10px; min-width: 110px; }
-.scores dd { margin: 0; font-size: 22px; }
-.warning { background: var(--alarm); border-color: var(--alarm-line); padding: 10px 16px; }
-table, dd, .small { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 4px 14px; text-align: right; font-weight: normal; }
-dt, thead th, tfoot th, tfoot td, .small { color: var(--faint); font-size: 13px; }
-tbody th { text-align: left; overflow-wrap: anywhere; min-width: 6em; }
-.list tbody tr { border-top: 1px solid var(--line); }
-.share { background: linear-gradient(var(--right), var(--right)) no-repeat 0 50% /
-  calc(var(--share) * 100%) 16px; }
-.said { min-width: 12em; background: linear-gradient(var(--ink), var(--ink)) no-repeat
-  calc(var(--said) * (100% - 4em)) 50% / 2px 20px, linear-gradient(var(--right), var(--right))
-  no-repeat 0 50% / calc(var(--share) * (100% - 4em)) 16px; }
-.matrix th { max-width: 14em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.matrix thead th { vertical-align: bottom; text-align: center; max-height: 14em; }
-.matrix tbody th { position: sticky; left: 0; background: var(--panel); text-align: right; }
-.matrix .turned { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left;
-  padding: 6px 2px; }
-.matrix td { text-align: center; padding: 4px 8px; }
-.matrix tbody td { border: 1px solid var(--line); min-width: 28px; height: 28px; }
-.few tbody td { min-width: 60px; height: 60px; line-height: 1.2; font-size: 17px; }
-.few small { display: block; font-size: 13px; }
-.matrix tbody .small { border: 0; font-size: 13px; }
-.is { background: rgb(var(--blue) / calc(var(--share) * .7)); }
-.not { background: rgb(var(--orange) / calc(var(--share) * .7)); }
-article { margin: 0 0 10px; padding: 12px 16px; }
-header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
-.label { border-radius: 5px; padding: 1px 9px; margin: 0 6px; overflow-wrap: anywhere; }
-.expected { background: var(--right); }
-.predicted { background: var(--wrong); }
-.loss { margin-left: auto; }
-.text { margin: 8px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 15em;
-  overflow-y: auto; }
-.text .small:not(:empty) { margin-right: 6px; }
-@media (max-width: 600px) { main { padding: 20px 12px 40px; } th, td { padding: 4px 6px; }
-  .said { min-width: 8em; } .matrix th { max-width: 7em; } }
-"""
 
 
 def write_report(
@@ -95,14 +42,7 @@ def write_report(
 
 
 def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None) -> str:
-    title, scores = html.escape(one_line(title)), evaluation.scores
-    parts = [
-        "<!DOCTYPE html>",
-        f"<html lang='en'><head><meta charset='utf-8'><title>{title}</title>",
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<style>{_STYLE}</style></head><body><main>",
-        f"<h1>{title}</h1>",
-    ]
+    parts, scores = [], evaluation.scores
     if reason := collapsed or (evaluation.constant_means if evaluation.constant else None):
         parts.append(
             f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
@@ -128,7 +68,9 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     note = f"{errors}, the greatest loss first." if count else "None: everything is right."
     parts.append(f"<h2>Worst errors</h2><p class='note'>{note}</p>")
     parts += [_error(rank, each) for rank, each in enumerate(evaluation.mistakes, start=1)]
-    return "\n".join([*parts, "</main></body></html>\n"])
+    file = importlib.resources.files(__package__) / "report.html"
+    template = string.Template(file.read_text("utf-8"))
+    return template.substitute(title=html.escape(one_line(title)), body="\n".join(parts))
 
 
 def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:

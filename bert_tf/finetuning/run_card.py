@@ -1,8 +1,9 @@
 """What the model card of a run says: its data, its settings, its results."""
 
 import contextlib
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import bert_tf
@@ -10,6 +11,7 @@ from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.paths import HUB_SCHEME
 from bert_tf.tasks.task import TEST
+from bert_tf.wording import markdown_code, one_line
 
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 
@@ -22,25 +24,93 @@ _SHOWN = (
 
 def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
     """The model card of a run, with only the names of files: paths may say who the user is."""
-    start, published = settings.init_checkpoint, f"GLUE {settings.glue}" if settings.glue else None
+    checkpoint, start = open_checkpoint(path), settings.init_checkpoint
     is_of_hub = start.startswith(HUB_SCHEME)
     start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))
+    published = f"GLUE {settings.glue}" if settings.glue else None
     paths = {"train": published or settings.train_file, TEST: published or settings.test_file}
     other = published or settings.dev_file or settings.train_file
     files = {name: os.path.basename(str(paths.get(name) or other)) for name in results["rows"]}
-    # Of a sweep the results say which of its configurations was the best.
-    chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
-    rows = {
-        name: results.get(name, value)
-        for name, value in chosen.items()
-        if name in _SHOWN or (value != defaults[name] and name not in (*PATHS, *MAY_DIFFER))
-    }
-    if settings.max_steps:
-        del rows["num_train_epochs"]
     name = os.path.basename(os.path.abspath(settings.model_dir))
-    checkpoint, version = open_checkpoint(path), bert_tf.__version__
-    told = ""
-    with contextlib.suppress(ValueError, ImportError):  # the start may be gone by now
-        source = open_checkpoint(settings.init_checkpoint)
-        told = model_card.differences(source.notes, source.path)
-    return model_card.run_card(checkpoint, name, version, start, files, rows, results, told)
+    scores, pipeline_tag = results["scores"], model_card.pipeline_tag(checkpoint)
+    deciding = next((each for each in scores if each != TEST), None)
+    uses = dict.fromkeys(scores, "scored; nothing was decided on it")
+    uses |= {"train": "trained on", deciding: "scored; its scores decided which weights were kept"}
+    data = [
+        (each, markdown_code(file), f"{results['rows'][each]:,}", uses.get(each, "predicted"))
+        for each, file in files.items()
+    ]
+    index = {"name": name, "results": _hub_results(scores, files, pipeline_tag)}
+    return model_card.fill(
+        "run.md",
+        base_model=is_of_hub and model_card.header_value(start.removeprefix(HUB_SCHEME)),
+        pipeline_tag=pipeline_tag,
+        model_index=scores and model_card.header_value([index]),
+        title=one_line(name),
+        model_class=checkpoint.model.class_name,
+        version=bert_tf.__version__,
+        start=markdown_code(start),
+        train=markdown_code(files["train"]),
+        facts=model_card.bullets(model_card.facts(checkpoint)),
+        data=model_card.table(("set", "from", "examples", "use"), data),
+        scores=_scores_table(results),
+        settings=model_card.table(("setting", "value"), _setting_rows(settings, results)),
+        collapsed=results["collapsed"],
+        too_good=deciding and "The scores that decided are a little too good.",
+        always_answers=checkpoint.labels
+        and not checkpoint.multi_label
+        and "It always answers one of its classes, also where none of them fits.",
+        differences=_differences(settings.init_checkpoint),
+        use=model_card.use(checkpoint),
+    )
+
+
+def _hub_results(
+    scores: Mapping[str, Mapping[str, float | None]], files: Mapping[str, str], pipeline_tag: str
+) -> list[dict[str, Any]]:
+    """The scores as hubs read them."""
+    return [
+        {
+            "task": {"type": pipeline_tag},
+            "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
+            "metrics": [
+                {"type": key, "value": value}
+                for key, value in own.items()
+                if value is not None and math.isfinite(value)
+            ],
+        }
+        for set_name, own in scores.items()
+    ]
+
+
+def _scores_table(results: Mapping[str, Any]) -> str:
+    """Table of the scores, of each set the headline first."""
+    rows = [
+        (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
+        for set_name, own in results["scores"].items()
+        for metric, value in sorted(own.items(), key=lambda item: item[0] != results["headline"])
+    ]
+    return model_card.table(("set", "score", "value"), rows) if rows else "None."
+
+
+def _setting_rows(
+    settings: FineTuningSettings, results: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Settings to be shown, with the values of a sweep's best configuration; the thresholds."""
+    chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
+    for name, value in chosen.items():
+        is_other = value != defaults[name] and name not in (*PATHS, *MAY_DIFFER)
+        if name == "num_train_epochs" and settings.max_steps:
+            continue
+        if name in _SHOWN or is_other:
+            yield f"`{name}`", markdown_code(str(results.get(name, value)))
+    for name, value in results["thresholds"].items():
+        yield f"threshold {markdown_code(name)}", f"{value:g}"
+
+
+def _differences(start: str) -> str:
+    """Section of what was told of the model that the run started from."""
+    with contextlib.suppress(ValueError, ImportError):  # it may be gone by now
+        source = open_checkpoint(start)
+        return model_card.differences(source.notes, source.path)
+    return ""
