@@ -22,8 +22,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from absl import flags
-
 from bert_tf import export as export_command
 from bert_tf import forks, startup
 from bert_tf.cli import flag_fields
@@ -41,6 +39,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+# The flags of all functions, which an error of any of them may name.
+_FLAGS: set[str] = set()
 
 
 # === Shared by the functions ===
@@ -51,8 +51,9 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
     Those in ``without`` are the function's own arguments, by these names or by others.
     """
-    flags = (field for declaration in settings for field in flag_fields.flags_of(declaration))
-    fields = {field.name: field for field in flags if field.name not in without}
+    declared = [field for each in settings for field in flag_fields.flags_of(each)]
+    fields = {field.name: field for field in declared if field.name not in without}
+    _FLAGS.update(field.name for field in declared)
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -93,20 +94,9 @@ def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
     >>> _without_hyphens("--seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd")
     'seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd'
     """
-    names = "|".join(map(re.escape, {*_flags(), *more}))
+    names = "|".join(map(re.escape, {*_FLAGS, *more}))
     command = r"(python -m bert_tf\.\w+(?: --?\S+)*)"
     return re.sub(rf"{command}|(?<![\w-])--(?=(?:{names})\b)", lambda found: found[1] or "", text)
-
-
-@functools.cache
-def _flags() -> frozenset[str]:
-    """The names of the flags of all commands that are functions here."""
-    names = {field.name for field in flag_fields.flags_of(predicting_settings.PredictionSettings)}
-    for command in (fine_tuning_settings, pretraining_settings, export_command):
-        values = flags.FlagValues()
-        command.define_flags(values)
-        names |= {*values}
-    return frozenset(names)
 
 
 @contextlib.contextmanager
