@@ -7,6 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from .checkpoint_formats import FORMATS, INDEX, NO_CHECKPOINTS, Format
 from .wording import listed, near_name, one_line
@@ -74,37 +75,34 @@ def check_readable(path: str) -> None:
 
 
 def is_file(path: str) -> bool:
-    """True if a file is there, on any TensorFlow file system."""
-    local = local_path(path)
-    if local is not None:
-        return os.path.exists(local) and not os.path.isdir(local)
-    import tensorflow as tf
-
-    return bool(tf.io.gfile.exists(path)) and not tf.io.gfile.isdir(path)
+    """Returns whether a file is at the path, on any TensorFlow file system."""
+    own, system = _file_system(path)
+    return bool(system.exists(own)) and not system.isdir(own)
 
 
 def is_folder(path: str) -> bool:
-    """True if a folder is there, likewise."""
-    local = local_path(path)
-    if local is not None:
-        return os.path.isdir(local)
-    import tensorflow as tf
-
-    return bool(tf.io.gfile.isdir(path))
+    """Returns whether a folder is at the path, on any TensorFlow file system."""
+    own, system = _file_system(path)
+    return bool(system.isdir(own))
 
 
 def begins_with(path: str, content: bytes) -> bool:
-    """True if a file is there, likewise, that begins so."""
-    local = local_path(path)
-    if not is_file(path) or (local is not None and not os.path.isfile(local)):
+    """Returns whether a file is at the path and begins with the content, as ``is_file``."""
+    own, system = _file_system(path)
+    if not is_file(path) or (system is os.path and not os.path.isfile(own)):
         return False  # of a pipe the first bytes may never come
+    with open(own, "rb") if system is os.path else system.GFile(own, "rb") as file:
+        return bool(file.read(len(content)) == content)
+
+
+def _file_system(path: str) -> tuple[str, Any]:
+    """A path with the functions for it: ``os.path``, or TensorFlow's, which load TensorFlow."""
+    local = local_path(path)
     if local is not None:
-        with open(local, "rb") as file:
-            return file.read(len(content)) == content
+        return local, os.path
     import tensorflow as tf
 
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return bool(file.read(len(content)) == content)
+    return path, tf.io.gfile
 
 
 def corpus(pattern: str) -> str:

@@ -23,16 +23,12 @@ _OBEYED = re.compile(
 )
 
 
-class _Quoting(reprlib.Repr):
-    def __init__(self, longest: int) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = self.maxlong = longest
-        self.maxlevel = 3
-
-
 def quote(value: object, longest: int = _LONGEST) -> str:
     """Spells a value as Python does, without what a terminal obeys, cut where it is long."""
-    return _cut(_Quoting(longest).repr(value), 2 * longest)
+    spelled = reprlib.Repr()
+    spelled.maxstring = spelled.maxother = spelled.maxlong = longest
+    spelled.maxlevel = 3
+    return _cut(spelled.repr(value), 2 * longest)
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
