@@ -43,6 +43,8 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import is_number
 from bert_tf.wording import listed, one_line, quote
 
+from .config_keys import IS_OBJECT, IS_SWITCH, Check, checked
+
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
@@ -196,7 +198,6 @@ class Checkpoint:
 SIGMOID = "sigmoid"
 _FORMAT_VERSION = 1
 _MAX_LENGTH = 10**6  # tokens of a text; no BERT has as many positions
-Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what is expected
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -224,7 +225,6 @@ def _are_thresholds(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(is_number, value.values()))
 
 
-_IS_SWITCH: Check = (lambda value: isinstance(value, bool), "true or false")
 _IS_LENGTH: Check = (
     lambda value: type(value) is int and 0 < value <= _MAX_LENGTH,
     "a positive whole number, of a million at most",
@@ -239,7 +239,7 @@ _CHECKS: dict[str, Check] = {
         f"{_FORMAT_VERSION}: it was written by another version of this library",
     ),
     "labels": (lambda value: isinstance(value, list), "a list of names"),
-    "multi_label": _IS_SWITCH,
+    "multi_label": IS_SWITCH,
     "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
     "thresholds": (_are_thresholds, "an object of numbers by name"),
     "activation": (lambda value: value in ("", SIGMOID), f'"" or "{SIGMOID}"'),
@@ -248,12 +248,12 @@ _CHECKS: dict[str, Check] = {
 }
 _EMBEDDING_CHECKS: dict[str, Check] = {
     "pooling": (lambda value: value in POOLINGS[1:], f"one of {', '.join(POOLINGS[1:])}"),
-    "normalize": _IS_SWITCH,
+    "normalize": IS_SWITCH,
     "max_seq_length": _IS_LENGTH,
     "query_prefix": _IS_TEXT,
     "document_prefix": _IS_TEXT,
     "dims": (optional(is_count), "a positive number or null"),
-    "rescale": _IS_SWITCH,
+    "rescale": IS_SWITCH,
 }
 # What a description leaves out.
 _USUAL: dict[str, Any] = {
@@ -266,12 +266,6 @@ _DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case"
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "text_rules"}
 
 
-def _check(values: Mapping[str, Any], checks: Mapping[str, Check], source: str) -> None:
-    for key, (is_good, expected) in checks.items():
-        if not is_good(values.get(key)):
-            raise ValueError(f"{source}: {key} is {quote(values.get(key))}, expected {expected}.")
-
-
 def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | None]:
     """Reads the JSON object of a model that is in ``source``, every value checked.
 
@@ -282,13 +276,12 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
             f"{source}: expected an object that describes a model, got {quote(values)}."
         )
     values = {**_DEFAULTS, **values}
-    _check(values, _CHECKS, source)
+    for key, check in _CHECKS.items():
+        checked(values.get(key), check, f"{source}: {key}")
     model = check_model(values.get("class_name"), values.get("arguments"), source)
     labels, classes = values["labels"], model.arguments.get("num_classes")
-    if labels and len(labels) != classes:
-        raise ValueError(
-            f"{source}: labels is {quote(labels)}, expected a list of {classes or 'no'} names."
-        )
+    fits: Check = (lambda names: len(names) in (0, classes), f"a list of {classes or 'no'} names")
+    checked(labels, fits, f"{source}: labels")
     fields = {
         "model": model,
         "labels": check_labels(labels, source),
@@ -311,7 +304,8 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
             f"{source}: sentence_embedding is {quote(values)}, expected an object with "
             f"{', '.join(_EMBEDDING_CHECKS)}."
         )
-    _check(values, _EMBEDDING_CHECKS, source)
+    for key, check in _EMBEDDING_CHECKS.items():
+        checked(values[key], check, f"{source}: {key}")
     return SentenceEmbedding(**values)
 
 
@@ -328,12 +322,9 @@ def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
 
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
     """A model's class and arguments, as a stranger's file gives them, checked."""
-    if not isinstance(name, str) or name not in MODEL_CLASSES:
-        raise ValueError(
-            f"{source}: class_name is {quote(name)}, expected one of {', '.join(MODEL_CLASSES)}."
-        )
-    if not isinstance(arguments, Mapping):
-        raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
+    is_class: Check = ([*MODEL_CLASSES].__contains__, f"one of {', '.join(MODEL_CLASSES)}")
+    checked(name, is_class, f"{source}: class_name")
+    checked(arguments, IS_OBJECT, f"{source}: arguments")
     checks = MODEL_CLASSES[name].argument_checks
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):

@@ -5,7 +5,6 @@ Kernels are there as they are here, (inputs, outputs); the ``output_weights`` of
 ``run_classifier.py``, ``run_squad.py``.
 """
 
-import dataclasses
 import operator
 import os
 import re
@@ -156,10 +155,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
-    laid_out = (
-        dataclasses.replace(_names_of(name).lay_out(name, tensor), name=spell(name))
-        for name, tensor in checkpoint.tensors.items()
-    )
+    laid_out = (_names_of(n).to_source(n, tensor) for n, tensor in checkpoint.tensors.items())
     # TensorFlow 1 restores a float32 from a float32 alone.
     as_float32 = operator.methodcaller("astype", np.float32, copy=False)
     stored = (tensor.changed(tensor.shape, as_float32) for tensor in laid_out)

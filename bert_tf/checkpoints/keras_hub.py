@@ -24,6 +24,7 @@ from bert_tf.wording import quote
 
 from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
+from .config_keys import IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, checked
 from .tensor_files import open_hdf5, read_weight_map
 from .tokenizer_files import NO_PREPROCESSOR
 from .weights import leaves, merge_heads
@@ -36,15 +37,6 @@ _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"
 _TASK_WEIGHTS = "task.weights.h5"
 
-_SIZES = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-}
 _MASKED_LM = "BertMaskedLM"
 _MASKED_LM_ARGUMENTS = {
     "mlm": True,
@@ -128,10 +120,10 @@ def read_checkpoint(path: str) -> Checkpoint:
 def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
     """The sizes, with what KerasHub's class fixes, and what is to be told."""
     values = _serialized(source, "BertBackbone")
-    missing = [key for key in (*_SIZES, "dropout") if key not in values]
+    missing = [key for key in (*KERAS_HUB_SIZES, "dropout") if key not in values]
     if missing:
         raise ValueError(f"{source} has no {', '.join(missing)} in its config.")
-    sizes = {name: values[key] for key, name in _SIZES.items()}
+    sizes = {name: values[key] for key, name in KERAS_HUB_SIZES.items()}
     rest = {
         "hidden_act": "gelu_new",
         "layer_norm_eps": 1e-12,
@@ -203,16 +195,11 @@ def _name(stored: str, modules: Mapping[str, str]) -> str | None:
         return None
     # Keras has called the same layer by an attribute and by a property: _query_dense, query_dense.
     module = "/".join(part.removeprefix("_") for part in place[1].split("/"))
-    block = _BLOCK.fullmatch(module)
-    if block and modules is _BACKBONE_MODULES:
-        inner = _BLOCK_MODULES.get(block[2])
-        name = None if inner is None else f"layer_{block[1] or 0}/{inner}"
-    else:
-        name = modules.get(module)
-    if name is None:
-        return None
-    ends, number = leaves(name), int(place[2])
-    return name + ends[number] if number < len(ends) else None
+    name, block = modules.get(module), _BLOCK.fullmatch(module)
+    if block and modules is _BACKBONE_MODULES and (inner := _BLOCK_MODULES.get(block[2])):
+        name = f"layer_{block[1] or 0}/{inner}"
+    ends, number = leaves(name) if name else (), int(place[2])
+    return f"{name}{ends[number]}" if number < len(ends) else None
 
 
 # === Text ===
@@ -226,8 +213,7 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     values = _serialized(source, "BertTokenizer")
     lowercase, strip = values.get("lowercase", False), values.get("strip_accents", False)
     for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
+        checked(value, IS_SWITCH, f"{source}: {key}")
     try:
         notes = (*config_keys.sentences(f"{_TOKENIZER}{_OF}", values, source),)
         if strip and not lowercase:
@@ -252,10 +238,8 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
     """The most tokens of a row that a preprocessor makes, the task's own first; and notes."""
     for source, values in _preprocessors(path):
         length = values.get("sequence_length")
-        if length is not None and (type(length) is not int or length < 1):
-            raise ValueError(
-                f"{source}: sequence_length is {quote(length)}, expected a positive whole number."
-            )
+        if length is not None:
+            checked(length, IS_POSITIVE, f"{source}: sequence_length")
         return length, (*config_keys.sentences(f"{_PREPROCESSOR}{_OF}", values, source),)
     return None, ()
 
@@ -264,10 +248,8 @@ def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The configurations of preprocessors: that of the task, which its class takes, and its own."""
     for name, keys in ((_TASK, ("preprocessor",)), (_PREPROCESSOR, ())):
         source = os.path.join(path, name)
-        if tf.io.gfile.exists(source):
-            values = _inner({"": read_json_object(source)}, "", *keys)
-            if values:
-                yield source, values
+        if values := _inner({"": config_keys.read(source)}, "", *keys):
+            yield source, values
 
 
 def _inner(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

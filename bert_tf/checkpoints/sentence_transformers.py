@@ -24,6 +24,7 @@ from bert_tf.wording import listed, quote
 
 from . import config_keys, hugging_face
 from .checkpoint import Checkpoint, check_model, check_sentence_embedding
+from .config_keys import IS_OBJECT, IS_POSITIVE, IS_SWITCH, POOLING_MODES, checked
 from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import LENGTH
 from .weights import Names, is_in_encoder
@@ -57,15 +58,6 @@ _LINEAR = Names(
     {"sentence_dense": "linear"}, {"kernel": ".weight", "bias": ".bias"}, transposed=True
 )
 _LAYER = ("sentence_dense/kernel", "sentence_dense/bias")
-# Keys of the modes in the older form of 1_Pooling/config.json, true or false each.
-_MODES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "last",
-}
 _SPELLED = {"lasttoken": "last"}  # in the newer form
 
 
@@ -88,11 +80,8 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
             f"there: expected a directory of a BERT, all of it{hint(path, modules[0][:1])}."
         )
     names = (os.path.join(inner, name) for name in _TRANSFORMER)
-    source = next(filter(tf.io.gfile.exists, names), "")
-    values = read_json_object(source) if source else {}
-    of_all, sentences = os.path.join(path, _SENTENCES), {}
-    if tf.io.gfile.exists(of_all):
-        sentences = read_json_object(of_all)
+    source, of_all = next(filter(tf.io.gfile.exists, names), ""), os.path.join(path, _SENTENCES)
+    values, sentences = config_keys.read(source), config_keys.read(of_all)
     notes += (
         *config_keys.sentences(_TRANSFORMER[0], values, source),
         *config_keys.sentences(_SENTENCES, sentences, of_all),
@@ -142,9 +131,8 @@ class _NotComputedError(Exception):
 def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """The object under a key, or under an older name of it; an empty one where there is none."""
     found: Any = next((values[name] for name in names if values.get(name) is not None), {})
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{names[0]} is {quote(found)}, expected an object.")
-    return found
+    inner: Mapping[str, Any] = checked(found, IS_OBJECT, names[0])
+    return inner
 
 
 def _overrides(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -234,9 +222,8 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
     if modes is None:
         flags = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
         for key, value in flags.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
-        modes = [_MODES.get(key, key) for key, is_on in flags.items() if is_on]
+            checked(value, IS_SWITCH, f"{source}: {key}")
+        modes = [POOLING_MODES.get(key, key) for key, is_on in flags.items() if is_on]
         modes = modes if flags else ["mean"]  # its default
     modes = [_SPELLED.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
@@ -309,11 +296,8 @@ def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint)
     length = next((each for each in stated if each is not None), checkpoint.max_seq_length)
     if length is None:
         return None
-    if type(length) is not int or length < 1:
-        raise ValueError(
-            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number."
-        )
-    return min(length, checkpoint.config.max_position_embeddings)
+    most: int = checked(length, IS_POSITIVE, f"{source}: max_seq_length")
+    return min(most, checkpoint.config.max_position_embeddings)
 
 
 def _read_prompts(
@@ -362,38 +346,40 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     notes = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
     if embedding is None:
         return notes
-    width, size = checkpoint.config.hidden_size, checkpoint.model.arguments.get("dense_size")
-    is_there = {_DENSE: size is not None, _NORMALIZE: embedding.normalize}
+    width, arguments = checkpoint.config.hidden_size, checkpoint.model.arguments
+    is_there = {
+        _DENSE: arguments.get("dense_size") is not None,
+        _NORMALIZE: embedding.normalize,
+    }
     kinds = [kind for kind in _KINDS if is_there.get(kind, True)]
     folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
-    modules = [
-        {"idx": number, "name": str(number), "path": folder, "type": f"{_MODULE_OF}.{kind}"}
-        for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
-    ]
-    prefixes = [getattr(embedding, name) for name in _PREFIXES]
-    prompts = {names[0]: prefix for names, prefix in zip(_ROLES, prefixes, strict=True)}
-    pooling = {key: mode == embedding.pooling for key, mode in _MODES.items()}
-    files = {
-        MODULES: modules,
+    files: dict[str, Any] = {
+        MODULES: [
+            {"idx": number, "name": str(number), "path": folder, "type": f"{_MODULE_OF}.{kind}"}
+            for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
+        ],
         _TRANSFORMER[0]: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
         _SENTENCES: {
-            **{"prompts": prompts, "default_prompt_name": None, "truncate_dim": embedding.dims},
+            "prompts": {"query": embedding.query_prefix, "document": embedding.document_prefix},
+            "default_prompt_name": None,
+            "truncate_dim": embedding.dims,
         },
-        f"{folders[1]}/{CONFIG}": {"word_embedding_dimension": width, **pooling},
+        f"{folders[1]}/{CONFIG}": {
+            "word_embedding_dimension": width,
+            **{key: mode == embedding.pooling for key, mode in POOLING_MODES.items()},
+        },
     }
-    if size is not None:
-        activation = checkpoint.model.arguments.get("dense_activation", DENSE_ACTIVATIONS[0])
+    if is_there[_DENSE]:
+        activation = arguments.get("dense_activation", DENSE_ACTIVATIONS[0])
         files[f"{folders[2]}/{CONFIG}"] = {
             "in_features": width,
-            "out_features": size,
+            "out_features": arguments["dense_size"],
             "bias": True,
             "activation_function": _ACTIVATIONS[activation],
         }
-        laid_out = (_LINEAR.lay_out(name, checkpoint.tensors[name]) for name in _LAYER)
-        names = map(_LINEAR.spell, _LAYER)
-        layer = (dataclasses.replace(t, name=at) for t, at in zip(laid_out, names, strict=True))
         weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
         tf.io.gfile.makedirs(os.path.dirname(weights))
+        layer = (_LINEAR.to_source(name, checkpoint.tensors[name]) for name in _LAYER)
         write_safetensors(weights, layer)
     for name, values in files.items():
         write_json(os.path.join(path, name), values)

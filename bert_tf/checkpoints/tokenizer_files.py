@@ -16,7 +16,7 @@ import tensorflow as tf
 import tokenizers
 
 from bert_tf.checkpoint_formats import CONFIG
-from bert_tf.files import read_json_object, replace_whole, write_json
+from bert_tf.files import replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 from bert_tf.untrusted import is_number
@@ -24,6 +24,7 @@ from bert_tf.wording import listed, quote
 
 from . import config_keys
 from .checkpoint import Tokenization
+from .config_keys import IS_OBJECT, IS_POSITIVE, checked
 
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
@@ -37,6 +38,12 @@ _SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.
 _CLASS, _DECODER, _INPUTS = "tokenizer_class", "added_tokens_decoder", "model_input_names"
 # In which order transformers adds the tokens of roles.
 _ROLES = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+# By the names of tokenizer.json's normalizer: those of a class' settings, and the defaults.
+_SWITCHES = {
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
 _MORE = ("extra_special_tokens", "additional_special_tokens")
 _LIKE_BERTS = re.compile("(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?")
 _RUNS_FILE = "PreTrainedTokenizerFast"
@@ -74,7 +81,7 @@ def read_vocabulary(
     try:
         pieces = tuple(vocabulary.load_vocabulary(plain))
         if do_lower_case is None:
-            do_lower_case = _switch(_read(source), "do_lower_case", None, source)
+            do_lower_case = _switch(config_keys.read(source), "do_lower_case", None, source)
         made = TextRules.from_json({} if rules is None else rules, pieces, path)
     except ValueError as error:
         return None, (f"{NO_PREPROCESSOR}{error}",)
@@ -97,21 +104,14 @@ def read_tokenization(
     ``do_lower_case`` is what the caller says of the casing. Returned: the tokenizer, or ``None``;
     and sentences on what is done otherwise, or on why there is none.
     """
+    names = (TOKENIZER_CONFIG, TOKENIZER)
     try:
-        return _read_tokenization(path, do_lower_case)
+        config, file = (config_keys.read(os.path.join(path, name)) for name in names)
+        class_name = _class_of(path, config)
+        pieces = _read_pieces(path, file)
+        return _tokenization(path, class_name, config, file, pieces, do_lower_case)
     except ValueError as error:
         return None, (f"{NO_PREPROCESSOR}{error}",)
-
-
-def _read_tokenization(
-    path: str, do_lower_case: bool | None
-) -> tuple[Tokenization, tuple[str, ...]]:
-    config, file = (_read(os.path.join(path, name)) for name in (TOKENIZER_CONFIG, TOKENIZER))
-    class_name = _class_of(path, config)
-    pieces = _read_pieces(path, file)
-    if pieces is None:
-        raise ValueError(f"{path} has no vocabulary: put its {VOCABULARY} into the directory.")
-    return _tokenization(path, class_name, config, file, pieces, do_lower_case)
 
 
 def tokenization_of(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
@@ -154,44 +154,37 @@ def _tokenization(
     has_types = isinstance(names, list) and _TYPES in names
     if names is None:
         has_types = not runs_file and not class_name.startswith("DistilBert")
-    values: Mapping[str, Any] = {}
-    switches = [
-        _switch(config, "do_lower_case", True, source),
-        _switch(config, "strip_accents", None, source),
-        _switch(config, "tokenize_chinese_chars", True, source),
-    ]
+    how = {here: _switch(config, key, usual, source) for here, (key, usual) in _SWITCHES.items()}
+    most: Any = BERT_RULES.max_word_length
     if runs_file:
-        values, normalizer = file["model"], _part(file, "normalizer", json_source)
-        _part(file, "pre_tokenizer", json_source)
-        switches = [
-            _switch(normalizer, "lowercase", True, json_source),
-            _switch(normalizer, "strip_accents", None, json_source),
-            _switch(normalizer, "handle_chinese_chars", True, json_source),
-        ]
-        ids = {piece: at for at, piece in enumerate(vocab)}
-        has_types &= _template_has_types(file, ids, json_source)
+        for name in ("normalizer", "pre_tokenizer"):
+            if not isinstance(part := file.get(name), Mapping):
+                raise ValueError(f"{json_source}: {name} is {quote(part)}, expected a BERT's.")
+        how = {
+            here: _switch(file["normalizer"], here, usual, json_source)
+            for here, (_, usual) in _SWITCHES.items()
+        }
+        most = file["model"].get("max_input_chars_per_word", most)
+        has_types &= _template_has_types(file, vocab, json_source)
     elif do_lower_case is None and "do_lower_case" not in config and not is_lower_cased(pieces):
         told.append(
             f"{path} does not say do_lower_case: text is lower-cased, as in transformers, and the "
             "vocabulary has capital letters; write it into tokenizer_config.json."
         )
     if file and not runs_file:
-        named = zip(("lowercase", "strip_accents", "handle_chinese_chars"), switches, strict=True)
-        told += _passed_over(file, dict(named), vocab, source)
-    lower, strip, splits = switches
-    most = values.get("max_input_chars_per_word", BERT_RULES.max_word_length)
+        told += _passed_over(file, {**how, "max_input_chars_per_word": most}, vocab, source)
     if type(most) is not int:
         raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(most)}.")
     rules = dataclasses.replace(
         BERT_RULES,
         max_word_length=most,
-        strip_accents=strip,
-        split_ideographs=splits is not False,
+        strip_accents=how["strip_accents"],
+        split_ideographs=how["handle_chinese_chars"] is not False,
         pair_types=has_types,
         split_special_tokens=bool(_switch(config, "split_special_tokens", False, source)),
         added_tokens=added,
     )
-    is_lower = bool(lower) if do_lower_case is None else do_lower_case
+    is_lower = bool(how["lowercase"]) if do_lower_case is None else do_lower_case
     made = Tokenization(vocab, is_lower, rules)
     if any(token.normalized for token in added):
         made.tokenizer()  # an error where nothing is left of one
@@ -207,15 +200,12 @@ def why_none(notes: Iterable[str]) -> str:
 def read_length(path: str, positions: int) -> int | None:
     """The most tokens of a row, where the tokenizer of a directory says fewer than positions."""
     source = os.path.join(path, TOKENIZER_CONFIG)
-    values = _read(source)
+    values = config_keys.read(source)
     length: Any = values.get(LENGTH, values.get("max_len"))  # its older name
     if not is_number(length) or length >= positions:  # where nobody set it, it is 10^30
         return None
-    if length != int(length) or length < 1:
-        raise ValueError(
-            f"{source}: {LENGTH} is {quote(length)}, expected a positive whole number."
-        )
-    return int(length)
+    is_length = (lambda value: value == int(value) and value >= 1, IS_POSITIVE[1])
+    return int(checked(length, is_length, f"{source}: {LENGTH}"))
 
 
 def is_lower_cased(pieces: Sequence[str]) -> bool:
@@ -229,11 +219,6 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
     return not any(piece != piece.lower() for piece in words)
 
 
-def _read(source: str) -> Mapping[str, Any]:
-    """A JSON object, empty where there is no file."""
-    return read_json_object(source) if tf.io.gfile.exists(source) else {}
-
-
 def _switch(values: Mapping[str, Any], name: str, usual: bool | None, source: str) -> bool | None:
     """A setting that is true, false, or not said."""
     value = values.get(name)
@@ -242,34 +227,28 @@ def _switch(values: Mapping[str, Any], name: str, usual: bool | None, source: st
     return usual if value is None else value
 
 
-def _part(file: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
-    """A part of tokenizer.json, whose keys have been looked at."""
-    part = file.get(name)
-    if not isinstance(part, Mapping):
-        raise ValueError(f"{source}: {name} is {quote(part)}, expected a BERT's.")
-    return part
-
-
 def _class_of(path: str, config: Mapping[str, Any]) -> str:
     """The class of the tokenizer."""
     name = config.get(_CLASS)
     if name is None:  # where transformers looks next
-        name = _read(os.path.join(path, CONFIG)).get(_CLASS)
+        name = config_keys.read(os.path.join(path, CONFIG)).get(_CLASS)
     name = "BertTokenizer" if name is None else str(name)
     if name not in _BACKENDS and not _LIKE_BERTS.fullmatch(name):
         raise ValueError(f"{path} names the {_CLASS} {quote(name)}: expected BERT's.")
     return name
 
 
-def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str] | None:
-    """The model's own pieces in the order of their ids; ``None`` where no file has them."""
+def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str]:
+    """The model's own pieces in the order of their ids."""
     plain, source = os.path.join(path, VOCABULARY), os.path.join(path, TOKENIZER)
-    pieces = vocabulary.load_vocabulary(plain) if tf.io.gfile.exists(plain) else None
+    if not tf.io.gfile.exists(plain):
+        if not file:
+            raise ValueError(f"{path} has no vocabulary: put its {VOCABULARY} into the directory.")
+        return _pieces_of(file, source)
+    pieces = vocabulary.load_vocabulary(plain)
     if not file:
         return pieces
     others = _pieces_of(file, source)
-    if pieces is None:
-        return others
     # vocab.txt may have the added tokens, too. The released Chinese vocabulary has a piece of white
     # space, which some libraries strip.
     own = pieces[: len(others)]
@@ -349,30 +328,26 @@ def _tokens_of(
         os.path.join(path, name)
         for name in (TOKENIZER_CONFIG, TOKENIZER, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
     )
-    decoded, roles = config.get(_DECODER), dict(config)
+    decoded, others = config.get(_DECODER), dict(config)
     if decoded is None:
-        roles |= _read(of_roles)
-    extra: Any = next((roles[name] for name in _MORE if roles.get(name)), [])
+        others |= config_keys.read(of_roles)
+    extra: Any = next((others[name] for name in _MORE if others.get(name)), [])
     extra = [*extra.values()] if isinstance(extra, Mapping) else extra
-    if not isinstance(extra, list):
-        raise ValueError(
-            f"{path}: {_MORE[0]} is {quote(extra)}, expected a list or an object of tokens."
-        )
-    named = [roles.get(role, _SPECIAL_ROLES.get(role)) for role in _ROLES]
-    others = (key for key in roles if key.endswith("_token") and key not in _ROLES)
-    named += [roles[key] for key in others]
-    specific = roles.get("model_specific_special_tokens")
-    named += specific.values() if isinstance(specific, Mapping) else ()
+    is_list = (lambda value: isinstance(value, list), "a list or an object of tokens")
+    checked(extra, is_list, f"{path}: {_MORE[0]}")
+    roles = {key: token for key, token in others.items() if key.endswith("_token")}
+    roles = {**dict.fromkeys(_ROLES), **_SPECIAL_ROLES, **roles}
     for role, good in _SPECIAL_ROLES.items():
-        if (token := _content(roles.get(role, good))) != good:
+        if (token := _content(roles[role])) != good:
             raise ValueError(f"{path}: {role} is {quote(token)}, and only {good} can be computed.")
+    specific = others.get("model_specific_special_tokens")
+    named = [*roles.values(), *(specific.values() if isinstance(specific, Mapping) else ())]
     special = [token for token in (*named, *extra) if isinstance(token, str | Mapping)]
     stated: list[tuple[str, Any, Any]] = []
     if decoded is not None:
-        if not isinstance(decoded, Mapping):
-            raise ValueError(f"{of_config}: {_DECODER} is {quote(decoded)}, expected an object.")
+        checked(decoded, IS_OBJECT, f"{of_config}: {_DECODER}")
         stated = [(of_config, int(at) if at.isdecimal() else at, t) for at, t in decoded.items()]
-    elif ids := _read(of_ids):
+    elif ids := config_keys.read(of_ids):
         known = {text for text in map(_content, special) if isinstance(text, str)}
         stated = [
             (of_ids, at, {"content": text, "special": text in known}) for text, at in ids.items()
@@ -400,15 +375,14 @@ def _content(token: Any) -> Any:
 
 
 def _passed_over(
-    file: Mapping[str, Any], switches: Mapping[str, Any], vocab: Sequence[str], source: str
+    file: Mapping[str, Any], made: Mapping[str, Any], vocab: Sequence[str], source: str
 ) -> Iterator[str]:
     """A sentence on what a tokenizer.json says otherwise than the class that does not read it."""
-    made = {**switches, "max_input_chars_per_word": BERT_RULES.max_word_length}
     said = {**(file.get("normalizer") or {}), **(file.get("model") or {})}
     other = [name for name, usual in made.items() if said.get(name) not in (None, usual)]
     try:
         if "post_processor" in file:
-            _template_has_types(file, {piece: at for at, piece in enumerate(vocab)}, source)
+            _template_has_types(file, vocab, source)
     except ValueError:
         other.append("post_processor")
     if other:
@@ -426,27 +400,24 @@ def _row(parts: Sequence[str], of_type: int) -> list[Any]:
     ]
 
 
-def _template_has_types(file: Mapping[str, Any], ids: Mapping[str, int], source: str) -> bool:
+def _template_has_types(file: Mapping[str, Any], vocab: Sequence[str], source: str) -> bool:
     """Whether tokenizer.json gives a pair's second text a type, if it makes rows as BERT's are."""
     stated = file.get("post_processor")
-    made = stated if isinstance(stated, Mapping) else {}
     cls, sep = vocabulary.CLS_TOKEN, vocabulary.SEP_TOKEN
-    if made.get("type") == "BertProcessing":
-        is_berts = [made.get("cls"), made.get("sep")] == [[cls, ids[cls]], [sep, ids[sep]]]
-        second = 1
+    ids = {token: vocab.index(token) for token in (cls, sep)}
+    if _field(stated, "type") == "BertProcessing":
+        if all(_field(stated, token[1:-1].lower()) == [token, at] for token, at in ids.items()):
+            return True
     else:
-        known = made.get("special_tokens")
-        are_known = all(_field(_field(known, each), "ids") == [ids[each]] for each in (cls, sep))
-        single = _row((cls, "A", sep), 0)
+        known, single = _field(stated, "special_tokens"), _row((cls, "A", sep), 0)
+        are_known = all(_field(_field(known, token), "ids") == [at] for token, at in ids.items())
         pairs = [single + _row(("B", sep), second) for second in (0, 1)]
-        is_berts = are_known and made.get("single") == single and made.get("pair") in pairs
-        second = pairs.index(made["pair"]) if is_berts else 0
-    if not is_berts:
-        raise ValueError(
-            f"{source}: post_processor is {quote(stated)}, and only rows {cls} A {sep} and "
-            f"{cls} A {sep} B {sep} can be computed."
-        )
-    return second == 1
+        if are_known and _field(stated, "single") == single and _field(stated, "pair") in pairs:
+            return pairs.index(stated["pair"]) == 1
+    raise ValueError(
+        f"{source}: post_processor is {quote(stated)}, and only rows {cls} A {sep} and "
+        f"{cls} A {sep} B {sep} can be computed."
+    )
 
 
 # === Writing ===

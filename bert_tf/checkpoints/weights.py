@@ -3,6 +3,7 @@
 Letters: H hidden, N heads, D head size, H = N * D.
 """
 
+import dataclasses
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,6 +69,10 @@ class Names(NamedTuple):
         if not (self.transposed and name.endswith("/kernel")):
             return tensor
         return tensor.changed(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
+
+    def to_source(self, name: str, tensor: StoredTensor) -> StoredTensor:
+        """A weight as the other library stores it."""
+        return dataclasses.replace(self.lay_out(name, tensor), name=self.spell(name))
 
     def read(
         self, names: Iterable[str], stored: Mapping[str, StoredTensor]
