@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Self
 import keras
 from keras import ops
 
-from bert_tf import features, forks, load_hook
+from bert_tf import features, forks
 from bert_tf.config import BertConfig
 from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
@@ -229,7 +230,9 @@ class BertModel(keras.Model):
         ``path`` is what ``bert_tf.load`` takes, whose errors these are; ``arguments`` are the
         constructor's, besides the config (``num_classes=3``), and ``load``'s.
         """
-        model: Self = load_hook.load(path, model_class=cls, **arguments)
+        # By name: the readers of checkpoints import the models.
+        load = importlib.import_module("bert_tf.checkpoints.load").load
+        model: Self = load(path, model_class=cls, **arguments)
         return model
 
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
