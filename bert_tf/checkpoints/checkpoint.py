@@ -29,7 +29,7 @@ states of a token, D numbers of a sentence's vector, U units of an LSTM, X its i
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -137,8 +137,17 @@ def model_of(model_class: type[BertModel], **known: Any) -> ModelSpec:
     return ModelSpec(model_class, arguments)
 
 
-def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> ModelSpec:
-    """The pretrainer with the heads that a checkpoint has; where it has none, the encoder."""
+def pretrained_model(
+    names: Collection[str],
+    prefixes: tuple[str, str, str] = ("masked_lm/", "next_sentence/", "pooler/"),
+) -> ModelSpec:
+    """The pretrainer with the heads that names of weights are of; where there is none, the encoder.
+
+    ``prefixes`` are what the names of masked LM, of next sentence and of the pooler begin with.
+    """
+    masked_lm, next_sentence, pooler = (
+        any(name.startswith(prefix) for name in names) for prefix in prefixes
+    )
     if not (masked_lm or next_sentence):
         return ModelSpec(BertEncoder, {"pooler": pooler})
     heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}

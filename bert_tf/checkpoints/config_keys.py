@@ -9,12 +9,13 @@ object A.
 versions; docs/peers.md prints the table.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.config import ONLY_AS_PUBLISHED
+from bert_tf.config import ONLY_AS_PUBLISHED, BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.wording import listed, quote
 
@@ -55,9 +56,8 @@ _TO_TEXT = _no_effect("of ids that become text")
 # === transformers: config.json ===
 
 _CONFIG = {
-    "vocab_size max_position_embeddings initializer_range architectures model_type id2label "
-    "label2id problem_type tokenizer_class sentence_transformers.activation_fn "
-    "sbert_ce_default_activation_function": _DONE,
+    "architectures model_type id2label label2id problem_type tokenizer_class "
+    "sentence_transformers.activation_fn sbert_ce_default_activation_function": _DONE,
     "tie_word_embeddings": Answer(HONOURED, "the decoder has to equal the embeddings"),
     "transformers_weights": Answer(HONOURED, "the file that has the weights, by its plain name"),
     "sentence_transformers.version": _no_effect("a note of the release that wrote it"),
@@ -100,20 +100,31 @@ _BERT = {
         for key, published in ONLY_AS_PUBLISHED.items()
     },
     **_CONFIG,
-    "hidden_size num_hidden_layers num_attention_heads intermediate_size type_vocab_size "
-    "hidden_act layer_norm_eps is_decoder hidden_dropout_prob attention_probs_dropout_prob "
+    **{field.name: _DONE for field in dataclasses.fields(BertConfig)},
     "classifier_dropout": _DONE,
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
     "pooler_size_per_head pooler_type": _no_effect(
         "Google's releases have it, and no code reads it"
     ),
 }
+# By DistilBERT's names, the fields of ``BertConfig``.
+DISTILBERT_FIELDS = {
+    "dim": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    **{key: key for key in ("vocab_size", "max_position_embeddings", "initializer_range")},
+}
 _DISTILBERT = {
     **_CONFIG,
-    "dim n_heads n_layers hidden_dim hidden_size num_attention_heads num_hidden_layers": Answer(
-        HONOURED, "a size of the encoder; the longer names go first"
+    **dict.fromkeys(DISTILBERT_FIELDS, _DONE),
+    "hidden_size num_attention_heads num_hidden_layers": Answer(
+        HONOURED, "a size of the encoder, before the shorter names"
     ),
-    "activation dropout attention_dropout seq_classif_dropout": _DONE,
+    "seq_classif_dropout": _DONE,
     "qa_dropout": _no_effect("of training alone: no dropout is in front of a span head"),
     "sinusoidal_pos_embds": _no_effect("the table of positions is stored"),
     "tie_weights_": _no_effect("the decoder has to equal the embeddings"),

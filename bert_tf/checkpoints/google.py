@@ -125,10 +125,8 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     if spell("classifier/kernel") in shapes:
         classes = shapes[spell("classifier/kernel")][0]
         return ModelSpec(BertClassifier, {"num_classes": classes})
-    pooler = spell("pooler/dense/kernel") in shapes
-    masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
-    next_sentence = any(name.startswith("cls/seq_relationship/") for name in shapes)
-    return pretrained_model(masked_lm, next_sentence, pooler)
+    prefixes = ("cls/predictions/", "cls/seq_relationship/", spell("pooler/dense/kernel"))
+    return pretrained_model(shapes, prefixes)
 
 
 def _casing(folder: str) -> bool | None:

@@ -6,7 +6,6 @@ without a pooler; what a classifier has in the pooler's place is a layer with a 
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from bert_tf.config import BertConfig
@@ -31,6 +30,7 @@ from .checkpoint import (
     model_of,
     pretrained_model,
 )
+from .config_keys import DISTILBERT_FIELDS
 
 # Values of problem_type of two kinds of classifiers.
 REGRESSION = "regression"
@@ -38,30 +38,18 @@ SEVERAL_CLASSES = "multi_label_classification"
 
 _LABELS = ("id2label", "label2id")
 # Functions of a cross-encoder's number, by their names in PyTorch.
-ACTIVATIONS = MappingProxyType(
-    {"": "torch.nn.modules.linear.Identity", SIGMOID: "torch.nn.modules.activation.Sigmoid"}
-)
+ACTIVATIONS = {
+    "": "torch.nn.modules.linear.Identity",
+    SIGMOID: "torch.nn.modules.activation.Sigmoid",
+}
 
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
 
 _DISTILBERT = "distilbert"
 DISTIL = "Distil"  # before the name of a class
-# DistilBERT's keys, and what bert_config.json calls them; the defaults are transformers'.
-_DISTILBERT_KEYS = MappingProxyType(
-    {
-        "dim": "hidden_size",
-        "n_heads": "num_attention_heads",
-        "n_layers": "num_hidden_layers",
-        "hidden_dim": "intermediate_size",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        **{key: key for key in ("vocab_size", "max_position_embeddings", "initializer_range")},
-    }
-)
 _DISTILBERT_ALIASES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
-_DISTILBERT_DEFAULTS = MappingProxyType({"n_layers": 6, "seq_classif_dropout": 0.2})
+_DISTILBERT_DEFAULTS = {"n_layers": 6, "seq_classif_dropout": 0.2}  # transformers'
 _DROPOUT, _DISTILBERT_DROPOUT = "classifier_dropout", "seq_classif_dropout"
 # Heads that read next-sentence prediction's pooler, or the next token.
 _NOT_DISTILLED = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHeadModel")
@@ -74,7 +62,7 @@ def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
     """The sizes that a ``config.json`` says."""
     if _is_distilbert(values):
         filled = {**_DISTILBERT_DEFAULTS, **values}
-        sizes = {name: filled[key] for key, name in _DISTILBERT_KEYS.items() if key in filled}
+        sizes = {name: filled[key] for key, name in DISTILBERT_FIELDS.items() if key in filled}
         sizes |= {name: values[name] for name in _DISTILBERT_ALIASES if name in values}
         values = {**sizes, "type_vocab_size": 0}
     return BertConfig.from_dict(values, source)
@@ -100,9 +88,8 @@ def model_spec(
         dropout = head_dropout(values, model_class)
         spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
         return check_model(spec.class_name, spec.arguments, source), notes
-    masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
-    next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
-    return pretrained_model(masked_lm, next_sentence, pooler), ()
+    prefixes = ("cls.predictions.", "cls.seq_relationship.", "pooler.dense.weight")
+    return pretrained_model(shapes, prefixes), ()
 
 
 def _classifier(
@@ -181,14 +168,6 @@ def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(classes))
 
 
-def activation_notes(name: Any, spec: ModelSpec, source: str) -> list[str]:
-    """What is to be told of a cross-encoder's function: it is known of a number alone."""
-    known = ACTIVATIONS if spec.model_class is BertRegressor else ("",)
-    if name is None or name in [ACTIVATIONS[each] for each in known]:
-        return []
-    return [f"{source}: activation_fn is {quote(name)}, which is not applied."]
-
-
 def read_activation(
     values: Mapping[str, Any], spec: ModelSpec, source: str
 ) -> tuple[str, list[str]]:
@@ -200,8 +179,11 @@ def read_activation(
     own = values.get("sentence_transformers")
     own = own.get("activation_fn") if isinstance(own, Mapping) else None
     name = own or values.get("sbert_ce_default_activation_function")
-    notes = activation_notes(name, spec, source)
-    if spec.model_class is not BertRegressor:
+    is_number = spec.model_class is BertRegressor
+    known = [ACTIVATIONS[each] for each in (ACTIVATIONS if is_number else ("",))]
+    notes = [f"{source}: activation_fn is {quote(name)}, which is not applied."]
+    notes = [] if name is None or name in known else notes
+    if not is_number:
         return "", notes
     if name is None and values.get("problem_type") == REGRESSION:
         note = (
@@ -224,7 +206,7 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     sizes = config.to_dict()
     sizes["hidden_act"] = _ACTIVATIONS.get(config.hidden_act, config.hidden_act)
     if config.is_distilbert:
-        sizes = {key: sizes[name] for key, name in _DISTILBERT_KEYS.items()}
+        sizes = {key: sizes[name] for key, name in DISTILBERT_FIELDS.items()}
     else:
         sizes |= {"position_embedding_type": "absolute", "use_cache": True}
     values = {

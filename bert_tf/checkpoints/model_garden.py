@@ -136,15 +136,13 @@ def _name(variable: str) -> str | None:
     if f"/{variable}".endswith(f"/{_OUTPUT_BIAS}"):
         return "masked_lm/output_bias"
     path, _, leaf = variable.rpartition("/")
-    block = _BLOCK.fullmatch(path)
-    if block:
-        module = _BLOCK_MODULES.get(block[2], "")
-        name = f"layer_{block[1]}/{module}"
+    if block := _BLOCK.fullmatch(path):
+        module, before = _BLOCK_MODULES.get(block[2], ""), f"layer_{block[1]}/"
     else:
         endings = (here for there, here in _MODULES.items() if f"/{path}".endswith(f"/{there}"))
-        module = name = next(endings, "")
+        module, before = next(endings, ""), ""
     leaf = "" if leaf == "embeddings" else f"/{leaf}"
-    return name + leaf if module and leaf in leaves(module) else None
+    return f"{before}{module}{leaf}" if module and leaf in leaves(module) else None
 
 
 # === Reading ===
@@ -164,10 +162,6 @@ def read_checkpoint(path: str) -> Checkpoint:
         name: merge_heads(name, tensor, config.num_attention_heads, source)
         for name, tensor in stored.items()
     }
-    masked_lm, next_sentence, pooler = (
-        any(name.startswith(f"{part}/") for name in tensors)
-        for part in ("masked_lm", "next_sentence", "pooler")
-    )
     tokenization, notes = read_vocabulary(folder)
     if not has_config:
         notes = (
@@ -179,7 +173,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         path=path,
         format="model_garden",
         config=config,
-        model=pretrained_model(masked_lm, next_sentence, pooler),
+        model=pretrained_model(tensors),
         tensors=tensors,
         # The graph itself is no tensor of anything.
         unused=names_left(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),

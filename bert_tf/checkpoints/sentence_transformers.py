@@ -86,7 +86,8 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         *config_keys.sentences(_TRANSFORMER[0], values, source),
         *config_keys.sentences(_SENTENCES, sentences, of_all),
     )
-    overrides = dict(_overrides(values))
+    # What goes before the keys of the transformer's own file.
+    overrides = dict(_object(values, "config_kwargs", "config_args"))
     if len(modules) == 1 and (activation := sentences.get("activation_fn")) is not None:
         overrides["sentence_transformers"] = {"activation_fn": activation}
     checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, overrides)
@@ -133,11 +134,6 @@ def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     found: Any = next((values[name] for name in names if values.get(name) is not None), {})
     inner: Mapping[str, Any] = checked(found, IS_OBJECT, names[0])
     return inner
-
-
-def _overrides(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keys that go before those of the transformer's ``config.json``."""
-    return _object(values, "config_kwargs", "config_args")
 
 
 def _check_task(
