@@ -27,7 +27,7 @@ from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check
 from .config_keys import IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, checked
 from .tensor_files import open_hdf5, read_weight_map
 from .tokenizer_files import NO_PREPROCESSOR
-from .weights import leaves, merge_heads
+from .weights import Names, expected_shapes, merge_heads
 
 _TASK = "task.json"
 _TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
@@ -47,32 +47,32 @@ _MASKED_LM_ARGUMENTS = {
 }
 _CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is its older name
 
-# A layer's place in the file, by class and number; Keras 2 called the first folder otherwise.
-_PLACE = re.compile(r"(?:layers|_layer_checkpoint_dependencies)/(.+)/vars/([01])")
-_BLOCK = re.compile(r"transformer_encoder(?:_([1-9][0-9]*))?/(.+)")
-_BLOCK_MODULES = {
-    "self_attention_layer/query_dense": "attention/query",
-    "self_attention_layer/key_dense": "attention/key",
-    "self_attention_layer/value_dense": "attention/value",
-    "self_attention_layer/output_dense": "attention/output",
-    "self_attention_layer_norm": "attention_layer_norm",
-    "feedforward_intermediate_dense": "intermediate",
-    "feedforward_output_dense": "output",
-    "feedforward_layer_norm": "output_layer_norm",
-}
-_BACKBONE_MODULES = {
-    "reversible_embedding": "embeddings/word_embeddings",
-    "position_embedding": "embeddings/position_embeddings",
-    "embedding": "embeddings/token_type_embeddings",
-    "layer_normalization": "embeddings/layer_norm",
-    "dense": "pooler/dense",
-}
-_MASKED_LM_MODULES = {
-    "masked_lm_head": "masked_lm/output_bias",
-    "masked_lm_head/intermediate_dense": "masked_lm/dense",
-    "masked_lm_head/intermediate_layer_norm": "masked_lm/layer_norm",
-}
-_CLASSIFIER_MODULES = {"dense": "classifier"}
+_BLOCK = "layers/transformer_encoder_{}"
+_HEAD = "task/layers/masked_lm_head"
+# Places in the weights' files, as ``_place`` has them: 0 and 1 are a layer's variables.
+_NAMES = Names(
+    {
+        "embeddings/word_embeddings": "layers/reversible_embedding/vars/0",
+        "embeddings/position_embeddings": "layers/position_embedding/vars/0",
+        "embeddings/token_type_embeddings": "layers/embedding/vars/0",
+        "embeddings/layer_norm": "layers/layer_normalization/vars",
+        "layer_{}/attention/query": f"{_BLOCK}/self_attention_layer/query_dense/vars",
+        "layer_{}/attention/key": f"{_BLOCK}/self_attention_layer/key_dense/vars",
+        "layer_{}/attention/value": f"{_BLOCK}/self_attention_layer/value_dense/vars",
+        "layer_{}/attention/output": f"{_BLOCK}/self_attention_layer/output_dense/vars",
+        "layer_{}/attention_layer_norm": f"{_BLOCK}/self_attention_layer_norm/vars",
+        "layer_{}/intermediate": f"{_BLOCK}/feedforward_intermediate_dense/vars",
+        "layer_{}/output": f"{_BLOCK}/feedforward_output_dense/vars",
+        "layer_{}/output_layer_norm": f"{_BLOCK}/feedforward_layer_norm/vars",
+        "pooler/dense": "layers/dense/vars",
+        "masked_lm/dense": f"{_HEAD}/intermediate_dense/vars",
+        "masked_lm/layer_norm": f"{_HEAD}/intermediate_layer_norm/vars",
+        "masked_lm/output_bias": f"{_HEAD}/vars/0",
+        "classifier": "task/layers/dense/vars",
+    },
+    {"kernel": "/0", "bias": "/1", "gamma": "/0", "beta": "/1"},
+    transposed=False,
+)
 
 
 def read_checkpoint(path: str) -> Checkpoint:
@@ -84,12 +84,12 @@ def read_checkpoint(path: str) -> Checkpoint:
     """
     source = os.path.join(path, CONFIG)
     config, told = _read_config(source)
-    model, head_modules, notes = _read_task(path, config)
+    model, notes = _read_task(path, config)
+    names = {_NAMES.spell(name): name for name in expected_shapes(config, model)}
     tensors: dict[str, StoredTensor] = {}
     unused = []
     for stored_name, entry in _entries(path):
-        in_task = stored_name.startswith(_TASK_WEIGHTS)
-        name = _name(entry.name, head_modules if in_task else _BACKBONE_MODULES)
+        name = names.get(_place(stored_name))
         if name is None:
             unused.append(stored_name)
             continue
@@ -134,25 +134,22 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
     return config, (*config_keys.sentences(f"{CONFIG}{_OF}", values, source),)
 
 
-def _read_task(
-    path: str, config: BertConfig
-) -> tuple[ModelSpec, Mapping[str, str], tuple[str, ...]]:
-    """The model, where its head lies in the task's weights, and notes."""
+def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model, and notes."""
     source = os.path.join(path, _TASK)
     encoder = ModelSpec(BertEncoder, {"pooler": True})
     if not tf.io.gfile.exists(source):
-        return encoder, {}, ()
+        return encoder, ()
     task = read_json_object(source).get("class_name")
     if task == _MASKED_LM:
-        return ModelSpec(BertPretrainer, _MASKED_LM_ARGUMENTS), _MASKED_LM_MODULES, ()
+        return ModelSpec(BertPretrainer, _MASKED_LM_ARGUMENTS), ()
     if task not in _CLASSIFIERS:
-        return encoder, {}, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
+        return encoder, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
     values = _serialized(source, task)
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
     model = check_model(BertClassifier.__name__, arguments, source)
-    told = config_keys.sentences(f"{_TASK}{_OF}", values, source)
-    return model, _CLASSIFIER_MODULES, (*told,)
+    return model, (*config_keys.sentences(f"{_TASK}{_OF}", values, source),)
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
@@ -188,18 +185,13 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
             yield f"{file}/{name}", entry
 
 
-def _name(stored: str, modules: Mapping[str, str]) -> str | None:
-    """This library's name of a dataset; ``None`` where it is no weight."""
-    place = _PLACE.fullmatch(stored)
-    if not place:
-        return None
+def _place(stored: str) -> str:
+    """The place of a dataset by the names of today, the first block's with a number."""
     # Keras has called the same layer by an attribute and by a property: _query_dense, query_dense.
-    module = "/".join(part.removeprefix("_") for part in place[1].split("/"))
-    name, block = modules.get(module), _BLOCK.fullmatch(module)
-    if block and modules is _BACKBONE_MODULES and (inner := _BLOCK_MODULES.get(block[2])):
-        name = f"layer_{block[1] or 0}/{inner}"
-    ends, number = leaves(name) if name else (), int(place[2])
-    return f"{name}{ends[number]}" if number < len(ends) else None
+    file, *parts = (part.removeprefix("_") for part in stored.split("/"))
+    place = "/".join(parts).replace("/transformer_encoder/", "/transformer_encoder_0/")
+    place = re.sub("^layer_checkpoint_dependencies/", "layers/", place)  # Keras 2's
+    return f"task/{place}" if file == _TASK_WEIGHTS else place
 
 
 # === Text ===
