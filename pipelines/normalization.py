@@ -29,9 +29,8 @@ import flatbuffers
 import numpy as np
 import tensorflow as tf
 
-from .added_tokens import SEPARATOR, TokenFinder
 from .bounded_memory import value_rows
-from .text_rules import AS_GOOGLE, GOOGLE, TextRules
+from .text_rules import AS_GOOGLE, GOOGLE, SEPARATOR, TextRules, TokenFinder
 
 NUM_CODE_POINTS = 0x110000
 REPLACEMENT_CHARACTER = 0xFFFD

@@ -24,7 +24,6 @@ from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder 
     build_fast_wordpiece_model,
 )
 
-from .added_tokens import escape
 from .bounded_memory import value_rows
 from .normalization import (
     ASCII_PUNCTUATION,
@@ -37,7 +36,7 @@ from .normalization import (
     row_bases,
     upper_bound,
 )
-from .text_rules import AS_GOOGLE, GOOGLE, AddedToken, TextRules
+from .text_rules import AS_GOOGLE, GOOGLE, AddedToken, TextRules, escape
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, load_vocabulary, validate_vocabulary
 
 _MAX_BYTES_PER_PIECE = 256  # the op's
