@@ -86,7 +86,7 @@ _NOT_PUBLISHED = {
     r"\.(lora_[AB]|base_layer|modules_to_save)\.": "it is of an adapter, which is to be merged "
     "into the weights: merge_and_unload() and save_pretrained it with peft",
 }
-_OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_OLD_LEAVES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _DISTILBERT_PREFIX = "distilbert."
 # Parts of the names in DistilBERT's files, and in a BERT's.
 _DISTILBERT_PARTS = (
@@ -342,14 +342,13 @@ def _normalised(
     entries: Mapping[str, StoredTensor], path: str, is_distilbert: bool
 ) -> dict[str, StoredTensor]:
     """The tensors by their names of today in a BERT's files, without ``bert.``."""
+    prefix = _DISTILBERT_PREFIX if is_distilbert else _PREFIX
+    renamed = (*(_DISTILBERT_PARTS if is_distilbert else ()), *_OLD_LEAVES)
     stored: dict[str, StoredTensor] = {}
     for spelled, entry in entries.items():
-        name = spelled.removeprefix(_DISTILBERT_PREFIX if is_distilbert else _PREFIX)
-        if is_distilbert:
-            for own, berts in _DISTILBERT_PARTS:
-                name = name.replace(own, berts)
-        for old, new in _OLD_LEAVES.items():
-            name = name.replace(old, new)
+        name = spelled.removeprefix(prefix)
+        for before, now in renamed:
+            name = name.replace(before, now)
         if name in stored:
             raise ValueError(
                 f"{path} has both {quote(stored[name].name)} and {quote(entry.name)}, which mean "
