@@ -23,9 +23,9 @@ GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MOST_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
 _MOST_ADDED, _LONGEST_ADDED, _MOST_ADDED_BYTES = 10_000, 256, 120_000
 # What a text has of these itself becomes ``SEPARATOR``: in no token, and neither letter nor digit.
-_MARKS = "\x01\x02\x03\x04"
+_OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
+_MARKS = [*map(chr, range(1, 5))]
 _O, _C, _P = _MARKS[:3]
-_OPEN, _CLOSE, _, SEPARATOR = map(ord, _MARKS)
 # The regex crate's \w by RE2's classes: letters, marks, digits, connectors, joiners, and the signs
 # that are alphabetic.
 _WORD = (

@@ -411,9 +411,9 @@ def _template_has_types(file: Mapping[str, Any], vocab: Sequence[str], source: s
     else:
         known, single = _field(stated, "special_tokens"), _row((cls, "A", sep), 0)
         are_known = all(_field(_field(known, token), "ids") == [at] for token, at in ids.items())
-        pairs = [single + _row(("B", sep), second) for second in (0, 1)]
-        if are_known and _field(stated, "single") == single and _field(stated, "pair") in pairs:
-            return pairs.index(stated["pair"]) == 1
+        pair, pairs = _field(stated, "pair"), [single + _row(("B", sep), kind) for kind in (0, 1)]
+        if are_known and _field(stated, "single") == single and pair in pairs:
+            return pairs.index(pair) == 1
     raise ValueError(
         f"{source}: post_processor is {quote(stated)}, and only rows {cls} A {sep} and "
         f"{cls} A {sep} B {sep} can be computed."
