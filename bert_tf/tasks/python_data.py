@@ -51,17 +51,6 @@ def rows_of(
     rows: list[Given] = []
     _check_form(data, kind, what, to_predict=is_label is not None)
     for item in _items(data, what):
-        item = item.tolist() if getattr(item, "ndim", 0) == 1 else item  # a row of an array
-        if kind.reads_words:
-            if (
-                is_label
-                and isinstance(item, list)
-                and all(isinstance(w, str | bytes) for w in item)
-            ):
-                item = (item,)
-        elif _is_pair_and_label(item):
-            texts_of_row, label_of_row = item
-            item = (*texts_of_row, label_of_row)
         try:
             rows.append(put_names(_row(item, names, label, kind, is_label)))
         except BadRowError as error:
@@ -174,6 +163,13 @@ def _row(
 ) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return {str(name): plain_value(value) for name, value in item.items()}
+    item = item.tolist() if getattr(item, "ndim", 0) == 1 else item  # a row of an array
+    if kind.reads_words:
+        is_list = is_label and isinstance(item, list)
+        if is_list and all(isinstance(word, str | bytes) for word in item):
+            item = (item,)
+    elif isinstance(item, Sequence) and len(item) == 2 and isinstance(item[0], tuple):
+        item = (*item[0], item[1])  # a pair and a label
     items: Any = (item,) if isinstance(item, str | bytes) else item
     if not isinstance(items, Sequence):
         error = NoTextError if plain_value(item) is None else BadRowError
@@ -202,11 +198,6 @@ def _row(
     raise BadRowError(f"expected {forms}, got {shown(item)}{hint}")
 
 
-def _is_pair_and_label(item: Any) -> bool:
-    is_row = isinstance(item, Sequence) and not isinstance(item, str | bytes)
-    return is_row and len(item) == 2 and isinstance(item[0], tuple)
-
-
 def plain_value(value: Any) -> Any:
     """A value as JSON has it; what stands for a missing one is ``None``."""
     value = value.numpy() if hasattr(value, "numpy") else value  # TensorFlow's and torch's
@@ -215,11 +206,10 @@ def plain_value(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError as error:
             raise BadRowError(f"expected UTF-8 text, got {shown(value)}") from error
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, str | int | float | None):
-        # A NumPy float is a float, too.
-        return float(value) if isinstance(value, float) else value
+    if isinstance(value, float):  # a NumPy float is one, too
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, str | int | None):
+        return value
     if type(value).__name__ in ("NAType", "NaTType"):  # pandas'
         return None
     if isinstance(value, Mapping):
