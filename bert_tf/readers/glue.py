@@ -20,16 +20,8 @@ from typing import Any
 from bert_tf import paths
 from bert_tf.wording import reason
 
-from .examples import (
-    BadRowError,
-    BadRows,
-    ExampleSet,
-    Place,
-    TextExample,
-    known_name,
-    number,
-    shown,
-)
+from . import examples as read
+from .examples import BadRowError, BadRows, ExampleSet, Place, TextExample, shown
 from .tables import Row, TableFile, read_columns
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
@@ -247,8 +239,8 @@ def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple
 
 def _label(task: GlueTask, value: str) -> str | float:
     if task.labels:
-        return known_name(value, f"the column of {task.name}'s label", task.labels)
-    score = number(value, "the column of the score")
+        return read.known_name(value, f"the column of {task.name}'s label", task.labels)
+    score = read.number(value, "the column of the score")
     if not 0 <= score <= _HIGHEST_SCORE:
         raise BadRowError(f"expected a score from 0 to 5, got {shown(value)}")
     return score

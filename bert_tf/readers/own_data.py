@@ -10,23 +10,9 @@ and lists them, instead of an error at the first.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import examples as read
 from . import notes
-from .examples import (
-    BadRowError,
-    BadRows,
-    ClassName,
-    ExampleSet,
-    NoTextError,
-    TextExample,
-    filled_text,
-    known_name,
-    number,
-    row_id,
-    shown,
-    sorted_names,
-    spelt_list,
-    text,
-)
+from .examples import BadRowError, BadRows, ClassName, ExampleSet, NoTextError, TextExample, shown
 from .tables import Row, TableFile, read_columns
 
 _Label = str | float | tuple[str, ...]
@@ -49,7 +35,7 @@ def read_classification(
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> str:
-        return known_name(value, what, known)
+        return read.known_name(value, what, known)
 
     return _read_texts(
         path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
@@ -76,14 +62,14 @@ def read_multilabel(
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
-        value = spelt_list(value, what, of_numbers=True)
+        value = read.spelt_list(value, what, of_numbers=True)
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
             value = value.split(label_separator) if value.strip() else []
         if not isinstance(value, list):
             raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
-        names = [known_name(item, what, known) for item in value]
+        names = [read.known_name(item, what, known) for item in value]
         if len({*names}) < len(names) and notes.YES_AND_NO.issuperset(map(str.lower, names)):
             raise BadRowError(
                 f"expected the names of the classes that hold in {what}, got {shown(value)}, which "
@@ -106,7 +92,7 @@ def read_regression(
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
     """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
-    return _read_texts(path, text_columns, label_column, id_column, number, (), skip_bad_rows)
+    return _read_texts(path, text_columns, label_column, id_column, read.number, (), skip_bad_rows)
 
 
 def _read_texts(
@@ -136,7 +122,7 @@ def _read_texts(
     items = bad.collect(rows, make_example)
     sentences: list[str] = []
     if labels is None:
-        labels = sorted_names(places.counts)
+        labels = read.sorted_names(places.counts)
         if label_column is not None and labels:
             sentences += notes.class_notes(str(path), label_column, places, items)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
@@ -148,9 +134,11 @@ def text_example(row: Row, what: Sequence[str]) -> TextExample:
     ``what`` names each text in errors, as "column 'text'".
     """
     example_id, *texts = row.values[: 1 + len(what)]
-    text_a, *second = map(text, texts, what)
+    text_a, *second = map(read.text, texts, what)
     if not any(second):
-        is_visible = filled_text(text_a, what[0]).isprintable()  # a blank is, too
+        is_visible = read.filled_text(text_a, what[0]).isprintable()  # a blank is, too
         if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
             raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
-    return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
+    return TextExample(
+        read.row_id(example_id, row.number), text_a, second[0] if second else None, None
+    )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_tf.readers.examples import TextExample
+from bert_tf.readers.examples import is_table_word as is_word
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
-from bert_tf.readers.word_columns import is_table_word as is_word
 from bert_tf.tasks.tagging.reader import read_tagging
 from bert_tf.tasks.texts.multiple_choice_reader import read_choices
 

@@ -9,17 +9,8 @@ by its first byte, as TensorFlow counts.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.readers.examples import (
-    Answer,
-    BadRowError,
-    BadRows,
-    ExampleSet,
-    QuestionExample,
-    filled_text,
-    row_id,
-    shown,
-    whole_number,
-)
+from bert_tf.readers import examples as read
+from bert_tf.readers.examples import Answer, BadRowError, BadRows, ExampleSet, QuestionExample
 from bert_tf.readers.table_formats import read_json_document
 from bert_tf.readers.tables import Row, TableFile, read_columns
 from bert_tf.wording import listed, one_line, quote
@@ -88,7 +79,7 @@ def read_squad(
     def make_example(question: _Question) -> QuestionExample:
         fields = question.fields
         bad.begin(None, fields.get("id", ""))
-        question_id = filled_text(fields.get("id"), "'id'")
+        question_id = read.filled_text(fields.get("id"), "'id'")
         _check_new(question_id, ids)
         if labelled and "answers" not in fields:
             raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
@@ -132,7 +123,7 @@ def read_questions(
 
     def make_example(row: Row) -> QuestionExample:
         question_id, title, question, context, answers, start = row.values
-        question_id = row_id(question_id, row.number)
+        question_id = read.row_id(question_id, row.number)
         _check_new(question_id, ids)
         if label_column is None:
             answers = ()
@@ -170,7 +161,7 @@ def _pair_answers(answers: dict[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise BadRowError(
             "expected lists of one length under 'text' and 'answer_start' of the answers, got "
-            f"{shown(answers)}"
+            f"{read.shown(answers)}"
         )
     return [
         {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
@@ -190,18 +181,18 @@ def _make_question(
 
     ``answers`` is () where they are not known, ``is_impossible`` None where the file does not say.
     """
-    question = filled_text(question, repr(names[0]))
-    context = filled_text(context, repr(names[1]))
+    question = read.filled_text(question, repr(names[0]))
+    context = read.filled_text(context, repr(names[1]))
     if answers == ():
         return QuestionExample(question_id, title, question, context, (), False)
     if not isinstance(answers, list):
-        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {shown(answers)}")
+        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {read.shown(answers)}")
     if is_impossible is None:
         is_impossible = not answers
     if is_impossible is not (not answers):
         raise BadRowError(
             "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
-            f"got {shown(is_impossible)} and {len(answers)} answers"
+            f"got {read.shown(is_impossible)} and {len(answers)} answers"
         )
     spans = tuple(_find_answer(answer, context) for answer in answers)
     return QuestionExample(question_id, title, question, context, spans, is_impossible)
@@ -209,13 +200,15 @@ def _make_question(
 
 def _find_answer(answer: Any, context: str) -> Answer:
     if not isinstance(answer, dict):
-        raise BadRowError(f"expected an answer with 'text' and 'answer_start', got {shown(answer)}")
-    text = filled_text(answer.get("text"), "an answer's 'text'")
-    start = whole_number(answer.get("answer_start"), "'answer_start'", len(context))
+        raise BadRowError(
+            f"expected an answer with 'text' and 'answer_start', got {read.shown(answer)}"
+        )
+    text = read.filled_text(answer.get("text"), "an answer's 'text'")
+    start = read.whole_number(answer.get("answer_start"), "'answer_start'", len(context))
     there = context[start : start + len(text)]
     if there != text:
         raise BadRowError(
-            f"expected the answer {shown(text)} at character {start} of the context, got "
-            f"{shown(there)}"
+            f"expected the answer {read.shown(text)} at character {start} of the context, got "
+            f"{read.shown(there)}"
         )
     return Answer(text, start if context.isascii() else len(context[:start].encode()))

@@ -2,14 +2,8 @@
 
 from collections.abc import Sequence
 
-from bert_tf.readers.examples import (
-    BadRows,
-    ExampleSet,
-    SimilarityExample,
-    filled_text,
-    number,
-    row_id,
-)
+from bert_tf.readers import examples as read
+from bert_tf.readers.examples import BadRows, ExampleSet, SimilarityExample
 from bert_tf.readers.tables import Row, TableFile, read_columns
 
 
@@ -38,9 +32,9 @@ def read_similarity(
     def make_example(row: Row) -> SimilarityExample:
         example_id, label, *texts = row.values
         return SimilarityExample(
-            row_id(example_id, row.number),
-            tuple(map(filled_text, texts, what)),
-            None if label_column is None else number(label, f"column {label_column!r}"),
+            read.row_id(example_id, row.number),
+            tuple(map(read.filled_text, texts, what)),
+            None if label_column is None else read.number(label, f"column {label_column!r}"),
         )
 
     rows = read_columns(path, [id_column, label_column, *text_columns], bad)

@@ -9,9 +9,16 @@ ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so h
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
+from bert_tf.readers.examples import (
+    DOCUMENT_START,
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    TaggedExample,
+    conll_columns,
+    shown,
+)
 from bert_tf.readers.table_formats import read_lines
-from bert_tf.readers.word_columns import DOCUMENT_START, conll_columns
 from bert_tf.wording import listed, quote
 
 from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes

@@ -1,28 +1,22 @@
 """A user's own tables of tagged words, or of texts with their entities as spans of characters."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from bert_tf.readers.examples import (
-    BadRowError,
-    BadRows,
-    ExampleSet,
-    NoTextError,
-    TaggedExample,
-    filled_text,
-    known_name,
-    row_id,
-    shown,
-    sorted_names,
-    spelt_list,
-)
-from bert_tf.readers.notes import LabelPlaces
+from bert_tf.readers import examples as read
+from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, NoTextError, TaggedExample
+from bert_tf.readers.notes import NUMBER, LabelPlaces, alike_notes
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
-from bert_tf.readers.word_columns import list_of
 
-from .entities import characters_of_utf16_span, entity_labels, tags_of_spans, word_places
-from .notes import span_notes, tag_notes
+from .entities import (
+    characters_of_utf16_span,
+    entity_labels,
+    find_odd_tags,
+    is_tag,
+    tags_of_spans,
+    word_places,
+)
 
 
 def read_tagging(
@@ -51,7 +45,7 @@ def read_tagging(
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
     def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
-        whole = filled_text(value, words_are)
+        whole = read.filled_text(value, words_are)
         words_at = word_places(whole)
         words = tuple(whole[start:end] for start, end in words_at)
         if not words:
@@ -71,18 +65,18 @@ def read_tagging(
         return TaggedExample(example_id, words, tags, number, whole, words_at)
 
     def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
-        words = tuple(filled_text(word, words_are) for word in list_of(value, words_are))
+        words = tuple(read.filled_text(word, words_are) for word in read.list_of(value, words_are))
         if not words:
             raise NoTextError(f"expected words in {words_are}, got none")
         tags = None
         if label_column is not None:
-            tagged = list_of(spelt_list(tagged, tags_are, of_numbers=True), tags_are)
+            tagged = read.list_of(read.spelt_list(tagged, tags_are, of_numbers=True), tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
-                    f"expected tags in {tags_are}, got {shown(tagged[0])}, which is for "
+                    f"expected tags in {tags_are}, got {read.shown(tagged[0])}, which is for "
                     "--character_spans"
                 )
-            tags = tuple(known_name(tag, tags_are, known) for tag in tagged)
+            tags = tuple(read.known_name(tag, tags_are, known) for tag in tagged)
             if len(tags) != len(words):
                 raise BadRowError(f"expected a tag for each of {len(words)} words, got {len(tags)}")
         return TaggedExample(example_id, words, tags, number)
@@ -90,7 +84,7 @@ def read_tagging(
     def make_example(row: Row) -> TaggedExample:
         example_id, value, tagged = row.values
         make = of_spans if character_spans else of_words
-        example = make(row_id(example_id, row.number), row.number, value, tagged)
+        example = make(read.row_id(example_id, row.number), row.number, value, tagged)
         places.add(example.tags or (), bad.place, "" if character_spans else tagged)
         return example
 
@@ -103,7 +97,7 @@ def read_tagging(
         sentences += _lone_words(path, items, (words_column, label_column))
     sentences += span_notes(str(path), spans)
     if labels is None:
-        labels = sorted_names(places.counts)
+        labels = read.sorted_names(places.counts)
         if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
@@ -135,4 +129,50 @@ def _lone_words(
     return [
         f"{path}: each row has one word, and is read as a sentence of that word alone: if several "
         "rows are a sentence, give one row for it, with lists of its words and tags."
+    ]
+
+
+# === Notes on what is read as it is, and may not be meant ===
+
+
+def tag_notes(path: str, places: LabelPlaces) -> list[str]:
+    """Notes on tags that look like tags of entities and are not."""
+    odd = find_odd_tags(places.counts)
+    if places.counts and all(map(NUMBER.fullmatch, places.counts)):
+        return [
+            f"{path}: the tags are numbers, such as {places.shown([*places.counts][:1])}: words "
+            "are scored, not entities; if they stand for names, as in datasets' ClassLabel, write "
+            "the names."
+        ]
+    if not odd:
+        return alike_notes(path, places)
+    if any(is_tag(tag) and tag != "O" for tag in places.counts):
+        return [
+            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
+            "O where entities are scored; correct them if they are misspelt."
+        ]
+    return [
+        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
+        "words are scored, not entities; spell them O, B-TYPE and I-TYPE."
+    ]
+
+
+def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
+    """A note on spans that seem to count UTF-16 units.
+
+    ``spans`` are the texts of entities by the characters, and by the units, that they count; ""
+    where these cannot be meant.
+    """
+    entities = {here for here, by_units in spans if here == by_units}
+    moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
+    right = sum(not by_units or (here != by_units and here in entities) for here, by_units in spans)
+    seem = "seem to" if moved else "may"
+    if not moved and not right:  # nothing says which are meant
+        moved = [pair for pair in spans if pair[0] != pair[1]]
+    if len(moved) <= right:
+        return []
+    here, by_units = map(read.shown, min(moved))
+    return [
+        f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
+        f"do: {here} is read, by units it would be {by_units}; count characters."
     ]

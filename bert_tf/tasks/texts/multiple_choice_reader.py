@@ -6,17 +6,8 @@ Sources: BERT (2018), section 4.4; SWAG (Zellers et al., 2018).
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.readers.examples import (
-    BadRowError,
-    BadRows,
-    ChoiceExample,
-    ExampleSet,
-    filled_text,
-    row_id,
-    shown,
-    spelt_list,
-    whole_number,
-)
+from bert_tf.readers import examples as read
+from bert_tf.readers.examples import BadRowError, BadRows, ChoiceExample, ExampleSet, shown
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
 _MOST_CHOICES = 1000
@@ -41,13 +32,13 @@ def read_choices(
     def make_example(row: Row) -> ChoiceExample:
         example_id, label, context, *choices = row.values
         if len(choices) == 1:
-            choices = spelt_list(choices[0], f"column {text_columns[1]!r}")
+            choices = read.spelt_list(choices[0], f"column {text_columns[1]!r}")
             if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
                 raise BadRowError(
                     f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
                     f"{text_columns[1]!r}, got {shown(choices)}"
                 )
-        name = row_id(example_id, row.number)
+        name = read.row_id(example_id, row.number)
         return _choice_example(name, context, choices, label, label_column is not None)
 
     columns = [id_column, label_column, *text_columns]
@@ -66,7 +57,7 @@ def read_swag(
 
     def make_example(row: Row) -> ChoiceExample:
         context, beginning, *endings, label = row.values
-        choices = [f"{beginning} {filled_text(end, 'an ending')}".lstrip() for end in endings]
+        choices = [f"{beginning} {read.filled_text(end, 'an ending')}".lstrip() for end in endings]
         return _choice_example(str(row.number), context, choices, label, labelled)
 
     endings = (f"ending{number}" for number in range(4))
@@ -85,9 +76,9 @@ def _choice_example(
 ) -> ChoiceExample:
     return ChoiceExample(
         example_id,
-        filled_text(context, "the context"),
-        tuple(filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
-        whole_number(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
+        read.filled_text(context, "the context"),
+        tuple(read.filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
+        read.whole_number(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
     )
 
 
