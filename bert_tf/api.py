@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
+# What declares the flags of an export.
+_EXPORT = (export_command.ExportSettings, ExportOptions)
 # The arguments that are data, with the flags that name files of them.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 # The flags of all functions, which an error of any of them may name.
@@ -280,7 +282,7 @@ def fine_tune(
         is_kept = _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
-        parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
+        parsed = flag_fields.flags_of_call(given, *fine_tuning_settings.declarations())
         settings = fine_tuning_settings.settings_from_flags(parsed)
         stack.enter_context(_preserved_global_state(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
@@ -377,7 +379,7 @@ def predict(
 # === Export ===
 
 
-@_takes_flags(export_command.ExportSettings, ExportOptions, without=("model", "output"))
+@_takes_flags(*_EXPORT, without=("model", "output"))
 def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 
@@ -393,10 +395,9 @@ def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "
     """
     is_path = model is None or isinstance(model, str | os.PathLike)
     given |= {"model": model if is_path else "memory", "output": output}
-    parsed = flag_fields.flags_of_call(export_command.define_flags, given)
+    parsed = flag_fields.flags_of_call(given, *_EXPORT)
     with _preserved_global_state(verbose):
-        settings = flag_fields.checked(export_command.ExportSettings, parsed)
-        options = flag_fields.given(ExportOptions, parsed)
+        settings, options = flag_fields.settings_of(parsed, *_EXPORT)
         in_memory = None if is_path else getattr(model, "model", model)
         return export_command.run(settings, options, in_memory)
 
@@ -489,7 +490,7 @@ def pretrain(
             paths = [input] if isinstance(input, str | os.PathLike) else input
             given["input"] = [os.fspath(path) for path in paths]
         is_kept = _place(given, model_dir, stack)
-        parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
+        parsed = flag_fields.flags_of_call(given, *pretraining_settings.DECLARATIONS)
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_preserved_global_state(verbose))
         from bert_tf.checkpoints.load import load

@@ -8,22 +8,18 @@ docs/checkpoints.md lists the formats.
 """
 
 import dataclasses
-from collections.abc import Sequence
-
-from absl import flags
 
 from bert_tf import paths
 from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import choice, string, switch
-from bert_tf.cli.flag_rules import required
+from bert_tf.cli.flag_fields import choice, required, string, switch
 from bert_tf.wording import listed
 
 _NEEDED = required("convert needs --model, --output and --format")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Settings:
+class ConvertSettings:
     """Every flag."""
 
     model: str = string(
@@ -47,40 +43,34 @@ class _Settings:
     )
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(_Settings, flags.FLAGS)
-
-
-def main(argv: Sequence[str]) -> None:
+def main(settings: ConvertSettings) -> None:
     """Converts, and prints what a person should know of the result."""
-    del argv
-    values = flag_fields.checked(_Settings, flags.FLAGS)
-    paths.check_inputs(checkpoints=[values.model])
+    paths.check_inputs(checkpoints=[settings.model])
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
     from bert_tf.checkpoints import conversion
     from bert_tf.files import size_of
 
-    print(f"Reading {values.model}.", flush=True)
+    print(f"Reading {settings.model}.", flush=True)
     result = conversion.convert(
-        values.model, values.output, values.format, allow_pickle=values.allow_pickle
+        settings.model, settings.output, settings.format, allow_pickle=settings.allow_pickle
     )
     checkpoint = result.checkpoint
     if result.left_out:
-        print(f"Left out, as {values.format} has no place for them: {listed(result.left_out, 8)}.")
+        print(
+            f"Left out, as {settings.format} has no place for them: {listed(result.left_out, 8)}."
+        )
     if checkpoint.unused:
-        print(f"In {values.model}, but no weights of the model: {listed(checkpoint.unused, 8)}.")
+        print(f"In {settings.model}, but no weights of the model: {listed(checkpoint.unused, 8)}.")
     print(f"{len(checkpoint.tensors) - len(result.left_out)} weights are equal.")
     for key, difference in result.differences.items():
         print(f"Largest difference of {key}: {difference:.2g}")
-    size = size_of(values.output)
+    size = size_of(settings.output)
     print(
-        f"{values.output}: {checkpoint.model.class_name}, {size / 1e6:,.1f} MB, verified against "
-        f"{values.model}."
+        f"{settings.output}: {checkpoint.model.class_name}, {size / 1e6:,.1f} MB, verified against "
+        f"{settings.model}."
     )
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main)
+    command.run(main, ConvertSettings)

@@ -14,14 +14,11 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
-from typing import Any
-
-from absl import flags
+from typing import Any, ClassVar
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
-from bert_tf.cli.flag_rules import required
+from bert_tf.cli import command
+from bert_tf.cli.flag_fields import choice, integer, number, required, string, switch, words
 from bert_tf.paths import absolute, local_path
 from bert_tf.wording import listed, reason
 
@@ -36,6 +33,11 @@ _OF_ROWS = (
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
     """Every flag of the command but those of Apache Beam."""
+
+    # Of Google's script.
+    other_names: ClassVar = {
+        **{"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
+    }
 
     input: Sequence[str] = words(
         (), "Read these text files, with globs and commas, gzip too.", rules=[required(_A_FILE)]
@@ -72,15 +74,6 @@ class RecordSettings:
         10, "Pass over the text this often, and pair and mask it anew each time.", least=1
     )
     seed: int = integer(12345, "Draw everything random from this seed.")
-
-
-# Names of Google's script.
-_ALIASES = {"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
-
-
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(RecordSettings, flags.FLAGS, _ALIASES)
 
 
 def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
@@ -128,12 +121,11 @@ def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
     return pipeline
 
 
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name and, with a runner, Beam's flags."""
-    settings = flag_fields.checked(RecordSettings, flags.FLAGS)
-    if argv[1:] and not settings.runner:
+def main(settings: RecordSettings, *beam_flags: str) -> None:
+    """Runs the command; with a runner, ``beam_flags`` are Beam's."""
+    if beam_flags and not settings.runner:
         raise ValueError(
-            f"This command has no flag {listed(argv[1:])} (--help=all lists its flags); those of "
+            f"This command has no flag {listed(beam_flags)} (--help=all lists its flags); those of "
             "Apache Beam need --runner."
         )
 
@@ -144,7 +136,7 @@ def main(argv: list[str]) -> None:
         raise ValueError(
             "With --runner each worker writes files of its own: give --output_file=NAME@N."
         )
-    pipeline = _beam_pipeline(settings.runner, argv[1:]) if settings.runner else None
+    pipeline = _beam_pipeline(settings.runner, beam_flags) if settings.runner else None
     command.load_tensorflow()
     from bert_tf.files import check_new
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
@@ -202,5 +194,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main, passes_on=True)
+    command.run(main, RecordSettings, passes_on=True)

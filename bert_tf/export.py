@@ -8,14 +8,12 @@ the signatures of each model answer.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, names_a_model, required
+from bert_tf.cli.flag_fields import Given, Values, names_a_model, required
 from bert_tf.differences import tell
 from bert_tf.saved_models.options import ExportOptions
 
@@ -43,10 +41,7 @@ class ExportSettings:
     """The flags besides those of ``ExportOptions``."""
 
     model: str = flag_fields.string(
-        None,
-        f"Export this model: {flag_fields.MODEL}.",
-        rules=[_NEEDED],
-        other_name="checkpoint",
+        None, f"Export this model: {flag_fields.MODEL}.", rules=[_NEEDED], other_name="checkpoint"
     )
     output: str = flag_fields.string(
         None,
@@ -61,20 +56,11 @@ class ExportSettings:
     )
 
 
-def define_flags(values: flags.FlagValues | None = None) -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    values = flags.FLAGS if values is None else values
-    flag_fields.define_flags(ExportSettings, values)
-    flag_fields.define_flags(ExportOptions, values)
-
-
-def main(argv: Sequence[str]) -> None:
+def main(settings: ExportSettings, user_options: Mapping[str, Any]) -> None:
     """Exports, and prints what is where."""
-    del argv
-    settings = flag_fields.checked(ExportSettings, flags.FLAGS)
     paths.check_inputs(checkpoints=[settings.model])
     command.load_tensorflow()
-    run(settings, flag_fields.given(ExportOptions, flags.FLAGS))
+    run(settings, user_options)
 
 
 def run(
@@ -170,5 +156,4 @@ def _report(exported: "Exported") -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main)
+    command.run(main, ExportSettings, ExportOptions)

@@ -7,24 +7,14 @@ A line is a sentence, or two with " ||| " between them. The same command resumes
 stopped; docs/features.md describes the files.
 """
 
-from absl import flags
-
 from bert_tf import paths
-from bert_tf.cli import command, flag_fields
+from bert_tf.cli import command
 from bert_tf.extraction.settings import ExtractionSettings, resolve
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(ExtractionSettings, flags.FLAGS)
-
-
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name alone."""
-    del argv
-    values = flags.FLAGS
-    names = flag_fields.defaults(ExtractionSettings)
-    settings = resolve(**{name: values[name].value for name in names})
+def main(settings: ExtractionSettings) -> None:
+    """Runs the command."""
+    settings = resolve(**vars(settings))
     paths.check_inputs(texts=settings.input, checkpoints=[settings.model], output=settings.output)
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
@@ -34,5 +24,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main)
+    command.run(main, ExtractionSettings)

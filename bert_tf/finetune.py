@@ -7,17 +7,13 @@ A tenth of the file is held out, and --model_dir keeps the weights that are best
 ``python -m bert_tf.predict`` and ``export``; docs/fine_tuning.md has all tasks.
 """
 
-from absl import flags
-
 from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.finetuning import data, settings
 
 
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name alone."""
-    del argv
-    resolved = settings.settings_from_flags()
+def main(resolved: settings.FineTuningSettings) -> None:
+    """Runs the command."""
     paths.check_inputs(
         files=[resolved.train_file, resolved.dev_file, resolved.test_file],
         checkpoints=[resolved.init_checkpoint],
@@ -32,7 +28,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    settings.define_flags()
-    # --help lists the flags of the module that is run: these become its own.
-    flags.adopt_module_key_flags(settings)
-    command.run(main)
+    declarations = settings.declarations()
+    command.run(main, *declarations, read=lambda values: [settings.settings_from_flags(values)])

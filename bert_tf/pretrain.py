@@ -7,18 +7,15 @@ says what a run would cost; docs/pretraining.md has all choices.
 """
 
 import os
-
-from absl import flags
+from collections.abc import Sequence
 
 from bert_tf import paths
 from bert_tf.cli import command
-from bert_tf.pretraining import settings as pretraining_settings
+from bert_tf.pretraining.settings import DECLARATIONS, PretrainingSettings, settings_from_flags
 
 
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name alone."""
-    del argv
-    settings, notes = pretraining_settings.settings_from_flags()
+def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
+    """Runs the command; prints the notes on its flags."""
     for note in notes:
         print(note)
     reads_text = settings.input_format != "tfrecord"
@@ -45,7 +42,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    pretraining_settings.define_flags()
-    # --help lists the flags of the module that is run: these become its own.
-    flags.adopt_module_key_flags(pretraining_settings)
-    command.run(main)
+    command.run(main, *DECLARATIONS, read=settings_from_flags)

@@ -7,6 +7,7 @@ docs/serving.md shows what clients ask, and how TensorFlow Serving takes over.
 """
 
 import contextlib
+import dataclasses
 import importlib.util
 import ipaddress
 import os
@@ -15,14 +16,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-
-from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command, flag_fields
-from bert_tf.serving.settings import ServeSettings
+from bert_tf.cli.flag_fields import names_a_model, required
 from bert_tf.untrusted import check_model_name
 from bert_tf.wording import one_line
 
@@ -30,15 +28,44 @@ _SAVED_MODEL = "saved_model.pb"
 _PACKAGES = ("orjson", "uvicorn")
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(ServeSettings, flags.FLAGS)
+@dataclasses.dataclass(frozen=True)
+class ServeSettings:
+    """Every flag."""
+
+    model: str = flag_fields.string(
+        None,
+        "Serve this: a run, an export, or another checkpoint, which is exported for the time.",
+        rules=[required("serve needs a run, an export or a checkpoint")],
+    )
+    name: str | None = flag_fields.string(
+        None,
+        "Give the model this name, a part of the address that clients call; by default its "
+        "directory's.",
+        rules=[names_a_model],
+    )
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
+    host: str = flag_fields.string(
+        "127.0.0.1",
+        "Listen at this address: 127.0.0.1 is reached from this machine alone, 0.0.0.0 from all "
+        "that reach the machine.",
+    )
+    port: int = flag_fields.integer(
+        8501, "Listen at this port; 0 is any free one, which is printed.", least=0, most=65535
+    )
+    max_rows: int = flag_fields.integer(256, "Refuse requests of more rows.", least=1, is_rare=True)
+    max_bytes: int = flag_fields.integer(
+        1 << 20, "Refuse requests of more bytes.", least=256, is_rare=True
+    )
+    max_waiting: int = flag_fields.integer(
+        64, "Refuse requests (503) while so many wait or are answered.", least=1, is_rare=True
+    )
+    max_wait_seconds: int = flag_fields.integer(
+        30, "Give up requests (503) that have waited so long.", least=1, is_rare=True
+    )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(settings: ServeSettings) -> None:
     """Serves, until a signal ends it."""
-    del argv
-    settings = flag_fields.checked(ServeSettings, flags.FLAGS)
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
@@ -152,5 +179,4 @@ def _is_this_machine(address: str) -> bool:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main)
+    command.run(main, ServeSettings)

@@ -6,42 +6,40 @@ A process without this library sends the export the requests that were recorded 
 compares the answers; the exit status is 1 if one differs. docs/serving.md has more.
 """
 
+import dataclasses
 import sys
-
-from absl import flags
 
 from bert_tf import paths
 from bert_tf.cli import command
+from bert_tf.cli.flag_fields import number, string
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flags.DEFINE_string(
-        "python",
+@dataclasses.dataclass(frozen=True)
+class VerifySettings:
+    """Every flag."""
+
+    python: str | None = string(
         None,
         "Ask in another environment, by its interpreter, with tensorflow and tensorflow_text of "
         "any versions.",
     )
-    flags.DEFINE_float(
-        "tolerance",
+    tolerance: float | None = number(
         None,
         "Let floats differ by this much, by default 1e-4; exports that compute in bfloat16 may "
         "need 0.05 on another machine.",
-        lower_bound=0.0,
+        least=0.0,
     )
 
 
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name and the export's directory."""
-    _, directory = argv
+def main(settings: VerifySettings, directory: str) -> None:
+    """Runs the command on an export's directory."""
     if not paths.is_folder(directory):
         raise ValueError(f"{directory} is no directory: expected an export, such as exports/1.")
     # Only now: --help, wrong flags and a wrong path answer without loading TensorFlow.
     command.load_tensorflow()
     from bert_tf.saved_models.verification import verify
 
-    values = flags.FLAGS
-    result = verify(directory, python=values.python, tolerance=values.tolerance)
+    result = verify(directory, **vars(settings))
     versions = f"TensorFlow {result.tensorflow}, tensorflow_text {result.tensorflow_text}"
     print(f"{directory} in {versions}:")
     print(result.table())
@@ -58,5 +56,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main, arguments=("DIR",))
+    command.run(main, VerifySettings, arguments=("DIR",))

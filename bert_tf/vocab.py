@@ -13,13 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from bert_tf import paths
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import choice, integer, string, switch, words
-from bert_tf.cli.flag_rules import required
+from bert_tf.cli import command
+from bert_tf.cli.flag_fields import choice, integer, required, string, switch, words
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpora.corpus import Corpus
@@ -61,15 +58,8 @@ class VocabularySettings:
     )
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(VocabularySettings, flags.FLAGS)
-
-
-def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name alone."""
-    del argv
-    settings = flag_fields.checked(VocabularySettings, flags.FLAGS)
+def main(settings: VocabularySettings) -> None:
+    """Runs the command."""
     paths.check_inputs(texts=settings.input)
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
@@ -136,5 +126,4 @@ def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.run(main)
+    command.run(main, VocabularySettings)

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import check, refuses
-from bert_tf.cli.question_options import QuestionOptions
+from bert_tf.cli.flag_fields import check, refuses
 
 _LARGEST_BATCH = 64
 _ASCENDING = refuses(
@@ -24,6 +23,35 @@ _FITS_REQUESTS = refuses(
     "{flag} is {value}, and max_rows is {max_rows}: expected no batch of more rows than a request "
     "may have.",
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """Options of questions about contexts, for training, predictions and exports."""
+
+    doc_stride: int = flag_fields.integer(
+        128,
+        "squad: begin the windows of a context so many tokens apart.",
+        least=1,
+        is_kept=True,
+        heading="Questions",
+        is_rare=True,
+    )
+    max_query_length: int = flag_fields.integer(
+        64, "squad: cut questions to this many tokens.", least=1, is_kept=True, is_rare=True
+    )
+    # The memory grows with the square of a question's answers.
+    n_best_size: int = flag_fields.integer(
+        20,
+        "squad: keep this many answers for each question.",
+        least=1,
+        most=1000,
+        is_kept=True,
+        is_rare=True,
+    )
+    max_answer_length: int = flag_fields.integer(
+        30, "squad: give answers of at most this many tokens.", least=1, is_kept=True, is_rare=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)

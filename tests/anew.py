@@ -1,17 +1,19 @@
 """A command in a process of its own, as a person runs it, or in what is sooner: a fork, or here."""
 
-import contextlib
 import dataclasses
-import functools
+import inspect
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
-from unittest import mock
+import types
 
 from absl import flags
+
+from bert_tf.cli import flag_fields
 
 
 def split_cpu(count):
@@ -89,21 +91,16 @@ def run_in_forks(folder, *lines):
         ]
 
 
-@contextlib.contextmanager
-def own_flags():
-    """Gives the flags that what runs here defines and sees, and nobody else."""
-    values = flags.FlagValues()
-    with contextlib.ExitStack() as stack:
-        for name in ("string", "list", "enum", "bool", "integer", "float", "alias"):
-            define = functools.partial(getattr(flags, f"DEFINE_{name}"), flag_values=values)
-            stack.enter_context(mock.patch.object(flags, f"DEFINE_{name}", define))
-        stack.enter_context(mock.patch.object(flags, "FLAGS", values))
-        yield values
+def run_main(module, *arguments):
+    """Runs a command's module in this process, whose flags it leaves alone."""
 
+    def run(main, *declarations, passes_on=False):
+        values = flags.FlagValues()
+        flag_fields.define_flags(values, *declarations)
+        words = values([module.__name__, *map(str, arguments)], known_only=passes_on)[1:]
+        main(*flag_fields.settings_of(values, *declarations), *words)
 
-def run_main(command, *arguments):
-    """Runs a command's module in this process."""
-    with own_flags() as values:
-        command.define_flags()
-        values([command.__name__, *arguments])
-        command.main([])
+    (last_line,) = re.findall(
+        r"^    (command\.run\(.*\))$", inspect.getsource(module), re.MULTILINE
+    )
+    eval(last_line, {**vars(module), "command": types.SimpleNamespace(run=run)})

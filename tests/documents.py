@@ -100,7 +100,8 @@ import json, os, runpy, sys
 import numpy  # which many commands import
 from absl import flags
 from bert_tf.cli import command
-command.run = lambda *_, **__: None  # the command as it is run, but for this last call
+# The command as it is run, but for this last call.
+command.run = lambda main, *declarations, **_: command.define_flags(*declarations)
 # A process for each command: two of them define flags of the same name.
 for name, lines in json.load(sys.stdin).items():
     if process := os.fork():

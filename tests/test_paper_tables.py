@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from absl import flags
 
+from bert_tf.cli.flag_fields import define_flags
 from bert_tf.finetuning import settings
 from bert_tf.pretraining import settings as pretraining_settings
 from tests.documents import ROOT, commands
@@ -50,11 +51,11 @@ def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
         "finetune": 93,
     }
     for words in by_name["pretrain"]:
-        pretraining_settings.define_flags(values := flags.FlagValues())
+        define_flags(values := flags.FlagValues(), *pretraining_settings.DECLARATIONS)
         values(["pretrain", *words])
         pretraining_settings.settings_from_flags(parsed=values)
     for words in by_name["finetune"]:
-        settings.define_flags(values := flags.FlagValues())
+        define_flags(values := flags.FlagValues(), *settings.declarations())
         values(["finetune", *words])
         settings.settings_from_flags(values)
     assert "--objective=ltr" in printed and "--masked_lm_prob=0.3 --objective" not in printed

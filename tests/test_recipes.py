@@ -5,7 +5,8 @@ import re
 import pytest
 from absl import flags
 
-from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from bert_tf.cli import flag_fields
+from bert_tf.finetuning.settings import declarations, settings_from_flags
 from bert_tf.tasks.options import GLUE_NAMES
 from tests.documents import ROOT, blocks, commands
 
@@ -29,7 +30,7 @@ def _trainings(path):
 
 def _settings(arguments):
     values = flags.FlagValues()
-    define_flags(values)
+    flag_fields.define_flags(values, *declarations())
     assert values(["finetune", *arguments]) == ["finetune"]  # nothing is left that is no flag
     return settings_from_flags(values)
 

@@ -1,9 +1,6 @@
 """``python -m bert_tf.verify``: what it prints, and its status."""
 
-import types
-
 import pytest
-from absl import flags
 
 from bert_tf import verify
 from bert_tf.saved_models import verification
@@ -25,11 +22,9 @@ def run(monkeypatch, tmp_path):
             return Verification(directory, "2.14.1", "2.14.0", signatures, has_hashes)
 
         monkeypatch.setattr(verification, "verify", found)
-        given = types.SimpleNamespace(**{"python": None, "tolerance": None, **values})
-        monkeypatch.setattr(flags, "FLAGS", given)
         (tmp_path / "exports" / "1").mkdir(parents=True)
         monkeypatch.chdir(tmp_path)
-        verify.main(["verify", "exports/1"])
+        verify.main(verify.VerifySettings(**values), "exports/1")
         return asked
 
     return run_with

@@ -1,18 +1,21 @@
 """Runs a command: parses its flags, prints an error in one sentence, sets the exit status.
 
-A command's module defines absl flags and a ``main(argv)``, imports nothing heavy at its top (so
-that ``--help`` is quick), and ends with ``command.run(main)``.
+A command's module has a dataclass of its flags and a ``main(settings)``, imports nothing heavy at
+its top (so that ``--help`` is quick), and ends with ``command.run(main, Settings)``.
 """
 
 import _thread
 import atexit
+import dataclasses
 import functools
 import os
 import re
 import signal
 import sys
+import textwrap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -26,15 +29,10 @@ from bert_tf.startup import (
 )
 from bert_tf.wording import Screen, did_you_mean, one_line, quote, reason
 
-from .flag_fields import present
-from .help import help_text
+from . import flag_fields
 from .other_scripts import instead
 
-_DEBUG = flags.DEFINE_bool(
-    "debug", False, "Show the Python traceback of an error instead of its one sentence."
-)
-present(flags.FLAGS["debug"], "Errors", is_rare=True)
-
+_WIDTH = 80  # of help
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
 # How Python and absl refuse a flag's value, and what the flag expects.
@@ -55,6 +53,55 @@ _REMEDIES = {
     "values != expected": _OTHER_RECORD,
     "Data types don't match": _OTHER_RECORD,
 }
+
+
+@dataclasses.dataclass
+class _Settings:
+    """The flag of every command."""
+
+    debug: bool = flag_fields.switch(
+        False,
+        "Show the Python traceback of an error instead of its one sentence.",
+        heading="Errors",
+        is_rare=True,
+    )
+
+
+def help_text(
+    program: str, values: flags.FlagValues = flags.FLAGS, *, is_whole: bool = False
+) -> str:
+    """The program's docstring and its flags, or those that are not rare, with defaults and bounds.
+
+    The flags are those of the module that is run, and of ``run``.
+    """
+    found = [
+        flag
+        for module in (sys.argv[0], __name__)
+        for flag in values.get_key_flags_for_module(module)
+        if flag.help  # else it is another's other name
+    ]
+    parts, heading = [(sys.modules["__main__"].__doc__ or "").strip()], "Flags"
+    for flag in found:
+        heading = getattr(flag, "heading", "") or heading
+        if not is_whole and getattr(flag, "is_rare", False):
+            continue
+        if heading:
+            parts.append(f"\n{heading}:\n")
+            heading = ""
+        parts.append(_paragraph(flag))
+    if not is_whole:
+        parts.append(f"\n{program} --help=all lists all {len(found)} flags.")
+    return "\n".join(parts)
+
+
+def _paragraph(flag: flags.Flag) -> str:
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
+    default = (flag.default_as_str or "").strip("'")
+    more = "; ".join(filter(None, (default and f"default: {default}", flag.parser.syntactic_help)))
+    text = f"{name}: {flag.help}" + (f" ({more})" if more else "")
+    return textwrap.fill(
+        text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+    )
 
 
 def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
@@ -122,12 +169,19 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
 
 def load_tensorflow() -> None:
     """Imports TensorFlow with a quiet screen, which ``main`` does when the flags are found good."""
-    if "tensorflow" not in sys.modules and not _DEBUG.value:
+    if "tensorflow" not in sys.modules and not flags.FLAGS.debug:
         load_quietly()
 
 
+def define_flags(*declarations: type) -> None:
+    """Defines the flags of a command: the fields of some dataclasses, and its own."""
+    flag_fields.define_flags(flags.FLAGS, *declarations, _Settings)
+
+
 def run(
-    main: Callable[[list[str]], None],
+    main: Callable[..., None],
+    *declarations: type,
+    read: Callable[[flags.FlagValues], Iterable[Any]] | None = None,
     arguments: Sequence[str] = (),
     passes_on: bool = False,
 ) -> None:
@@ -138,8 +192,10 @@ def run(
     SIGTERM; 141 where nobody reads standard output any more.
 
     Args:
-        main: takes the arguments left after the flags, the program's name first. It says what a
+        main: takes the settings, and then the arguments left after the flags. It says what a
             user did wrong by ``ValueError`` or ``OSError``.
+        *declarations: the dataclasses whose fields are the flags.
+        read: makes the settings of the parsed flags, by default ``flag_fields.settings_of``.
         arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
             of them must be given. Its module's docstring, which is its ``--help``, shows them.
         passes_on: ``main`` takes the flags that the command does not have, too: another program's.
@@ -150,12 +206,14 @@ def run(
             sys.stdout = Screen(sys.stdout)
             print_as_lines()
             sys.unraisablehook = _interrupt_again
-            if not _DEBUG.value:
+            if not flags.FLAGS.debug:
                 logging.set_verbosity(logging.WARNING)
             check_versions()
-            main(argv)
+            parsed = flags.FLAGS
+            settings = read(parsed) if read else flag_fields.settings_of(parsed, *declarations)
+            main(*settings, *argv[1:])
         except Exception as error:
-            if _DEBUG.value or not _is_user_error(error) or not has_reader():
+            if flags.FLAGS.debug or not _is_user_error(error) or not has_reader():
                 raise
             message = reason(error)
             for sign, remedy in _REMEDIES.items():
@@ -169,6 +227,7 @@ def run(
                 os._exit(1)
             sys.exit(1)
 
+    define_flags(*declarations)
     set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up

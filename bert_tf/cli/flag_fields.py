@@ -1,6 +1,7 @@
-"""A command's flags as the fields of a dataclass: name, default, bounds and help are said once.
+"""A command's flags as the fields of a dataclass: name, default, rules and help are said once.
 
-Both the command line and a call from Python start from the fields.
+Both the command line and a call from Python start from the fields. A dataclass with a class
+variable ``other_names``, from names to those of fields, gives flags these names, too.
 """
 
 import copy
@@ -9,25 +10,22 @@ import functools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import flags
 
 from bert_tf.choices import PRECISIONS
+from bert_tf.untrusted import check_model_name
 from bert_tf.wording import did_you_mean, quote
 
-from .flag_rules import Rule, among, at_least, check, refuses
 from .other_scripts import instead
 
 _LARGEST = 2**31 - 1  # that TensorFlow's int32 holds
-
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Rules = Sequence[Rule]
-T = TypeVar("T")
 
 MODEL = "a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or tiny"
 WEIGHTS = (
@@ -46,11 +44,100 @@ REMAT = (
 JIT_COMPILE = (
     "Compile the step with XLA, by default on a GPU and not on a CPU, where nothing is gained"
 )
-# The bounds of absl let NaN pass.
-_IS_NUMBER = refuses(
-    lambda value, _: value is not None and math.isnan(value),
-    "--{flag}={value}: expected a number.",
+
+# === Rules ===
+
+# A rule looks at a flag by its name, all values, and which flags are given, and returns what is
+# wrong in a sentence, or "".
+Values = Mapping[str, Any]
+Given = Collection[str]
+Rule = Callable[[str, Values, Given], str]
+Rules = Sequence[Rule]
+
+
+def refuses(
+    broken: Callable[[Any, Values], bool], says: str, *, only_if_named: bool = False
+) -> Rule:
+    """The rule that is ``broken`` by the flag's value among all values.
+
+    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and other flags' values by their
+    names. ``only_if_named``: only what a user named breaks it, no default and no run's kept value.
+    """
+
+    def rule(name: str, values: Values, given: Given) -> str:
+        value = values[name]
+        if (only_if_named and name not in given) or not broken(value, values):
+            return ""
+        return says.format(**{**values, "flag": name, "value": value})
+
+    return rule
+
+
+def required(what: str) -> Rule:
+    """The flag has a value; ``what`` says which, or what else the command needs."""
+    return refuses(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
+
+
+def names_a_model(name: str, values: Values, given: Given) -> str:
+    """Refuses what cannot be a model's name, in an address and as a folder."""
+    if values[name] is not None:
+        check_model_name(values[name])
+    return ""
+
+
+def within(holds: Callable[[Any], bool], expected: str) -> Rule:
+    """A number keeps to a condition, which ``expected`` says."""
+    return refuses(
+        lambda value, _: value is not None and not holds(value),
+        f"--{{flag}}={{value}}: expected a number {expected}.",
+    )
+
+
+# Of an optimizer whose updates are about as large as the rate, whatever the gradients are. Weights
+# are about 0.02, and in float32 take no update below a 1e-8th of that.
+IS_RATE = within(
+    lambda rate: 1e-12 <= rate < 1,
+    "from 1e-12 to below 1, about what a step changes a weight by; 5e-5 and 1e-3 are usual",
 )
+
+
+def needs(other: str, says: str = "") -> Rule:
+    """A user names the flag only where the other has a value."""
+    return refuses(
+        lambda value, values: value is not None and not values[other],
+        says or f"--{{flag}} is for --{other}, which is not given: leave it out.",
+        only_if_named=True,
+    )
+
+
+def divided_by(other: str) -> Rule:
+    """The number is a multiple of another flag's."""
+    return refuses(
+        lambda value, values: value % values[other] != 0,
+        f"--{{flag}}={{value}} is not a multiple of --{other}={{{other}}}.",
+    )
+
+
+def without(*others: str, says: str) -> Rule:
+    """Where the flag has a value, none of the others is given.
+
+    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and the ``{other}`` flag.
+    """
+
+    def rule(name: str, values: Values, given: Given) -> str:
+        wrong = (other for other in others if other in given and values[other] is not None)
+        other = next(wrong, "") if values[name] else ""
+        return other and says.format(flag=name, value=values[name], other=other)
+
+    return rule
+
+
+def one_of(what: str, *others: str) -> Rule:
+    """The flag and the others set the same thing: only one of them may be given."""
+    return without(*others, says=f"--{{flag}} and --{{other}} both {what}: give one of them.")
+
+
+# === Fields ===
 
 
 def _field(
@@ -83,45 +170,48 @@ def _field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def _is(*types: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in types
+
+
 def string(default: str | None, help: str, **more: Any) -> Any:
     """A field of text; ``more`` is as in ``_field``."""
-    return _field(flags.DEFINE_string, "a text", _is_text, default, help, **more)
+    return _field(flags.DEFINE_string, "a text", _is(str), default, help, **more)
 
 
 def switch(default: bool | None, help: str, **more: Any) -> Any:
     """A field that is true or false."""
-    return _field(flags.DEFINE_bool, "true or false", _is_switch, default, help, **more)
-
-
-def special_tokens(otherwise: str) -> Any:
-    """The field of what becomes of special tokens that are written in texts."""
-    return switch(
-        None,
-        "Find special tokens that are written in a text, such as [SEP], as one token each, or part "
-        f"them like other text; by default as {otherwise}.",
-        is_rare=True,
-    )
+    return _field(flags.DEFINE_bool, "true or false", _is(bool), default, help, **more)
 
 
 def from_data() -> Any:
     """A switch that is no flag: the examples of a training set it, and ``task.json`` keeps it."""
-    return _field(None, "true or false", _is_switch, None, "", is_kept=True)
+    return _field(None, "true or false", _is(bool), None, "", is_kept=True)
 
 
 def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
     """A field of texts that commas separate."""
-    return _field(flags.DEFINE_list, "a list of texts", _are_texts, default, help, **more)
+
+    def are_texts(value: Any) -> bool:
+        return type(value) is list and all(map(_is(str), value))
+
+    return _field(flags.DEFINE_list, "a list of texts", are_texts, default, help, **more)
+
+
+# absl checks bounds of flags itself, but for NaN: the rules are for callers in Python.
 
 
 def choice(
     default: str | None, choices: Sequence[str], help: str, *, rules: Rules = (), **more: Any
 ) -> Any:
     """A field of one of some texts."""
-    define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
-    expected, rules = f"one of {', '.join(choices)}", [*rules, among(choices)]
-    return _field(
-        define, expected, lambda value: value in choices, default, help, rules=rules, **more
+    expected = f"one of {', '.join(choices)}"
+    among = refuses(
+        lambda value, _: value is not None and value not in choices,
+        f"{{flag}} is {{value!r}}: expected {expected}.",
     )
+    define, rules = functools.partial(flags.DEFINE_enum, enum_values=list(choices)), [*rules, among]
+    return _field(define, expected, choices.__contains__, default, help, rules=rules, **more)
 
 
 def integer(
@@ -134,15 +224,17 @@ def integer(
     **more: Any,
 ) -> Any:
     """A field of a whole number."""
-    define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
     low, high = least or 0, most or _LARGEST
-    if least is not None:
-        rules = [*rules, at_least(least)]
 
     def is_good(value: Any) -> bool:
         return type(value) is int and low <= value <= high
 
-    expected = f"a whole number from {low} to {high:,}"
+    at_least = refuses(
+        lambda value, _: None not in (value, least) and value < least,
+        f"{{flag}} is {{value}}: expected {least} or more.",
+    )
+    define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
+    expected, rules = f"a whole number from {low} to {high:,}", [*rules, at_least]
     return _field(define, expected, is_good, default, help, rules=rules, **more)
 
 
@@ -155,26 +247,27 @@ def number(
     rules: Rules = (),
     **more: Any,
 ) -> Any:
-    """A field of any number; ``flag_rules.within`` is for bounds that exclude an end."""
+    """A field of any number; ``within`` is for bounds that exclude an end."""
+    is_number = refuses(
+        lambda value, _: value is not None and math.isnan(value),
+        "--{flag}={value}: expected a number.",
+    )
     define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
-    rules = [*rules, _IS_NUMBER]
-    return _field(define, "a number", _is_number, default, help, rules=rules, **more)
+    rules = [*rules, is_number]
+    return _field(define, "a number", _is(int, float), default, help, rules=rules, **more)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+# === Fields of several commands ===
 
 
-def _is_switch(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+def special_tokens(otherwise: str) -> Any:
+    """The field of what becomes of special tokens that are written in texts."""
+    return switch(
+        None,
+        "Find special tokens that are written in a text, such as [SEP], as one token each, or part "
+        f"them like other text; by default as {otherwise}.",
+        is_rare=True,
+    )
 
 
 def precision(help: str = _BFLOAT16, **more: Any) -> Any:
@@ -202,6 +295,9 @@ def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
     return "" if is_right else str(expected)
 
 
+# === Flags ===
+
+
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
     """The fields that are flags, with the flags' defaults: a dataclass may have other fields.
 
@@ -216,48 +312,38 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
     return fields
 
 
-def define_flags(
-    settings: type,
-    values: flags.FlagValues,
-    aliases: Mapping[str, str] = _NONE,
-) -> None:
-    """Defines a flag for each field that is one and has none yet."""
-    for field in flags_of(settings):
-        if field.name in values:
-            continue
-        define, help = field.metadata["define"], field.metadata["help"]
-        define(name=field.name, default=field.default, help=help, flag_values=values)
-        if other_name := field.metadata["other_name"]:
-            flags.DEFINE_alias(other_name, field.name, flag_values=values)
-            values[other_name].help = ""
-        present(values[field.name], field.metadata["heading"], field.metadata["is_rare"])
-    define_aliases(aliases, values)
+def define_flags(values: flags.FlagValues, *declarations: type) -> None:
+    """Defines a flag for each field of some dataclasses that is one and has none yet.
+
+    The ``other_names`` of a dataclass come after its fields.
+    """
+    for declaration in declarations:
+        for field in flags_of(declaration):
+            if field.name in values:
+                continue
+            define, help = field.metadata["define"], field.metadata["help"]
+            define(name=field.name, default=field.default, help=help, flag_values=values)
+            if other_name := field.metadata["other_name"]:
+                flags.DEFINE_alias(other_name, field.name, flag_values=values)
+                values[other_name].help = ""
+            flag: Any = values[field.name]
+            flag.heading, flag.is_rare = field.metadata["heading"], field.metadata["is_rare"]
+        heading = "Other names"
+        for other_name, name in getattr(declaration, "other_names", _NONE).items():
+            flags.DEFINE_alias(other_name, name, flag_values=values)
+            flag = values[other_name]
+            flag.heading, flag.is_rare = heading, True
+            heading = ""  # it stands above the first
 
 
-def define_aliases(aliases: Mapping[str, str], values: flags.FlagValues) -> None:
-    """Defines other names of flags."""
-    heading = "Other names"
-    for alias, name in aliases.items():
-        flags.DEFINE_alias(alias, name, flag_values=values)
-        present(values[alias], heading, is_rare=True)
-        heading = ""  # it stands above the first
-
-
-def present(flag: Any, heading: str, is_rare: bool = False) -> None:
-    """Says how ``--help`` shows a flag: what stands above it, and whether --help=all alone does."""
-    flag.heading, flag.is_rare = heading, is_rare
-
-
-def flags_of_call(
-    define: Callable[[flags.FlagValues], None], given: Mapping[str, Any]
-) -> flags.FlagValues:
-    """The flags of a command that a call from Python gives, parsed and checked as in the shell.
+def flags_of_call(given: Mapping[str, Any], *declarations: type) -> flags.FlagValues:
+    """The flags of dataclasses that a call from Python gives, parsed and checked as in the shell.
 
     ``None`` is a flag that is not given. A name that is none is a ``TypeError``, a value that a
     flag cannot have a ``ValueError``.
     """
     values = flags.FlagValues()
-    define(values)
+    define_flags(values, *declarations)
     for name, value in given.items():
         if name not in values:
             others = instead([name], values)
@@ -284,14 +370,29 @@ def defaults(settings: type) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(settings)}
 
 
-def checked(settings: type[T], values: flags.FlagValues) -> T:
-    """The settings of a command whose fields are as its parsed flags; see ``flag_rules.check``."""
-    fields = {name: values[name].value for name in defaults(settings)}
-    check(settings, fields, {name for name in fields if values[name].present})
-    return settings(**fields)
+def check(settings: type, values: Values, given: Given = ()) -> None:
+    """Refuses values that break a rule of a flag; ``given`` are the flags that a user named.
+
+    Raises:
+        ValueError: the sentence of the first rule that is broken.
+    """
+    for field in dataclasses.fields(settings):
+        for rule in field.metadata.get("rules", ()):
+            if sentence := rule(field.name, values, given):
+                raise ValueError(sentence)
 
 
-def given(settings: type, values: flags.FlagValues) -> dict[str, Any]:
-    """Values of the flags that a user named, of a dataclass that ``follows_model``."""
-    fields = {field.name: values[field.name].value for field in flags_of(settings)}
-    return {name: value for name, value in fields.items() if value is not None}
+def settings_of(values: flags.FlagValues, *declarations: type) -> list[Any]:
+    """The settings that parsed flags ask for, one of each dataclass, which are checked.
+
+    Of a dataclass that ``follows_model`` they are the values that a user named.
+    """
+    settings: list[Any] = []
+    for declaration in declarations:
+        fields = {field.name: values[field.name].value for field in flags_of(declaration)}
+        if hasattr(declaration, "follows_model"):
+            settings.append({name: value for name, value in fields.items() if value is not None})
+            continue
+        check(declaration, fields, {name for name in fields if values[name].present})
+        settings.append(declaration(**fields))
+    return settings

@@ -6,8 +6,17 @@ from typing import Any
 
 from bert_tf.choices import POOLINGS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import choice, defaults, integer, string, switch, words
-from bert_tf.cli.flag_rules import check, refuses, required
+from bert_tf.cli.flag_fields import (
+    check,
+    choice,
+    defaults,
+    integer,
+    refuses,
+    required,
+    string,
+    switch,
+    words,
+)
 
 FORMATS = ("jsonl", "numpy", "parquet")
 _GOOGLES_LAYERS = (-1, -2, -3, -4)

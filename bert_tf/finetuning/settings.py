@@ -6,23 +6,12 @@ settings of the flags that are given.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from absl import flags
 
 from bert_tf.choices import HEAD_POOLINGS, STRATEGIES, XLA_CHOICES
-from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import (
-    IS_RATE,
-    Given,
-    Values,
-    check,
-    divided_by,
-    one_of,
-    refuses,
-    required,
-    without,
-)
+from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
@@ -31,14 +20,6 @@ from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
 from bert_tf.wording import did_you_mean
 
-# Names of google-research/bert's scripts.
-_ALIASES = {
-    "task_name": "task",
-    "output_dir": "model_dir",
-    "predict_file": "dev_file",
-    "predict_batch_size": "eval_batch_size",
-    "random_seed": "seed",
-}
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
     {
@@ -56,22 +37,22 @@ USUAL = (5e-5, 3)  # of all larger ones, and of the paper
 
 # === Rules: what is wrong with a flag, in a sentence, or "" ===
 
-_ONE_SOURCE = refuses(
+_ONE_SOURCE = flag.refuses(
     lambda data_dir, values: (
         values["task"] in GLUE_NAMES and (data_dir is None) == (values["tfds"] is None)
     ),
     "--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: give one of "
     "them.",
 )
-_TO_TRAIN_ON = refuses(
+_TO_TRAIN_ON = flag.refuses(
     lambda path, values: values["task"] not in GLUE_NAMES and not path,
     "--task={task} needs a --{flag} to train on.",
 )
-_WHOLE = refuses(
+_WHOLE = flag.refuses(
     lambda number, _: number is not None and not (number >= 1 and number % 1 == 0),
     "--{flag}={value:g}: expected a whole number of 1 or more.",
 )
-_KEEPS_BEST = refuses(
+_KEEPS_BEST = flag.refuses(
     lambda runs, values: runs > 1 and not evaluates(values),
     "--{flag} keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0.",
 )
@@ -82,13 +63,13 @@ def _changes_shapes(option: Callable[[str], Any]) -> bool:
     return option("long_text") == "windows" or bool(option("feature_based"))
 
 
-_OF_FEW_SHAPES = refuses(
+_OF_FEW_SHAPES = flag.refuses(
     lambda value, values: value == "true" and _changes_shapes(values.get),
     "--{flag}=true: XLA cannot compile --long_text=windows or --feature_based: leave it out.",
 )
 
 
-def _is_score(name: str, values: Values, given: Given) -> str:
+def _is_score(name: str, values: flag.Values, given: flag.Given) -> str:
     """The kind has the score; whether it has the class, only the data say."""
     score, kind = values[name], tasks()[values["task"]]
     if score is None or score in kind.metrics:
@@ -110,51 +91,53 @@ def _is_score(name: str, values: Values, given: Given) -> str:
 class FineTuningSettings:
     """Every flag, its value resolved."""
 
-    task: str = flag_fields.string(
+    task: str = flag.string(
         None,
         "Learn this task: classification, multilabel, regression, tagging, multiple_choice, "
         "similarity (embeddings) or squad on a table of your own, or from published files cola, "
         "sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (GLUE), squad, swag or ner.",
         heading="What every run needs",
     )
-    train_file: str | None = flag_fields.string(
+    train_file: str | None = flag.string(
         None,
         "Train on this file: a .csv, .tsv, .jsonl, .json, .parquet or .arrow table, SQuAD's "
         ".json, SWAG's .csv, or CoNLL's columns.",
         rules=[_TO_TRAIN_ON],
         only="files",
     )
-    text_columns: Sequence[str] = flag_fields.words(
+    text_columns: Sequence[str] = flag.words(
         None,
         "Read these columns: one text or two; tagging: the words; multiple_choice: the context "
         "and the choices; similarity: two texts, or anchor,positive,negative; squad: "
         "question,context.",
         only="tables",
     )
-    label_column: str | None = flag_fields.string(
+    label_column: str | None = flag.string(
         None,
         "Learn this column: the class, the classes, the number, the tags, the right choice "
         "(counted from 0), the answers; similarity: the score, if there is one.",
         only="tables",
     )
-    init_checkpoint: str = flag_fields.string(
+    init_checkpoint: str = flag.string(
         None,
-        f"Start from these weights, with their config and vocabulary: {flag_fields.WEIGHTS}.",
-        rules=[required(f"name the weights to start from, {flag_fields.WEIGHTS}")],
+        f"Start from these weights, with their config and vocabulary: {flag.WEIGHTS}.",
+        rules=[flag.required(f"name the weights to start from, {flag.WEIGHTS}")],
     )
-    model_dir: str = flag_fields.string(
+    model_dir: str = flag.string(
         None, "Keep the run in this directory, runs/TASK by default; the same command resumes it."
     )
-    dev_file: str | None = flag_fields.string(
+    dev_file: str | None = flag.string(
         None,
         "Evaluate on this file, in the same form, instead of on a part held out of --train_file.",
         rules=[
-            without("dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."),
+            flag.without(
+                "dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."
+            )
         ],
         only="files",
         heading="More data",
     )
-    dev_fraction: float = flag_fields.number(
+    dev_fraction: float = flag.number(
         0.1,
         "Hold out this share where there is no --dev_file; with 0 nothing is held out, and the "
         "last epoch counts as the best.",
@@ -162,105 +145,103 @@ class FineTuningSettings:
         most=0.9,
         only="files",
     )
-    test_file: str | None = flag_fields.string(
+    test_file: str | None = flag.string(
         None,
         "Predict this file after the training, and score it where it has labels.",
         only="files",
     )
-    skip_bad_rows: bool = flag_fields.switch(
+    skip_bad_rows: bool = flag.switch(
         False, "Leave bad rows out, and count and list them, instead of ending at the first one."
     )
-    data_dir: str | None = flag_fields.string(
+    data_dir: str | None = flag.string(
         None,
         "Read GLUE's files from this folder, the task's own or the one that has a folder for each "
         "task.",
         rules=[_ONE_SOURCE],
         only="glue",
     )
-    tfds: str | None = flag_fields.string(
+    tfds: str | None = flag.string(
         None, "Load GLUE with TensorFlow Datasets, such as glue/mrpc, instead of from --data_dir."
     )
-    id_column: str | None = flag_fields.string(
+    id_column: str | None = flag.string(
         None,
         "Take the rows' ids from this column instead of counting the rows.",
         only="tables",
         heading="Tables of your own",
         is_rare=True,
     )
-    delimiter: str | None = flag_fields.delimiter("your own", only="tables")
-    encoding: str = flag_fields.encoding(
+    delimiter: str | None = flag.delimiter("your own", only="tables")
+    encoding: str = flag.encoding(
         "your own .csv, .tsv or .jsonl, and ner's files (CoNLL-2002's own are latin-1),",
         only="files",
     )
-    max_seq_length: int = flag_fields.integer(
+    max_seq_length: int = flag.integer(
         None,
         "Cut texts so that a row has at most this many tokens, with [CLS] and [SEP]: 128 by "
         "default, 384 for squad.",
         least=5,
     )
-    special_tokens_in_texts: bool | None = flag_fields.special_tokens("--init_checkpoint does")
-    train_batch_size: int = flag_fields.integer(
+    special_tokens_in_texts: bool | None = flag.special_tokens("--init_checkpoint does")
+    train_batch_size: int = flag.integer(
         32,
         "Take this many examples in a step, over all devices.",
         least=1,
         heading="Training",
-        rules=[divided_by("gradient_accumulation_steps")],
+        rules=[flag.divided_by("gradient_accumulation_steps")],
     )
-    gradient_accumulation_steps: int = flag_fields.integer(
+    gradient_accumulation_steps: int = flag.integer(
         1,
         "Compute a step in this many parts, one after the other: less memory, the same update.",
         least=1,
     )
-    remat: bool = flag_fields.switch(False, flag_fields.REMAT)
-    learning_rate: float = flag_fields.number(
+    remat: bool = flag.switch(False, flag.REMAT)
+    learning_rate: float = flag.number(
         None,
         "Let the rate rise to this (the paper's: 5e-5 to 2e-5), by default by hidden_size: "
         + "".join(f"{rate:g} up to {units} units, " for units, rate, _ in BY_SIZE)
         + f"{USUAL[0]:g} above.",
-        rules=[IS_RATE],
+        rules=[flag.IS_RATE],
     )
-    num_train_epochs: int = flag_fields.number(
+    num_train_epochs: int = flag.number(
         None,
         f"See each example this many times, a whole number: by default {USUAL[1]}, and "
         f"{BY_SIZE[0][2]} with weights of up to {BY_SIZE[0][0]} units.",
         rules=[_WHOLE],
     )
-    max_steps: int | None = flag_fields.integer(
+    max_steps: int | None = flag.integer(
         None,
         "Train for this many steps instead of --num_train_epochs.",
         least=1,
-        rules=[
-            one_of("set the schedule", "num_train_epochs", "sweep"),
-        ],
+        rules=[flag.one_of("set the schedule", "num_train_epochs", "sweep")],
     )
-    warmup_proportion: float = flag_fields.number(
+    warmup_proportion: float = flag.number(
         0.1,
         "Let the rate rise over this share of the steps, and then fall to 0.",
         least=0.0,
         most=1.0,
         is_rare=True,
     )
-    optimizer: str = flag_fields.choice(
+    optimizer: str = flag.choice(
         "adamw",
         ["adamw", "adam"],
         "adamw is Adam with bias correction, and adam Google's, without it, with which training "
         "on small data sets sometimes fails.",
         is_rare=True,
     )
-    weight_decay: float = flag_fields.number(
+    weight_decay: float = flag.number(
         0.01,
         "Let matrices and embeddings decay by this share of the rate in each step.",
         least=0.0,
         is_rare=True,
     )
-    hidden_dropout_prob: float | None = flag_fields.number(
+    hidden_dropout_prob: float | None = flag.number(
         None,
         "Drop this share of hidden values, of attention weights and of the head's inputs, instead "
         "of the checkpoint's share.",
         rules=[SHARE],
         is_rare=True,
     )
-    freeze: int = flag_fields.integer(
+    freeze: int = flag.integer(
         0,
         "Leave the embeddings and this many of the lowest blocks as they are; with 0 everything "
         "is trained.",
@@ -268,73 +249,73 @@ class FineTuningSettings:
         heading="What is trained",
         is_rare=True,
     )
-    pooling: str | None = flag_fields.choice(
+    pooling: str | None = flag.choice(
         None,
         HEAD_POOLINGS,
         "Let the head read [CLS] through the pooler (cls), or the mean or the maximum over all "
         "tokens; by default what --init_checkpoint was trained for.",
         is_rare=True,
     )
-    metric: str | None = flag_fields.string(
+    metric: str | None = flag.string(
         None,
         "Keep the weights, and the run of several, that are best by this dev score, such as loss, "
         "macro_f1 or f1_CLASS; docs/evaluation.md lists those of each task.",
         heading="Evaluation",
         rules=[ON_DEV, _is_score],
     )
-    early_stopping_epochs: int = flag_fields.integer(
+    early_stopping_epochs: int = flag.integer(
         0,
         "Stop at the first evaluation that comes at least this many epochs after the best one and "
         "is no better; 0 never does.",
         least=0,
         rules=[ON_DEV],
     )
-    seed: int = flag_fields.integer(
+    seed: int = flag.integer(
         12345,
         "Draw the new head, dropout, the order, and what is held out, from this seed.",
         least=0,
         most=2**32 - 1,
         heading="Several runs",
     )
-    sweep: str | None = flag_fields.choice(
+    sweep: str | None = flag.choice(
         None,
         ["paper"],
         "Train with each combination of the paper's batch sizes (16, 32), rates (5e-5, 3e-5, "
         "2e-5) and epochs (2, 3, 4), and keep the best.",
         rules=[
             ON_DEV,
-            without(
+            flag.without(
                 *("train_batch_size", "learning_rate", "num_train_epochs"),
                 says="--{flag}={value} chooses --{other} itself: leave it out.",
             ),
         ],
     )
-    restarts: int = flag_fields.integer(
+    restarts: int = flag.integer(
         1,
         "Train with this many seeds, from --seed on, and keep the best on the dev set.",
         least=1,
         rules=[_KEEPS_BEST],
     )
-    precision: str = flag_fields.precision(heading="Machine")
-    strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
-    jit_compile: str = flag_fields.choice(
+    precision: str = flag.precision(heading="Machine")
+    strategy: str = flag.choice("auto", STRATEGIES, flag.STRATEGY)
+    jit_compile: str = flag.choice(
         "auto",
         XLA_CHOICES,
-        f"{flag_fields.JIT_COMPILE}; rows are padded to one of four lengths.",
+        f"{flag.JIT_COMPILE}; rows are padded to one of four lengths.",
         rules=[_OF_FEW_SHAPES],
         is_rare=True,
     )
-    eval_batch_size: int = flag_fields.integer(
+    eval_batch_size: int = flag.integer(
         64, "Evaluate this many examples at once, over all devices.", least=1, is_rare=True
     )
-    save_checkpoints_minutes: float = flag_fields.number(
+    save_checkpoints_minutes: float = flag.number(
         10.0,
         "Save after so many minutes within an epoch, too.",
         least=0.0,
         heading="What is kept",
         is_rare=True,
     )
-    export: bool = flag_fields.switch(
+    export: bool = flag.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
     )
@@ -379,21 +360,27 @@ class FineTuningSettings:
 # === Flags ===
 
 
+@dataclasses.dataclass
+class _OtherNames:
+    """Names of google-research/bert's scripts."""
+
+    other_names: ClassVar = {
+        "task_name": "task",
+        "output_dir": "model_dir",
+        "predict_file": "dev_file",
+        "predict_batch_size": "eval_batch_size",
+        "random_seed": "seed",
+    }
+
+
 def declarations() -> list[type]:
     """The dataclasses whose fields are flags: the settings of all tasks, then each kind's."""
-    return [FineTuningSettings, *(kind.Options for kind in KINDS.values())]
+    return [FineTuningSettings, *(kind.Options for kind in KINDS.values()), _OtherNames]
 
 
 def fields() -> dict[str, "dataclasses.Field[Any]"]:
     """Every flag's field by its name."""
-    return {field.name: field for one in declarations() for field in flag_fields.flags_of(one)}
-
-
-def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags; not on import, as other commands define some of the same."""
-    for declaration in declarations():
-        flag_fields.define_flags(declaration, values)
-    flag_fields.define_aliases(_ALIASES, values)
+    return {field.name: field for one in declarations() for field in flag.flags_of(one)}
 
 
 def flag_defaults() -> dict[str, Any]:
@@ -440,8 +427,8 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
             raise ValueError(
                 f"--{name} means nothing to --task={task}: {todo} (it is for {', '.join(known)})."
             )
-    check(FineTuningSettings, values, given)
-    check(kind.Options, values, given)
+    flag.check(FineTuningSettings, values, given)
+    flag.check(kind.Options, values, given)
     if task in KINDS:
         _resolve_columns(values, given, kind)
     values["text_columns"] = values["text_columns"] or []
@@ -453,7 +440,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     if values["num_train_epochs"] is not None:
         values["num_train_epochs"] = int(values["num_train_epochs"])
     options = {name: values[name] for name in option_fields(kind) if name in values}
-    common = {field.name: values[field.name] for field in flag_fields.flags_of(FineTuningSettings)}
+    common = {field.name: values[field.name] for field in flag.flags_of(FineTuningSettings)}
     return FineTuningSettings(**common, options=kind.Options(**options))
 
 

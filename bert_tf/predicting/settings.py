@@ -1,13 +1,12 @@
 """The flags of ``python -m bert_tf.predict``: each one's default and help."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.choices import STRATEGIES
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import required
+from bert_tf.cli.flag_fields import required
 from bert_tf.readers.tables import FORMS
 
 STANDARD_INPUT = "-"
@@ -89,5 +88,6 @@ class PredictionSettings:
 def settings_of_call(**values: Any) -> PredictionSettings:
     """The settings of a call from Python, which has a model and data of its own."""
     call = {"model": "memory", "input": "memory", **values}
-    define = functools.partial(flag_fields.define_flags, PredictionSettings)
-    return flag_fields.checked(PredictionSettings, flag_fields.flags_of_call(define, call))
+    parsed = flag_fields.flags_of_call(call, PredictionSettings)
+    (settings,) = flag_fields.settings_of(parsed, PredictionSettings)
+    return settings

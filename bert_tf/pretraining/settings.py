@@ -4,33 +4,13 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from absl import flags
 
-from bert_tf.choices import (
-    INPUT_FORMATS,
-    MASK_SPLIT,
-    OPTIMIZERS,
-    STRATEGIES,
-    XLA_CHOICES,
-    Masking,
-    Objective,
-)
-from bert_tf.cli import flag_fields
+from bert_tf import choices
+from bert_tf.cli import flag_fields as flag
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
-from bert_tf.cli.flag_rules import (
-    IS_RATE,
-    Given,
-    Rule,
-    Values,
-    check,
-    divided_by,
-    one_of,
-    refuses,
-    within,
-    without,
-)
 from bert_tf.config import PRESETS, BertConfig
 
 from .phases import Phase, parse_phases
@@ -56,23 +36,16 @@ SCHEDULE = frozenset(
 # Settings that name files whose contents a run keeps the fingerprints of.
 PATHS = frozenset({"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"})
 
-_ALIASES = {
-    "input_file": "input",
-    "output_dir": "model_dir",
-    "bert_config_file": "bert_config",
-    "tpu_name": "tpu",
-    "random_seed": "seed",
-}
 _OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
 # Flags that TFRecords were made with, and tell themselves.
 _OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
 
 
-def _holds_records(values: Values) -> bool:
+def _holds_records(values: flag.Values) -> bool:
     return bool(values["input_format"] == "tfrecord")
 
 
-def _contradicts_one_direction(name: str, values: Values, given: Given) -> str:
+def _contradicts_one_direction(name: str, values: flag.Values, given: flag.Given) -> str:
     """From one side nothing is masked, and nothing follows."""
     if (objective := values[name]) == "mlm":
         return ""
@@ -81,29 +54,29 @@ def _contradicts_one_direction(name: str, values: Values, given: Given) -> str:
             f"--objective={objective} goes without next-sentence prediction, as in the paper "
             "(section 5.1, LTR & No NSP): leave --nsp out."
         )
-    masks = " and ".join(f"--{flag}" for flag in _OF_MASKS if flag in given)
+    masks = " and ".join(f"--{each}" for each in _OF_MASKS if each in given)
     return masks and (
         f"--objective={objective} masks nothing, every token predicts the one beside it: leave "
         f"{masks} out."
     )
 
 
-def _predicts_without_pairs(name: str, values: Values, given: Given) -> str:
+def _predicts_without_pairs(name: str, values: flag.Values, given: flag.Given) -> str:
     if values[name] or not (values["nsp"] and "nsp" in given):
         return ""
     return "--pairs=false leaves no next sentences to predict: leave --nsp out."
 
 
-def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> Rule:
+def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> flag.Rule:
     """The flag's value does not contradict rows that were made of text before."""
-    return refuses(
+    return flag.refuses(
         lambda value, values: reads(value) and _holds_records(values),
         f"{named} reads text, and --input_format=tfrecord holds masked rows: give --input the text "
         "that they were made of, or leave the flag out.",
     )
 
 
-_HAS_LENGTHS = refuses(
+_HAS_LENGTHS = flag.refuses(
     lambda phases, values: (
         _holds_records(values)
         and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
@@ -111,11 +84,11 @@ _HAS_LENGTHS = refuses(
     "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
     "by --max_seq_length, and train on records of each length in a run of their own.",
 )
-_IS_WITHIN_STEPS = refuses(
+_IS_WITHIN_STEPS = flag.refuses(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
     "--{flag}={value} is more than --num_train_steps={num_train_steps}.",
 )
-_IS_PRESET = refuses(
+_IS_PRESET = flag.refuses(
     lambda config, values: (
         not (values["init_checkpoint"] or config in PRESETS or config.endswith(".json"))
     ),
@@ -131,6 +104,15 @@ class PretrainingSettings:
     With ``init_checkpoint``, ``bert_config`` is empty and ``do_lower_case`` may be ``None``: the
     checkpoint says both, once it is opened.
     """
+
+    # Of google-research/bert's scripts.
+    other_names: ClassVar = {
+        "input_file": "input",
+        "output_dir": "model_dir",
+        "bert_config_file": "bert_config",
+        "tpu_name": "tpu",
+        "random_seed": "seed",
+    }
 
     input: Sequence[str] = words(
         (),
@@ -155,9 +137,9 @@ class PretrainingSettings:
     init_checkpoint: str | None = string(
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
-        f"casing: {flag_fields.WEIGHTS}.",
+        f"casing: {flag.WEIGHTS}.",
         rules=[
-            without(
+            flag.without(
                 *("bert_config", "vocab_size"),
                 says="--{flag} says its own --{other}: leave the flag out.",
             )
@@ -169,7 +151,7 @@ class PretrainingSettings:
     dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
     input_format: str | None = choice(
         None,
-        (*INPUT_FORMATS, "tfrecord"),
+        (*choices.INPUT_FORMATS, "tfrecord"),
         "Read the input as google (a sentence a line, a blank line ends a document), "
         "wikiextractor (<doc> elements), prose (a file is a document), jsonl (a document a line, "
         "in its 'text') or tfrecord (Google's examples), instead of as its name and first lines "
@@ -189,13 +171,15 @@ class PretrainingSettings:
         0.01,
         "Hold out this share of the documents for the evaluation, at least one document; with 0 "
         "there is no evaluation without --eval_input.",
-        rules=[within(lambda share: 0 <= share < 1, "of 0 or more and below 1")],
+        rules=[flag.within(lambda share: 0 <= share < 1, "of 0 or more and below 1")],
         is_rare=True,
     )
     vocab_file: str | None = string(
         None,
         "Use this vocabulary, one piece a line, instead of learning one from the input.",
-        rules=[without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")],
+        rules=[
+            flag.without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")
+        ],
     )
     vocab_size: int | None = integer(
         None,
@@ -208,7 +192,7 @@ class PretrainingSettings:
         "Lower-case the text and strip accents (uncased), by default true, or as "
         "--init_checkpoint says.",
     )
-    special_tokens_in_texts: bool | None = flag_fields.special_tokens(
+    special_tokens_in_texts: bool | None = flag.special_tokens(
         "--init_checkpoint does, else they are parted"
     )
     max_predictions_per_seq: int | None = integer(
@@ -221,22 +205,22 @@ class PretrainingSettings:
     masked_lm_prob: float = number(
         0.15,
         "Mask this share of a row's tokens.",
-        rules=[within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
+        rules=[flag.within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
         is_rare=True,
     )
     short_seq_prob: float = number(
         0.1,
         "Cut this share of the documents to a random shorter length.",
-        rules=[within(lambda share: 0 <= share <= 1, "from 0 to 1")],
+        rules=[flag.within(lambda share: 0 <= share <= 1, "from 0 to 1")],
         is_rare=True,
     )
-    masking: Masking = choice(  # noqa: RUF009
+    masking: choices.Masking = choice(  # noqa: RUF009
         "token",
-        get_args(Masking),
+        get_args(choices.Masking),
         "Mask single pieces, as in the paper (token), or all pieces of a word (whole_word).",
     )
     mask_split: str = string(
-        ",".join(map(str, MASK_SPLIT)),
+        ",".join(map(str, choices.MASK_SPLIT)),
         "Replace so many percent of the tokens to predict by [MASK], by a random token, and by "
         "themselves.",
         is_rare=True,
@@ -251,9 +235,9 @@ class PretrainingSettings:
         rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
         is_rare=True,
     )
-    objective: Objective = choice(  # noqa: RUF009
+    objective: choices.Objective = choice(  # noqa: RUF009
         "mlm",
-        get_args(Objective),
+        get_args(choices.Objective),
         "Predict masked tokens from both sides (mlm), or each next token from those before it, "
         "without masks and next sentences (ltr).",
         rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
@@ -265,9 +249,9 @@ class PretrainingSettings:
         heading="Model",
         is_rare=True,
     )
-    precision: str = flag_fields.precision(
+    precision: str = flag.precision(
         "bfloat16 computes matrix products in bfloat16, faster where the processor or the card "
-        "has it, and keeps weights and sums in float32.",
+        "has it, and keeps weights and sums in float32."
     )
     num_train_steps: int = integer(
         3600, "Train for this many steps in all.", least=1, heading="Training"
@@ -283,7 +267,7 @@ class PretrainingSettings:
         16,
         "Take this many rows in a step, over all replicas.",
         least=1,
-        rules=[divided_by("gradient_accumulation_steps")],
+        rules=[flag.divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
         1, "Compute a step in this many parts, one after the other, to save memory.", least=1
@@ -291,11 +275,11 @@ class PretrainingSettings:
     learning_rate: float = number(
         1e-3,
         "Let the rate rise to this, and then fall; the paper's for bert-base is 1e-4.",
-        rules=[IS_RATE],
+        rules=[flag.IS_RATE],
     )
     optimizer: str = choice(
         "adam",
-        OPTIMIZERS,
+        choices.OPTIMIZERS,
         "adam is Google's, without bias correction; adamw has it; lamb is for batches of "
         "thousands of rows.",
         is_rare=True,
@@ -303,20 +287,20 @@ class PretrainingSettings:
     weight_decay: float = number(
         0.01,
         "Let weights, except biases and LayerNorm, decay by this share of the rate in each step.",
-        rules=[within(lambda decay: 0 <= decay < math.inf, "of 0 or more")],
+        rules=[flag.within(lambda decay: 0 <= decay < math.inf, "of 0 or more")],
         is_rare=True,
     )
     adam_beta_2: float = number(
         0.999,
         "Let the optimizer's mean of squared gradients forget all but this share in each step.",
-        rules=[within(lambda beta: 0 <= beta < 1, "of 0 or more and below 1")],
+        rules=[flag.within(lambda beta: 0 <= beta < 1, "of 0 or more and below 1")],
         is_rare=True,
     )
     phases: str = string(
         None,
         "Train on these lengths of rows for these shares of the steps, as in the paper's "
         "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
-        rules=[one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
+        rules=[flag.one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
     )
     equal_tokens: bool = switch(
         False,
@@ -329,7 +313,7 @@ class PretrainingSettings:
     # Hardware, saving, logging: free to differ when a run is started again
     strategy: str = choice(
         "auto",
-        (*STRATEGIES, "multi_worker"),
+        (*choices.STRATEGIES, "multi_worker"),
         "Use every GPU of this machine (mirrored), one device (one_device), the GPUs of all "
         "workers that --worker_hosts or TF_CONFIG names (multi_worker), or what the machine has "
         "or the workers named (auto).",
@@ -347,7 +331,7 @@ class PretrainingSettings:
     worker_wait_minutes: float = number(
         10,
         "Wait so long for all workers to come.",
-        rules=[within(lambda minutes: 0 < minutes < math.inf, "above 0")],
+        rules=[flag.within(lambda minutes: 0 < minutes < math.inf, "above 0")],
         is_rare=True,
     )
     tpu: str | None = string(
@@ -357,12 +341,9 @@ class PretrainingSettings:
         False, "Use operations of a GPU that repeat bit for bit, and are slower.", is_rare=True
     )
     jit_compile: str = choice(
-        "auto",
-        XLA_CHOICES,
-        f"{flag_fields.JIT_COMPILE}; a TPU compiles everything.",
-        is_rare=True,
+        "auto", choices.XLA_CHOICES, f"{flag.JIT_COMPILE}; a TPU compiles everything.", is_rare=True
     )
-    remat: bool = switch(False, flag_fields.REMAT)
+    remat: bool = switch(False, flag.REMAT)
     save_checkpoints_steps: int = integer(
         1000,
         "Save a checkpoint every so many steps, where ten minutes do not pass before.",
@@ -427,24 +408,26 @@ class PretrainingSettings:
         return dataclasses.asdict(self)
 
 
-def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags; not on import, as a program in Python may have some of the same."""
-    flag_fields.define_flags(PretrainingSettings, values, _ALIASES)
-    # It becomes ``phases``.
-    flags.DEFINE_integer(
-        "max_seq_length",
+@dataclasses.dataclass(frozen=True)
+class RowLength:
+    """The flag that becomes ``phases``."""
+
+    max_seq_length: int = integer(
         128,
         "Make rows of this many tokens, [CLS] and [SEP] included; --phases has several lengths.",
-        flag_values=values,
+        heading="Length of rows",
     )
-    flag_fields.present(values["max_seq_length"], "Length of rows")
+
+
+#: What declares the flags.
+DECLARATIONS = (PretrainingSettings, RowLength)
 
 
 def settings_from_flags(
     parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
     """The settings that the parsed flags ask for, and sentences on flags that are unusual."""
-    defaults = flag_fields.defaults(PretrainingSettings)
+    defaults = flag.defaults(PretrainingSettings)
     values = {name: parsed[name].value for name in defaults}
     given = {name for name in defaults if parsed[name].present}
     length = parsed["max_seq_length"]
@@ -456,7 +439,7 @@ def settings_from_flags(
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
         values["input_format"] = "tfrecord"
     named = given | {"max_seq_length"} if length.present else given
-    check(PretrainingSettings, {**values, "max_seq_length": length.value}, named)
+    flag.check(PretrainingSettings, {**values, "max_seq_length": length.value}, named)
     if values["phases"] is None:
         values["phases"] = f"{length.value}:1"
     values["nsp"] &= values["pairs"]

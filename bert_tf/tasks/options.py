@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import Given, Values, refuses, within
+from bert_tf.cli.flag_fields import Given, Values, refuses, within
 from bert_tf.readers.glue import GLUE_TASKS, glue_task
 
 # GLUE's tasks as the command line spells them, with their published spellings.

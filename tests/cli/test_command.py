@@ -55,7 +55,7 @@ PROGRAM = textwrap.dedent(
         "bug": IndexError("list index out of range"),
     }
 
-    def main(argv):
+    def main(*words):
         if KIND.value == "hostile":
             print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
         if KIND.value == "scripts":
@@ -75,7 +75,7 @@ PROGRAM = textwrap.dedent(
         if KIND.value in ("finalizer", "dropped"):
             Finalized()
             time.sleep(5 if KIND.value == "finalizer" else 0)
-        print("done", *argv[1:])
+        print("done", *words)
 
     command.run(main, arguments=sys.argv[0].split("/")[-2].split("_")[1:])
     """

@@ -11,9 +11,10 @@ from absl import flags
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.checkpoints.weights import build_model
+from bert_tf.cli import flag_fields
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import training
-from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from bert_tf.finetuning.settings import declarations, settings_from_flags
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
@@ -117,7 +118,7 @@ def arguments(inputs, model_dir, **changes):
 def parse(*given):
     """The settings of some flags."""
     values = flags.FlagValues()
-    define_flags(values)
+    flag_fields.define_flags(values, *declarations())
     values(["finetune", *map(str, given)])
     return settings_from_flags(values)
 

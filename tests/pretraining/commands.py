@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
+from bert_tf.cli import flag_fields
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.settings import define_flags, settings_from_flags
+from bert_tf.pretraining.settings import DECLARATIONS, settings_from_flags
 from tests.killing import run_command
 
-define_flags()
+flag_fields.define_flags(flags.FLAGS, *DECLARATIONS)
 
 TINY = {
     "vocab_size": 200, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

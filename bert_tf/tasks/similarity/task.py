@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSES
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import Given, Values
+from bert_tf.cli.flag_fields import Given, Values
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
 from bert_tf.tasks.task import DRAWN, Items, Task
 

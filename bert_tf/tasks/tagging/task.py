@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import Given, Values, needs, refuses, without
+from bert_tf.cli.flag_fields import Given, Values, needs, refuses, without
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
     LOSS,

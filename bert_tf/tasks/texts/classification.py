@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import needs, refuses, without
+from bert_tf.cli.flag_fields import needs, refuses, without
 from bert_tf.evaluation.scores import (
     BINARY_SCORES,
     CLASS_SCORES,

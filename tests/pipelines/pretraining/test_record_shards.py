@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines.pretraining import record_shards, tfrecords
 from bert_tf.pipelines.pretraining.row_options import RowOptions
-from tests.anew import own_flags, run_anew
+from tests.anew import run_anew, run_main
 from tests.conftest import needs_beam
 from tests.killing import Started
 from tests.pretraining import commands
@@ -283,8 +283,5 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
     ],
 )
 def test_what_is_refused(world, tmp_path, output, flags, sentence):
-    with own_flags() as values:
-        command.define_flags()
-        given = ["create_pretraining_data", *arguments(world, tmp_path / output, *flags)]
-        with pytest.raises(ValueError, match=f"^{sentence}"):
-            command.main(values(given, known_only=True))
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        run_main(command, *arguments(world, tmp_path / output, *flags))

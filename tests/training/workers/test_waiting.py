@@ -19,8 +19,7 @@ import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
 from bert_tf.training.workers.waiting import Partners
 
-def main(argv):
-    _, addresses, own, folder, count = argv
+def main(addresses, own, folder, count):
     addresses, own = addresses.split(","), int(own)
     print("looks", flush=True)
     with Partners(addresses, own).present(5):
@@ -31,7 +30,7 @@ def main(argv):
                 ctypes.PyDLL(None).usleep(300_000)
     print("joined", flush=True)
 
-command.run(main, ["ADDRESSES", "OWN", "FOLDER", "COUNT"])
+command.run(main, arguments=["ADDRESSES", "OWN", "FOLDER", "COUNT"])
 """
 
 

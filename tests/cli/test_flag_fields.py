@@ -7,10 +7,10 @@ import sys
 import pytest
 from absl import flags
 
-from bert_tf import convert
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import check, divided_by, needs, one_of, refuses, required, within
-from bert_tf.cli.help import help_text
+from bert_tf.cli.command import help_text
+from bert_tf.cli.flag_fields import check, divided_by, needs, one_of, refuses, required, within
+from bert_tf.convert import ConvertSettings
 from bert_tf.export import ExportSettings
 from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
@@ -98,7 +98,7 @@ def test_bounds_and_that_no_number_is_nan(settings):
             assert any(said.startswith(start) for said in refusals(settings, name, value)), start
         assert not any("expected a number" in said for said in refusals(settings, name, edge)), name
     values = flags.FlagValues()
-    flag_fields.define_flags(settings, values)
+    flag_fields.define_flags(values, settings)
     for name in values:
         if values[name].flag_type() == "float":
             assert any(refusals(settings, name, math.nan)), name
@@ -110,12 +110,12 @@ def test_bounds_and_that_no_number_is_nan(settings):
         (PredictionSettings, "model_dir"),
         (ExportSettings, "checkpoint"),
         (ExtractionSettings, "init_checkpoint"),
-        (convert._Settings, "input"),
+        (ConvertSettings, "input"),
     ],
 )
 def test_the_model_has_another_name_that_help_does_not_show(settings, other_name, monkeypatch):
     values = flags.FlagValues()
-    flag_fields.define_flags(settings, values)
+    flag_fields.define_flags(values, settings)
     values(["p", f"--{other_name}=runs/a"])
     assert values["model"].value == "runs/a" and values["model"].present
     monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
