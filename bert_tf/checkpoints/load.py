@@ -123,9 +123,8 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
     notes = checkpoint.notes
     try:
         pieces = tokenization.vocabulary if tokenization else ()
-        if (
-            checkpoint.format not in _OWN_FORMATS
-        ):  # what was trained here with a vocabulary keeps it
+        # What was trained here with a vocabulary keeps it.
+        if checkpoint.format not in _OWN_FORMATS:
             check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
     except ValueError as error:

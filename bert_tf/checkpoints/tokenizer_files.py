@@ -47,7 +47,7 @@ _SWITCHES = {
 _MORE = ("extra_special_tokens", "additional_special_tokens")
 _LIKE_BERTS = re.compile("(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?")
 _RUNS_FILE = "PreTrainedTokenizerFast"
-_BACKENDS = (_RUNS_FILE, "TokenizersBackend")
+BACKENDS = (_RUNS_FILE, "TokenizersBackend")  # classes whose tokenizer.json says all
 _TYPES = "token_type_ids"
 # tokenizers' flags of an added token, and what each is where nothing says it.
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -125,7 +125,7 @@ def tokenization_of(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
         "split_special_tokens": tokenizer.encode_special_tokens,
     }
     file = {**json.loads(tokenizer.to_str()), "truncation": None, "padding": None}
-    made, _ = _tokenization(name, _BACKENDS[0], config, file, _pieces_of(file, name), None)
+    made, _ = _tokenization(name, BACKENDS[0], config, file, _pieces_of(file, name), None)
     return made
 
 
@@ -139,7 +139,7 @@ def _tokenization(
 ) -> tuple[Tokenization, tuple[str, ...]]:
     """The tokenizer that a class of transformers makes of its files, and what is to be told."""
     source, json_source = os.path.join(path, TOKENIZER_CONFIG), os.path.join(path, TOKENIZER)
-    runs_file = class_name in _BACKENDS
+    runs_file = class_name in BACKENDS
     if runs_file and not file:
         raise ValueError(f"{path} names the {_CLASS} {class_name} and has no {TOKENIZER}.")
     # Any other role is a special token's.
@@ -233,7 +233,7 @@ def _class_of(path: str, config: Mapping[str, Any]) -> str:
     if name is None:  # where transformers looks next
         name = config_keys.read(os.path.join(path, CONFIG)).get(_CLASS)
     name = "BertTokenizer" if name is None else str(name)
-    if name not in _BACKENDS and not _LIKE_BERTS.fullmatch(name):
+    if name not in BACKENDS and not _LIKE_BERTS.fullmatch(name):
         raise ValueError(f"{path} names the {_CLASS} {quote(name)}: expected BERT's.")
     return name
 

@@ -15,7 +15,9 @@ from tokenizers import AddedToken as AddedToken
 
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tokenizer_files import (
+    BACKENDS,
     BERT_RULES,
+    SPECIAL_TOKENS_MAP,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
@@ -55,12 +57,7 @@ _SETTINGS = (
 _MORE_TOKENS = (
     *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
 )
-_SPECIAL_TOKENS_MAP = "special_tokens_map.json"  # where the configs of older files have them
 _SIDES = ("right", "left")
-# Classes whose tokenizer.json says all.
-_WHOLE_FILES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# Of transformers' WordPiece: a word of more letters is [UNK].
-_LONGEST_WORD = 100
 # What save_pretrained may be told; other options would write something else.
 _SAVING = ("legacy_format", "is_main_process", "safe_serialization", "max_shard_size", "token")
 _CLEANED = (
@@ -171,7 +168,7 @@ class PreTrainedTokenizerFast:
         if os.path.isfile(path):
             return cls(path, **options)
         config_file, map_file, file = (
-            os.path.join(path, name) for name in (TOKENIZER_CONFIG, _SPECIAL_TOKENS_MAP, TOKENIZER)
+            os.path.join(path, name) for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, TOKENIZER)
         )
         config = read_json_object(config_file) if os.path.isfile(config_file) else {}
         if os.path.isfile(map_file) and "added_tokens_decoder" not in config:
@@ -614,7 +611,7 @@ def _be_berts(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> N
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = tokenizers.decoders.WordPiece()
     if isinstance(tokenizer.model, tokenizers.models.WordPiece):
-        tokenizer.model.max_input_chars_per_word = _LONGEST_WORD
+        tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length
 
 
 def refuse_saving(name: str, options: Mapping[str, Any]) -> None:
@@ -684,7 +681,7 @@ class AutoTokenizer:
         classes: dict[str, type[PreTrainedTokenizerFast]] = {
             **{"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast},
             **{each.__name__: each for each in (DistilBertTokenizer, DistilBertTokenizerFast)},
-            **dict.fromkeys(_WHOLE_FILES, PreTrainedTokenizerFast),
+            **dict.fromkeys(BACKENDS, PreTrainedTokenizerFast),
         }
         folder, _ = directory_of(path, place)
         file = os.path.join(folder, TOKENIZER_CONFIG)
