@@ -244,10 +244,11 @@ def test_a_second_training_is_refused_at_its_start(inputs, tmp_path):
 # === The environment ===
 
 
-def test_an_import_changes_no_variable():
+def test_an_import_changes_no_variable_and_defines_no_flag():
     done = run_python(
-        "import os; before = dict(os.environ); import bert_tf, bert_tf.api\n"
-        "assert dict(os.environ) == before"
+        "import os; from absl import app, flags, logging  # which have flags of their own\n"
+        "before = dict(os.environ), {*flags.FLAGS}; import bert_tf, bert_tf.api\n"
+        "assert (dict(os.environ), {*flags.FLAGS}) == before"
     )
     assert (done.returncode, done.stderr) == (0, "")
 

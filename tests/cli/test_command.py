@@ -337,6 +337,7 @@ REFUSED = {
     "verify": "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is the "
     "whole command.",
     "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
+    "verify 1 --tolerance=nan": "--tolerance=nan: expected a number.",
     "vocab --output=v.txt": "--input is missing: vocab needs --input=FILES to learn from and "
     "--output=FILE to write.",
     "create_pretraining_data --input=a.txt": "--vocab_file is missing: it has to name a file; "
