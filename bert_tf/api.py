@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf import export as export_command
 from bert_tf import forks, startup
+from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
 from bert_tf.pretraining import settings as pretraining_settings
-from bert_tf.saved_models.options import ExportOptions
 
 if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel

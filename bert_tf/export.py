@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import paths
+from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import Given, Values, names_a_model, required
 from bert_tf.differences import tell
-from bert_tf.saved_models.options import ExportOptions
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -106,7 +106,7 @@ def run(
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The user's options, else those of the directory, else the defaults."""
     from bert_tf.checkpoints.tokenizer_files import why_none
-    from bert_tf.saved_models.heads import classes_with
+    from bert_tf.tasks.signatures import classes_with
     from bert_tf.tasks.task_file import export_options, task_of
 
     if checkpoint.tokenization is None:

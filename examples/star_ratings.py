@@ -91,10 +91,15 @@ class StarsTask(Task):
             mistakes=worst_mistakes(items, errors, errors > 0.25, show),
         )
 
-    def records(self, items, outputs, thresholds):
-        """Columns of the predictions, besides the ids."""
-        for stars in outputs.tolist():
-            yield {"prediction": int(np.clip(round(stars), 1, self.options.most_stars))}
+    def answer(self, outputs, thresholds):
+        """Answers of a batch of outputs, in TensorFlow: an export contains this."""
+        import tensorflow as tf  # here, so that --help need not load it
+
+        return {"value": tf.clip_by_value(tf.round(outputs), 1.0, self.options.most_stars)}
+
+    def record(self, item, answer):
+        """Columns of a prediction, besides the id."""
+        return {"prediction": int(answer["value"])}
 
 
 if __name__ == "__main__":

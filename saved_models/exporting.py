@@ -26,6 +26,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.answering.embeddings import endpoints
+from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.served import serve
+from bert_tf.answering.signature import Signature
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description
@@ -34,17 +38,13 @@ from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.startup import check_backend
+from bert_tf.tasks.signatures import model_signatures
 from bert_tf.training.precision import preserved_arithmetic, set_rewrite
 from bert_tf.untrusted import check_model_name
 from bert_tf.wording import one_line
 
 from . import serving_files
-from .embeddings import endpoints
-from .heads import model_signatures
-from .options import ExportOptions
 from .samples import Sample, run_samples
-from .served import serve
-from .signature import Signature
 from .verification import write_hashes
 
 # Every file of an export, by its name below the directory.
@@ -79,7 +79,7 @@ def export(
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
-    The signatures are those of ``signatures.model_signatures``. The weights are copied out of any
+    The signatures are those of ``tasks.signatures``. The weights are copied out of any
     strategy, so that a model trained in bfloat16 or on several devices gives the same export as
     any other.
 

@@ -1,50 +1,15 @@
 """Sample requests to an export, and their answers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.answering.signature import Requests
+
 from .replay import to_array, to_json
-from .served import Served
-
-# Requests: of each its columns, by the inputs' names.
-Requests = Sequence[Mapping[str, list[Any]]]
-
-TEXTS = [
-    "The harbour was quiet when the last boat came in.",
-    "I would not see this film again, even for free.",
-    "Ada Brandt moved from Lisbon to Oslo in 1931.",
-]
-SECOND_TEXTS = [
-    "Nobody was waiting on the pier.",
-    "It was a waste of time.",
-    "She never left Portugal.",
-]
-BEYOND_ASCII = "Señor Núñez zahlt 5 € in Zürich: 東京の天気 👍"
-NOT_UTF8 = b"The caf\xe9 in \xffOslo is \xc3 open."
-
-
-def long_text(served: Served) -> str:
-    """A text of more tokens than a row has."""
-    return " ".join(["The boat came in ."] * (served.max_seq_length // 5 + 1))
-
-
-def odd_texts(served: Served) -> list[Any]:
-    """Texts that a server must take, four."""
-    return ["", BEYOND_ASCII, NOT_UTF8, long_text(served)]
-
-
-def requests_of_texts(served: Served, names: Sequence[str]) -> Requests:
-    """Requests of texts or pairs, by the names of the inputs."""
-    odd = odd_texts(served)
-    ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))
-    return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))
-
-
-# === Answers ===
 
 
 @dataclasses.dataclass(frozen=True)

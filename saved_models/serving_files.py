@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import named_tensor_pb2
 
-from .options import ExportOptions
+from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.signature import Signature
+
 from .samples import Sample
-from .signature import Signature
 
 _BATCHING = """\
 # How TensorFlow Serving joins requests that arrive together into one batch. It reads this file

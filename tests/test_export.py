@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from bert_tf import export as command
+from bert_tf.answering.signature import Signature
 from bert_tf.checkpoints import sentence_transformers
 from bert_tf.differences import DifferenceWarning
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
-from bert_tf.saved_models.signature import Signature
 from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew, run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint

@@ -30,8 +30,6 @@ ALLOWED = {
     "differences": "",
     "paths": "checkpoint_formats wording",
     "files": "paths untrusted wording",
-    "class_probabilities": "",
-    "entity_labels": "",
     "modeling": "choices config features forks graph_gradients",
     "training": "choices config cores differences features files graph_gradients modeling paths "
     "training.workers wording",
@@ -41,18 +39,19 @@ ALLOWED = {
     "startup wording",
     "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
     "startup wording",
-    "saved_models": "checkpoints choices class_probabilities cli config entity_labels features "
-    "files modeling paths pipelines startup training untrusted wording",
+    "answering": "choices cli config features modeling pipelines",
+    "saved_models": "answering checkpoints files modeling paths pipelines startup tasks training "
+    "untrusted wording",
     "checkpoints": "checkpoint_formats choices config differences features files modeling paths "
     "pipelines training untrusted wording",
     "readers": "config features files paths pipelines.corpora untrusted wording",
-    "evaluation": "choices class_probabilities features files modeling pipelines readers wording",
-    "tasks": "checkpoints choices cli evaluation features modeling pipelines readers saved_models "
+    "evaluation": "answering choices features files modeling pipelines readers wording",
+    "tasks": "answering checkpoints choices cli evaluation features modeling pipelines readers "
     "training untrusted wording",
     "cli": "choices differences files startup untrusted wording",
 }
 # What the folder of a kind of task may import, besides its own: no other kind.
-OF_A_KIND = ALLOWED["tasks"] + " class_probabilities entity_labels files tasks"
+OF_A_KIND = ALLOWED["tasks"] + " files tasks"
 LIBRARY = [ROOT / name for name in ("bert_tf", "pipelines", "saved_models")]
 FOLDERS = {
     ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf."): path.parent

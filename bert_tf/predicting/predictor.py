@@ -18,11 +18,11 @@ from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.startup import check_backend
-from bert_tf.tasks.kinds import saved_options, trains
+from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import predict
-from bert_tf.tasks.task_file import TaskFile, task_of
+from bert_tf.tasks.task_file import TaskFile, kind_of_class, kinds_of, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
@@ -292,9 +292,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     path, model_class = checkpoint.path, checkpoint.model.model_class
     class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
-    kinds = [
-        kind for kind in KINDS.values() if trains(kind, model_class) and (embeds or not kind.embeds)
-    ]
+    kinds = kinds_of(model_class, embeds=embeds)
     if checkpoint.unread_head:
         raise ValueError(checkpoint.unread_head)
     if not kinds:
@@ -305,8 +303,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     positions = checkpoint.config.max_position_embeddings
     task = task_of(checkpoint)
     if task is None:
-        alike = (kind for kind in kinds if kind.multi_label == checkpoint.multi_label)
-        kind = next(alike, kinds[0])
+        kind = kind_of_class(kinds, multi_label=checkpoint.multi_label)
         task = TaskFile(kind.kind, path, most_tokens(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(

@@ -7,14 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.answering.fill_mask import best_pieces
+from bert_tf.answering.fill_mask import fill_masks as fill
+from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.served import Served, untraced
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.fill_mask import best_pieces
-from bert_tf.saved_models.fill_mask import fill_masks as fill
-from bert_tf.saved_models.options import ExportOptions
-from bert_tf.saved_models.served import Served, untraced
 from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import RunDirectory
 

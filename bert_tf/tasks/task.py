@@ -367,11 +367,32 @@ class Task(abc.ABC):
         # A class that is neither true nor predicted on the set.
         return {self.headline: 0.0, **scores} if self.headline not in scores else scores
 
-    @abc.abstractmethod
+    # === From outputs to answers ===
+
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, tf.Tensor]:
+        """Answers of the model's outputs for a batch, by name, a label as its number.
+
+        It is part of the graph of an export, and called with tensors or arrays by predictions.
+        """
+        raise NotImplementedError
+
+    def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The record of an example, without its id, of its answers in Python's values."""
+        raise NotImplementedError
+
     def records(
-        self, items: Items, outputs: Any, thresholds: Thresholds
+        self, items: Items, answers: Iterable[Mapping[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        """A record without its id for each example."""
+        """The record of each example, without its id."""
+        return map(self.record, items, answers)
+
+    def answers(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[Mapping[str, Any]]:
+        """The answers of each example, in Python's values, of the outputs for all."""
+        from bert_tf.answering.answers import split_examples
+
+        return split_examples(self.answer(outputs, thresholds), self.labels)
 
     # === For predictions of a file ===
 
@@ -479,6 +500,6 @@ def predict(
     """Predicts on a set: a record of each example, as ``bert_tf.Predictor`` has them."""
     items = task.sets[set_name].items
     if items:
-        records = task.records(items, outputs(task, inference, set_name), thresholds)
-        for item, record in zip(items, records, strict=True):
+        answers = task.answers(items, outputs(task, inference, set_name), thresholds)
+        for item, record in zip(items, task.records(items, answers), strict=True):
             yield {"id": item.id, **record}

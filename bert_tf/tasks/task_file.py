@@ -11,16 +11,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import flag_fields
-from bert_tf.saved_models.options import ExportOptions
 from bert_tf.wording import listed, quote
 
-from .kinds import option_fields, table_options
+from .kinds import option_fields, table_options, trains
 from .registry import KINDS
 from .task import Task
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+    from bert_tf.modeling.base import BertModel
 
 _FORMAT_VERSION = 1
 
@@ -60,11 +61,14 @@ def to_json(task: TaskFile) -> dict[str, Any]:
 
 def task_of(checkpoint: Checkpoint) -> TaskFile | None:
     """Contents of a checkpoint's ``task.json``; ``None`` without one."""
+    return checkpoint.task and read_task_file(checkpoint.task, checkpoint.path)
+
+
+def read_task_file(contents: Mapping[str, Any], directory: str) -> TaskFile:
+    """Contents of ``task.json``, checked."""
     from bert_tf.checkpoints.model_directory import TASK
 
-    if checkpoint.task is None:
-        return None
-    path, values = os.path.join(checkpoint.path, TASK), dict(checkpoint.task)
+    path, values = os.path.join(directory, TASK), dict(contents)
     if values.pop("format_version", None) != _FORMAT_VERSION:
         raise ValueError(
             f"{path}: format_version is not {_FORMAT_VERSION}: it was written by another version "
@@ -120,6 +124,17 @@ def _value_faults(
             yield f"{quote(key)} is not known", ", ".join(fields) or "nothing"
         elif expected := flag_fields.fault(fields[key], value):
             yield f"{key} is {quote(value)}", expected
+
+
+def kinds_of(model_class: type[BertModel], *, embeds: bool) -> list[type[Task]]:
+    """The kinds that may have trained a model; ``embeds``: it has a ``sentence_embedding``."""
+    kinds = (kind for kind in KINDS.values() if trains(kind, model_class))
+    return [kind for kind in kinds if embeds or not kind.embeds]
+
+
+def kind_of_class(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task]:
+    """The kind of a model without a ``task.json``."""
+    return next((kind for kind in kinds if kind.multi_label == multi_label), kinds[0])
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import class_probabilities
+from bert_tf.answering import class_probabilities
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
 from bert_tf.differences import tell
 

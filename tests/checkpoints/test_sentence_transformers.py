@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.answering.served import serve
 from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.checkpoints import conversion, hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec
@@ -17,8 +18,7 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
-from bert_tf.saved_models.heads import model_signatures
-from bert_tf.saved_models.served import serve
+from bert_tf.tasks.signatures import model_signatures
 from tests.checkpoints.small_checkpoints import (
     MODELS,
     SMALL,

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api
+from bert_tf.answering.served import serve
 from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
@@ -16,8 +17,7 @@ from bert_tf.finetuning.model import build_model, starting_model
 from bert_tf.finetuning.run import run
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
-from bert_tf.saved_models.heads import model_signatures
-from bert_tf.saved_models.served import serve
+from bert_tf.tasks.signatures import model_signatures
 
 from .small_runs import WORDS, settings, write_model
 

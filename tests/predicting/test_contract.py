@@ -8,9 +8,9 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api, export
+from bert_tf.answering.served import untraced
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.saved_models.heads import model_signatures
-from bert_tf.saved_models.served import untraced
+from bert_tf.tasks.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
 
 from .prediction_models import (

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering import served
+from bert_tf.answering.served import traced_once, untraced
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import ExportOptions, served
-from bert_tf.saved_models.served import traced_once, untraced
+from bert_tf.saved_models import ExportOptions
+from bert_tf.tasks.signatures import model_signatures
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "un", "##able", "##s", ".", "!", "[", "]"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "mask", "cls"]
@@ -98,12 +100,16 @@ def assert_same(received, expected, atol=1e-6):
 
 
 def ask(head, served, **inputs):
-    """Asks a head, eagerly: its inputs are lists of strings, or tensors, by name."""
+    """Asks a signature by its name, or a function, eagerly: lists of strings, or tensors."""
+    if isinstance(head, str):
+        function = model_signatures(served)[head].function
+        head = lambda _, **tensors: function(**tensors)  # noqa: E731
     tensors = {
         name: value if tf.is_tensor(value) else tf.constant(value, tf.string)
         for name, value in inputs.items()
     }
-    return {name: value.numpy() for name, value in head(served, **tensors).items()}
+    answers = head(served, **tensors)
+    return {name: value.numpy() for name, value in answers.items() if name != "invalid_utf8"}
 
 
 @pytest.fixture(scope="session")

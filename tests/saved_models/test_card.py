@@ -8,11 +8,11 @@ import types
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.answering.signature import Signature
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_card import export_card
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models.samples import Sample
-from bert_tf.saved_models.signature import Signature
 from tests.checkpoints.small_checkpoints import MODELS, make_checkpoint
 
 from .conftest import VOCAB

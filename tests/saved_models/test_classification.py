@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering.fill_mask import next_sentence
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertRegressor
 from bert_tf.pipelines.classification import multiple_choice_examples
-from bert_tf.saved_models.classification import (
-    choose,
-    classify,
-    classify_examples,
-    regress,
-    regress_examples,
-)
-from bert_tf.saved_models.fill_mask import next_sentence
-from bert_tf.saved_models.heads import model_signatures
+from bert_tf.tasks.signatures import model_signatures
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 
@@ -47,7 +40,7 @@ def stand_in(model, logits, **options):
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
 def test_probabilities_equal_each_row_alone(classifier, pairs):
     inputs = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pairs else {})}
-    outputs = ask(classify, serve(classifier, 8), **inputs)
+    outputs = ask("pair" if pairs else "text", serve(classifier, 8), **inputs)
     rows = [features_of(*row) for row in PAIRS] if pairs else map(features_of, ROWS)
     probabilities = np.array([softmax(classifier(row).numpy()[0]) for row in rows])
     best = probabilities.argmax(1)
@@ -63,7 +56,7 @@ def test_probabilities_equal_each_row_alone(classifier, pairs):
 
 def test_one_class_golden(classifier):
     logits = np.log(np.float32([[0.25, 0.5, 0.25], [0.5, 0.5, 1e-9]]))
-    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat"])
+    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
     assert outputs["label"].tolist() == [b"perhaps", b"no"]  # of equals the first
     np.testing.assert_allclose(outputs["score"], [0.5, 0.5], atol=1e-6)
 
@@ -81,7 +74,7 @@ def test_several_classes_golden(classifier, threshold, expected):
     if threshold is not None:
         classifier.thresholds = {"probability": threshold}
     logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1], [20.0, 19.0, 18.0]])
-    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat", "dog"])
+    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat", "dog"])
     assert texts_of(outputs["chosen_labels"]) == expected
     assert outputs["counts"].tolist() == [sum(map(bool, row)) for row in expected]
     np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits)), atol=1e-6)
@@ -92,12 +85,12 @@ def test_several_classes_golden(classifier, threshold, expected):
 def test_probabilities_are_calibrated(classifier):
     logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1]])
     classifier.thresholds = {"temperature": 2.5}
-    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat"])
+    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
     expected = [softmax(row / 2.5) for row in logits]
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-6)
     np.testing.assert_allclose(outputs["score"], np.max(expected, 1), atol=1e-6)
     classifier.multi_label, classifier.thresholds = True, {"probability": 0.33, "temperature": 2.5}
-    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat"])
+    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
     np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits / 2.5)), atol=1e-6)
     # 0.319 is below the threshold.
     assert outputs["counts"].tolist() == [2, 1]
@@ -108,7 +101,7 @@ def test_thresholds_beyond_float32s_digits(classifier):
     classifier.multi_label = True
     classifier.thresholds = {"probability": 1 - 1e-9}
     logits = np.float32([[20.0, 22.0, 0.0]])
-    outputs = ask(classify, stand_in(classifier, logits), text=["a"])
+    outputs = ask("text", stand_in(classifier, logits), text=["a"])
     assert outputs["counts"].tolist() == [1]
     assert outputs["chosen_labels"].tolist() == [[b"perhaps", b"", b""]]
 
@@ -125,7 +118,7 @@ def test_classes_without_names_are_numbers_and_odd_names_are_refused(classifier)
 
 def test_numbers_equal_each_row_alone():
     model = make(BertRegressor)
-    outputs = ask(regress, serve(model, 8), text=TEXTS, text_pair=SECOND_TEXTS)
+    outputs = ask("pair", serve(model, 8), text=TEXTS, text_pair=SECOND_TEXTS)
     values = np.array([model(features_of(*row)).numpy()[0] for row in PAIRS])
     assert_same(outputs, {"value": values, "truncated": np.array([False, False, True])})
     assert outputs["value"].std() > 0.1
@@ -133,13 +126,13 @@ def test_numbers_equal_each_row_alone():
 
 def test_a_regressors_activation_is_applied_to_its_number_by_text_and_by_ids():
     model = make(BertRegressor)
-    plain = ask(regress, serve(model, 8), text=TEXTS)["value"]
+    plain = ask("text", serve(model, 8), text=TEXTS)["value"]
     by_ids = model_signatures(serve(model, 8))["tokens"]
     ids = by_ids.samples[0]
     numbers = by_ids.function(**{key: tf.constant(value) for key, value in ids.items()})["value"]
     model.activation = "sigmoid"
     np.testing.assert_allclose(
-        ask(regress, serve(model, 8), text=TEXTS)["value"], 1 / (1 + np.exp(-plain)), atol=1e-6
+        ask("text", serve(model, 8), text=TEXTS)["value"], 1 / (1 + np.exp(-plain)), atol=1e-6
     )
     by_ids = model_signatures(serve(model, 8))["tokens"]
     np.testing.assert_allclose(
@@ -176,7 +169,7 @@ def chooser():
 
 
 def test_rows_of_choices_are_those_of_fine_tuning(chooser, tokenizer):
-    outputs = ask(choose, serve(chooser, 8), context=CONTEXTS, choices=CHOICES)
+    outputs = ask("serving_default", serve(chooser, 8), context=CONTEXTS, choices=CHOICES)
     examples = multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=8)
     for batch in examples.evaluation_batches(2):
         place = batch.pop("example_index").numpy()
@@ -191,20 +184,24 @@ def test_an_empty_choice_is_none(chooser):
     """Rows of different numbers are answered as each by itself, wherever the empty ones are."""
     rows = [["a cat", "", "on the mat"], ["", "", "dog"], ["sat", "the dog", "unable"], [""] * 3]
     contexts = ["the cat sat", "dog", "a", "the cat"]
-    outputs = ask(choose, serve(chooser), context=contexts, choices=rows)
+    outputs = ask("serving_default", serve(chooser), context=contexts, choices=rows)
     for at, (context, row) in enumerate(zip(contexts, rows, strict=True)):
         real = [place for place, choice in enumerate(row) if choice]
         assert outputs["probabilities"][at, [p for p in range(3) if p not in real]].sum() == 0
         if not real:
             assert outputs["choice"][at] == -1
             continue
-        alone = ask(choose, serve(chooser), context=[context], choices=[[row[p] for p in real]])
+        alone = ask(
+            "serving_default", serve(chooser), context=[context], choices=[[row[p] for p in real]]
+        )
         assert outputs["choice"][at] == real[alone["choice"][0]]
         np.testing.assert_allclose(
             outputs["probabilities"][at, real], alone["probabilities"][0], atol=1e-6
         )
     # Padding alone is too long for nothing.
-    short = ask(choose, serve(chooser, 8), context=["the cat sat on the mat"], choices=[["", ""]])
+    short = ask(
+        "serving_default", serve(chooser, 8), context=["the cat sat on the mat"], choices=[["", ""]]
+    )
     assert not short["truncated"].any()
 
 
@@ -222,14 +219,14 @@ def test_examples_are_answered_as_their_texts_are(classifier, pair):
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     examples = [example(**row, unread="x") for row in rows]
     served = serve(classifier, 8, pair=pair)
-    answered = ask(classify_examples, served, inputs=examples)
-    expected = ask(classify, served, **columns)
+    answered = ask("classify", served, inputs=examples)
+    expected = ask("serving_default", served, **columns)
     np.testing.assert_array_equal(answered["scores"], expected["probabilities"])
     assert texts_of(answered["classes"]) == [["no", "perhaps", "sí"]] * 3
     regressor = serve(make(BertRegressor), 8, pair=pair)
     np.testing.assert_array_equal(
-        ask(regress_examples, regressor, inputs=examples)["outputs"],
-        ask(regress, regressor, **columns)["value"],
+        ask("regress", regressor, inputs=examples)["outputs"],
+        ask("serving_default", regressor, **columns)["value"],
     )
 
 
@@ -238,4 +235,4 @@ def test_an_example_without_its_text_is_refused_by_the_features_name(classifier)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="text_pair.* is required but could not be found"
     ):
-        ask(classify_examples, served, inputs=[example(text="The cat")])
+        ask("classify", served, inputs=[example(text="The cat")])

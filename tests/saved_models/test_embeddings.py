@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering.embeddings import embed, encode_tokens, endpoints
 from bert_tf.modeling import BertEncoder, BertPretrainer
-from bert_tf.saved_models.embeddings import embed, encode_tokens, endpoints
-from bert_tf.saved_models.heads import model_signatures
+from bert_tf.tasks.signatures import model_signatures
 
 from .conftest import CONFIG, SMALL, ask, assert_same, copied, features_of, make, serve
 

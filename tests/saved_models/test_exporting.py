@@ -10,12 +10,12 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context as eager
 
 import bert_tf.saved_models
+from bert_tf.answering.signature import Signature
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import export
-from bert_tf.saved_models.signature import Signature
 from bert_tf.training import precision
 
 from .conftest import SMALL, VOCAB, assert_same, serve, traced_tokenizer

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.saved_models import fill_mask, rows
-from bert_tf.saved_models.fill_mask import fill_masks
+from bert_tf.answering import fill_mask, rows
+from bert_tf.answering.fill_mask import fill_masks
 
 from .conftest import VOCAB, ask, assert_same, features_of, serve, softmax, texts_of
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering.signature import id_signature
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -16,8 +17,13 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.heads import HEADS, Heads, classes_with, model_signatures
-from bert_tf.saved_models.signature import id_signature
+from bert_tf.tasks import signatures as of_classes
+from bert_tf.tasks.signatures import (
+    ClassSignatures,
+    classes_with,
+    model_signatures,
+    register_signatures,
+)
 
 from .conftest import SMALL, features_of, make, serve, trace
 
@@ -273,14 +279,19 @@ def test_serving_default_is_text_or_pair():
             assert list(signatures["serving_default"].inputs) == inputs
 
 
-def test_a_model_class_from_elsewhere_has_a_row(monkeypatch):
+def test_a_model_class_from_elsewhere_is_registered(monkeypatch):
     class Ranker(BertRegressor):
         """A class of a user's own file."""
 
     model = Ranker(SMALL)
     assert "regress" in model_signatures(serve(model))  # as the class that it derives from
-    own = Heads(lambda served: {"serving_default": id_signature(served)}, ("normalize",))
-    monkeypatch.setitem(HEADS, Ranker, own)
+    own = ClassSignatures(
+        lambda served, task: {"serving_default": id_signature(served)}, ("normalize",)
+    )
+    monkeypatch.setattr(of_classes, "_CLASSES", dict(of_classes._CLASSES))
+    register_signatures(Ranker, own)
+    with pytest.raises(ValueError, match="^Ranker has signatures already"):
+        register_signatures(Ranker, own)
     (signature,) = model_signatures(serve(model)).values()
     assert set(signature.function(**features_of([2, 5, 3]))) == {"logits"}
     assert classes_with("normalize") == [BertEncoder, BertPretrainer, Ranker]

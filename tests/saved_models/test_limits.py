@@ -5,10 +5,11 @@ import re
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering import signatures
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertPretrainer
-from bert_tf.saved_models import ExportOptions, heads, serving_files
-from bert_tf.saved_models.heads import model_signatures
+from bert_tf.saved_models import ExportOptions, serving_files
 from bert_tf.saved_models.samples import run_samples
+from bert_tf.tasks.signatures import model_signatures
 
 from .conftest import assert_same, make, serve
 
@@ -60,9 +61,9 @@ def test_every_signature_takes_its_samples():
 def test_without_limits_nothing_changes(classifier):
     """No operation more, and every sample as it was written."""
     for signature in model_signatures(serve(classifier)).values():
-        assert getattr(signature.function, "func", None) is not heads._within_limits
+        assert getattr(signature.function, "func", None) is not signatures._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
-    assert heads.fitting(ExportOptions(), requests) == requests
+    assert signatures.fitting(ExportOptions(), requests) == requests
     assert serving_files.limits(ExportOptions()) == ""
 
 

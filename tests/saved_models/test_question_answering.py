@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertSpanPredictor
-from bert_tf.saved_models.question_answering import answer, question_length
+from bert_tf.tasks.questions.answer import question_length
 from bert_tf.tasks.questions.rows import question_examples
 from bert_tf.tasks.questions.scores import squad_predictions
 
@@ -48,7 +48,7 @@ def test_answers_are_those_of_fine_tuning(predictor, examples):
     served = serve(predictor, 12, **OPTIONS)
     for threshold in (None, 0.0):
         predictor.thresholds = thresholds(threshold)
-        outputs = ask(answer, served, question=QUESTIONS, context=CONTEXTS)
+        outputs = ask("serving_default", served, question=QUESTIONS, context=CONTEXTS)
         answers = predictions(found, threshold is not None).answers(threshold or 0.0)
         assert texts_of(outputs["answer"]) == list(answers.values())
         np.testing.assert_array_equal(outputs["answers"], found.texts)
@@ -93,7 +93,7 @@ def test_golden(predictor, threshold, expected):
     }
     served = serve(predictor, call=lambda rows: logits, n_best_size=2)
     context = b"\xc3\xff The  c\xffat\xff sat"
-    outputs = ask(answer, served, question=["a"], context=[context])
+    outputs = ask("serving_default", served, question=["a"], context=[context])
     start, end = outputs["byte_starts"][0, 0], outputs["byte_ends"][0, 0]
     assert context[start:end] == b"The  c\xffat" and (start, end) == (3, 12)
     assert texts_of(outputs["answers"]) == [["The  cat", "The  cat sat"]]
@@ -120,7 +120,7 @@ def test_a_question_leaves_room_for_its_context(predictor):
 
 def test_the_shortest_rows(predictor):
     served = serve(predictor, 5)
-    outputs = ask(answer, served, question=["the cat"], context=["sat on a mat"])
+    outputs = ask("serving_default", served, question=["the cat"], context=["sat on a mat"])
     assert outputs["truncated"].tolist() == [True]
     # Windows of a token each: no span is longer.
     assert set(texts_of(outputs["answers"])[0][: outputs["counts"][0]]) == {"sat", "on", "a", "mat"}

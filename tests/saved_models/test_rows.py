@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering import rows as rows_module
+from bert_tf.answering.rows import fitted_rows, on_rows
 from bert_tf.modeling import BertEncoder
-from bert_tf.saved_models import rows as rows_module
-from bert_tf.saved_models.rows import fitted_rows, on_rows
 
 from .conftest import VOCAB, make, serve
 

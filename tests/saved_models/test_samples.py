@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering.signature import Signature
 from bert_tf.saved_models import replay, samples
 from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
-from bert_tf.saved_models.signature import Signature
 
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}
 

@@ -14,12 +14,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
 
+from bert_tf.answering import embeddings
+from bert_tf.answering import served as served_module
+from bert_tf.answering.served import Weights, copy_model, max_seq_length, serve
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import ExportOptions, embeddings, exporting, heads
-from bert_tf.saved_models import served as served_module
-from bert_tf.saved_models.served import Weights, copy_model, max_seq_length, serve
+from bert_tf.saved_models import ExportOptions, exporting
+from bert_tf.tasks.signatures import model_signatures
 
 from .conftest import SMALL, VOCAB, make, trace
 from .conftest import copied as served
@@ -162,7 +164,7 @@ def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monk
 
 def test_serving_default_alone_is_quick_and_each_graph_is_written_once(served_once, tmp_path):
     copied = served_once("bfloat16")
-    traced = exporting.trace(heads.model_signatures(copied))
+    traced = exporting.trace(model_signatures(copied))
     found = {
         name: constant_matrices(function.graph.as_graph_def()) for name, function in traced.items()
     }

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.signature import Signature
 from bert_tf.saved_models import serving_files
-from bert_tf.saved_models.options import ExportOptions
 from bert_tf.saved_models.samples import Sample
-from bert_tf.saved_models.signature import Signature
 from bert_tf.untrusted import check_model_name
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}

@@ -11,14 +11,13 @@ import tensorflow as tf
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.readers.examples import ExampleSet, TaggedExample
-from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks.tagging import entities as iob
 from bert_tf.tasks.tagging.reader import read_tagging
 from bert_tf.tasks.tagging.rows import tagging_examples
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.task import predict
 
-from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, texts_of
+from .conftest import SMALL, VOCAB, ask, features_of, make, serve, texts_of
 
 IOB = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 PLAIN = ("noun", "verb", "O", "stop")
@@ -38,15 +37,10 @@ def tagger():
 
 
 def labelled(labels):
-    """A stand-in for a model, with labels and no outputs."""
-    return types.SimpleNamespace(
-        thresholds={},
-        labels=labels,
-        encoder=None,
-        config=CONFIG,
-        sentence_embedding=None,
-        max_seq_length=None,
-    )
+    """A model with labels, for ``by_word`` to stand in for."""
+    model = BertTokenClassifier(SMALL, num_classes=len(labels))
+    model.labels = labels
+    return model
 
 
 def by_word(model, tags, max_seq_length=16):
@@ -75,7 +69,7 @@ def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer,
     task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
     inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
     records = predict(task, inference, "test", {})
-    outputs = ask(find_entities, serve(tagger, 24), text=texts)
+    outputs = ask("serving_default", serve(tagger, 24), text=texts)
     counts = outputs["counts"]
     assert counts[0] > 20 and sum(counts[1:]) > 1 and not outputs["truncated"].any()
     for row, (text, count, record) in enumerate(zip(texts, counts, records, strict=True)):
@@ -100,7 +94,9 @@ def test_tags_of_schemes_that_say_the_end(labels):
         tags = dict(zip(words, rng.choice(labels, len(words)).tolist(), strict=True))
         texts = [rng.choice(words, 12).tolist() for _ in range(6)]
         model = labelled(labels)
-        outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text) for text in texts])
+        outputs = ask(
+            "serving_default", by_word(model, tags), text=[" ".join(text) for text in texts]
+        )
         for row, text in enumerate(texts):
             (expected,) = iob.find_all([[tags[word] for word in text]])
             found = [" ".join(text[start:end]) for _, start, end in expected]
@@ -139,7 +135,7 @@ def test_tags_of_schemes_that_say_the_end(labels):
 )
 def test_schemes_golden(labels, tags, expected):
     model = labelled(labels)
-    outputs = ask(find_entities, by_word(model, tags), text=["The cat dog sat on the cat."])
+    outputs = ask("serving_default", by_word(model, tags), text=["The cat dog sat on the cat."])
     assert texts_of(outputs["entities"]) == [[text for _, text in expected] or [""]]
     assert texts_of(outputs["types"]) == [[kind for kind, _ in expected] or [""]]
     assert outputs["counts"].tolist() == [len(expected)]
@@ -152,7 +148,7 @@ def test_bytes_of_the_request(tagger):
         b"\xff\xfecat\xff \xc3\xc3dog\xff\xff sat",
         b"unable\xff##s cat",
     ]
-    outputs = ask(find_entities, served, text=texts)
+    outputs = ask("serving_default", served, text=texts)
     assert texts_of(outputs["entities"]) == [["Càt\u0301\u200b  dog", ""], ["cat dog", ""],
                                              ["unable", "cat"]]  # fmt: skip
     assert outputs["counts"].tolist() == [1, 1, 2]
@@ -175,7 +171,7 @@ def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
     ]
     width = max(map(len, sentences))
     padded = [sentence + [""] * (width - len(sentence)) for sentence in sentences]
-    outputs = ask(tag_words, serve(tagger, 24), words=padded)
+    outputs = ask("words", serve(tagger, 24), words=padded)
     assert texts_of(outputs["tags"]) == [tags + [""] * (width - len(tags)) for tags in expected]
     assert outputs["counts"].tolist() == list(map(len, sentences))
     assert len({tag for tags in expected for tag in tags}) > 2
@@ -192,7 +188,7 @@ def test_words_golden(tagger):
         ["a", "a", "a", "unables"],  # its first piece is in
         ["", "", "", ""],
     ]
-    outputs = ask(tag_words, served, words=words)
+    outputs = ask("words", served, words=words)
     assert texts_of(outputs["tags"]) == [
         ["B-PER", "I-LOC", "B-PER", "O"],
         ["", "B-PER", "", "I-PER"],
@@ -219,6 +215,6 @@ def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
             expected[sentence][word] = IOB[best[row, column]]
     width = max(map(len, words))
     padded = [[*sentence, *[""] * (width - len(sentence))] for sentence in words]
-    answer = ask(tag_words, serve(model, 8), words=padded)
+    answer = ask("words", serve(model, 8), words=padded)
     found = [[tag for tag in tags if tag] for tags in texts_of(answer["tags"])]
     assert found == expected and len({tag for tags in found for tag in tags}) > 1

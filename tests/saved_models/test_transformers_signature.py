@@ -16,7 +16,7 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.heads import classes_with, model_signatures
+from bert_tf.tasks.signatures import classes_with, model_signatures
 
 from .conftest import SMALL, make, serve
 

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
+from bert_tf.answering import two_thread_encoder
 from bert_tf.modeling import BertEncoder
-from bert_tf.saved_models import two_thread_encoder
 
 CONFIG = BertConfig.from_preset("bert-tiny", vocab_size=40, hidden_size=24, num_attention_heads=2)
 CONFIGS = {

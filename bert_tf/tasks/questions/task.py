@@ -314,18 +314,33 @@ class QuestionTask(Task):
             comparison=Comparison(len(items), scores),
         )
 
-    def records(
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        from .answer import best_answer
+
+        return best_answer(outputs, thresholds.get(NULL_THRESHOLD))
+
+    def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        outputs, _ = outputs
-        odds, answers = outputs.null_odds, outputs.answers(self._threshold_of(thresholds))
+    ) -> Iterator[Mapping[str, Any]]:
+        """The answer to each question, as the files of predictions have it."""
+        predictions, _ = outputs
+        answers = predictions.answers(self._threshold_of(thresholds))
         for item in items:
             answer = answers[item.id]
-            record = {"prediction": answer, **_NOWHERE}
-            record["score"] = outputs.probability(item.id, answer)
-            if answer:
-                record |= _characters(item.context, *outputs.places[item.id])
-            yield {**record, **({} if odds is None else {"null_odds": odds[item.id]})}
+            start, end = predictions.places[item.id] if answer else (-1, -1)
+            yield {
+                "answer": answer,
+                "probability": predictions.probability(item.id, answer),
+                "byte_start": start,
+                "byte_end": end,
+                "null_odds": predictions.null_odds and predictions.null_odds[item.id],
+            }
+
+    def record(self, item: QuestionExample, answer: Mapping[str, Any]) -> dict[str, Any]:
+        record = {"prediction": answer["answer"], **_NOWHERE, "score": answer["probability"]}
+        if answer["answer"]:
+            record |= _characters(item.context, answer["byte_start"], answer["byte_end"])
+        return {**record, "null_odds": answer["null_odds"]} if self._with_null else record
 
     @staticmethod
     def shown_texts(item: QuestionExample) -> dict[str, str]:

@@ -247,15 +247,18 @@ class SimilarityTask(Task):
     def shown_texts(item: SimilarityExample) -> dict[str, str]:
         return dict(zip("ABC", item.texts, strict=False))
 
-    def records(
+    def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        """The cosine of the first text and the second, and of three that with the third."""
+    ) -> Iterator[Mapping[str, Any]]:
+        """The cosines of each example's first text and its others."""
         _, numbers = self._numbered(items)
         vectors = at_length_1(outputs[:, 0])
         for row in numbers:
-            cosines = (vectors[row[1:]] @ vectors[row[0]]).tolist()
-            yield dict(zip(("prediction", "third"), cosines, strict=False))
+            yield {"similarity": (vectors[row[1:]] @ vectors[row[0]]).tolist()}
+
+    def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The cosine of the first text and the second, and of three that with the third."""
+        return dict(zip(("prediction", "third"), answer["similarity"], strict=False))
 
     @classmethod
     def record_columns(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -26,7 +27,6 @@ from bert_tf.evaluation.scores import (
     count_confusions,
     total,
 )
-from bert_tf.features import TEMPERATURE
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
 from bert_tf.tasks.options import ON_DEV
@@ -320,7 +320,7 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        from bert_tf import class_probabilities
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
@@ -357,22 +357,37 @@ class TaggingTask(Task):
     def shown_texts(item: TaggedExample) -> dict[str, str]:
         return {"": " ".join(item.words)}
 
-    def records(
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        from .answer import tags
+
+        return tags(outputs, thresholds)
+
+    def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[Mapping[str, Any]]:
+        """The tags and scores of each sentence, of the logits of all words."""
+        words = super().answers(items, outputs, thresholds)
+        for item in items:
+            own = list(itertools.islice(words, len(item.words)))
+            yield {key: [word[key] for word in own] for key in ("tags", "scores")}
+
+    def records(
+        self, items: Items, answers: Iterable[Mapping[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        from bert_tf.class_probabilities import likeliest
+        """Words, tags and scores; of texts with character spans also the entities."""
         from bert_tf.evaluation.prediction_files import ENTITIES
 
-        labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))
-        tags = self._tags_by_sentence(items, labels)
-        shares = np.split(scores, np.cumsum([len(item.words) for item in items])[:-1])
-        spans = (
-            find_scored(list(map(self._as_entities, tags)), scores)
-            if self._has_entities
-            else [[]] * len(items)
-        )
-        for item, row, own, entities in zip(items, tags, shares, spans, strict=True):
-            record = {"words": item.words, "tags": tuple(row), "scores": tuple(own.tolist())}
+        rows = list(answers)
+        spans: Sequence[Any] = [[]] * len(rows)
+        if self._has_entities:
+            tags = [self._as_entities(row["tags"]) for row in rows]
+            spans = find_scored(tags, np.concatenate([row["scores"] for row in rows]))
+        for item, row, entities in zip(items, rows, spans, strict=True):
+            record = {
+                "words": item.words,
+                "tags": tuple(row["tags"]),
+                "scores": tuple(row["scores"]),
+            }
             if item.places:
                 record[ENTITIES] = [_in_text(item, *entity) for entity in entities]
             yield record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from bert_tf.evaluation.scores import (
     compare_classes,
     count_confusions,
 )
-from bert_tf.features import TEMPERATURE
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
 from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
@@ -116,7 +115,7 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import class_probabilities
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class
 
         true = self._targets(items)
@@ -137,13 +136,11 @@ class ClassificationTask(TextTask):
     def _shown(self, target: Any) -> str:
         return self.labels[target]
 
-    def records(
-        self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        from bert_tf import class_probabilities
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        from .answer import one_class
 
-        for row in class_probabilities.probabilities(
-            outputs, thresholds.get(TEMPERATURE, 1.0)
-        ).numpy():
-            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
-            yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
+        return one_class(outputs, thresholds)
+
+    def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+        probabilities = dict(zip(self.labels, answer["probabilities"], strict=True))
+        return {"prediction": answer["label"], "probabilities": probabilities}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,7 +98,7 @@ class MultiLabelTask(TextTask):
         return targets
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import class_probabilities
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
 
@@ -136,16 +136,16 @@ class MultiLabelTask(TextTask):
             calibrate=functools.partial(of_several, logits, true, temperature),
         )
 
-    def records(
-        self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        from bert_tf import class_probabilities
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        from .answer import several_classes
 
-        threshold = thresholds.get(PROBABILITY_THRESHOLD, USUAL_PROBABILITY)
-        temperature = thresholds.get(TEMPERATURE, 1.0)
-        for row in class_probabilities.probabilities_of_several(outputs, temperature).numpy():
-            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
-            yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
+        return several_classes(outputs, thresholds)
+
+    def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = {*answer["chosen_labels"][: answer["counts"]]}
+        probabilities = dict(zip(self.labels, answer["probabilities"], strict=True))
+        prediction = [label for label in self.labels if label in chosen]
+        return {"prediction": prediction, "probabilities": probabilities}
 
     def _names(self, holds: Any) -> list[str]:
         return [label for label, flag in zip(self.labels, holds, strict=True) if flag]

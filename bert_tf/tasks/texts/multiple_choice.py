@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
-from bert_tf.features import TEMPERATURE
 from bert_tf.tasks.options import Smoothing
 from bert_tf.tasks.task import DRAWN, ExampleSet, FormReader, Items, Task
 
@@ -82,7 +81,7 @@ class MultipleChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf import class_probabilities
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
@@ -110,21 +109,18 @@ class MultipleChoiceTask(Task):
     def all_texts(cls, item: ChoiceExample) -> dict[str, str]:
         return {"": item.context, **{str(at): text for at, text in enumerate(item.choices)}}
 
-    def records(
-        self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        from bert_tf import class_probabilities
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        from .answer import choice
 
-        counts = np.array([len(item.choices) for item in items])
-        is_choice = np.arange(outputs.shape[1]) < counts[:, None]
-        best, shares = class_probabilities.choose(
-            outputs, is_choice, thresholds.get(TEMPERATURE, 1.0)
-        )
-        for count, choice, row in zip(counts, best.numpy(), shares.numpy(), strict=True):
-            probabilities = {
-                str(at): p if at < count else None for at, p in enumerate(row.tolist())
-            }
-            yield {"prediction": int(choice), "probabilities": probabilities}
+        return choice(outputs, thresholds)
+
+    def record(self, item: ChoiceExample, answer: Mapping[str, Any]) -> dict[str, Any]:
+        num_choices = len(item.choices)
+        probabilities = {
+            str(index): probability if index < num_choices else None
+            for index, probability in enumerate(answer["probabilities"])
+        }
+        return {"prediction": answer["choice"], "probabilities": probabilities}
 
     @classmethod
     def record_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +71,8 @@ class RegressionTask(TextTask):
     def _shown(self, target: Any) -> str:
         return f"{target:.6g}"
 
-    def records(
-        self, items: Items, outputs: Any, thresholds: Thresholds
-    ) -> Iterator[dict[str, Any]]:
-        return ({"prediction": float(number)} for number in outputs)
+    def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
+        return {"value": outputs}
+
+    def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prediction": answer["value"]}

@@ -8,10 +8,10 @@ from bert_tf import features
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from . import embeddings, samples
+from . import embeddings
 from .rows import beginnings, fitted_rows, on_rows, text_rows
 from .served import Outputs, Served
-from .signature import STRINGS, Signature, Signatures, text_signature
+from .signature import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
 _GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.
@@ -45,14 +45,14 @@ def signatures(served: Served) -> Signatures:
     return by_name
 
 
-def _requests(served: Served) -> samples.Requests:
+def _requests(served: Served) -> Requests:
     ordinary = [
         f"The harbour was {MASK_TOKEN} when the last boat came in.",
         f"She {MASK_TOKEN} the letter and put it in her {MASK_TOKEN}.",
         "There is nothing to guess here.",
     ]
     odd: list[Any] = ["", f"Señor {MASK_TOKEN} zahlt in Zürich", b"caf\xe9 \xff [MASK]\xc3 ."]
-    odd.append(f"{MASK_TOKEN} {samples.long_text(served)} {MASK_TOKEN}")
+    odd.append(f"{MASK_TOKEN} {long_text(served)} {MASK_TOKEN}")
     return {"text": ordinary}, {"text": odd}
 
 

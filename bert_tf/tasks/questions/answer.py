@@ -1,11 +1,24 @@
 """Answers to questions from contexts of any length."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.base import NULL_THRESHOLD
+from bert_tf.answering.rows import Rows, beginnings, check_equally_many, on_rows
+from bert_tf.answering.served import Outputs, Served
+from bert_tf.answering.signature import (
+    BEYOND_ASCII,
+    NOT_UTF8,
+    STRINGS,
+    Requests,
+    Signature,
+    Signatures,
+    id_signature,
+    long_text,
+)
 from bert_tf.pipelines.answers import (
     Answers,
     BestColumns,
@@ -21,10 +34,8 @@ from bert_tf.pipelines.long_texts import (
     tokenize_questions,
 )
 
-from . import samples
-from .rows import Rows, beginnings, check_equally_many, on_rows
-from .served import Outputs, Served
-from .signature import STRINGS, Signature, Signatures, id_signature
+if TYPE_CHECKING:
+    from bert_tf.tasks.task import Task
 
 _CONTEXT = (
     "The city library of Oslo opened in 1931. Its architect, Ada Brandt, had come from Lisbon two "
@@ -37,8 +48,15 @@ _QUESTIONS = [
 ]
 
 
-def signatures(served: Served) -> Signatures:
+def signatures(served: Served, task: Task) -> Signatures:
     """Signatures of a ``BertSpanPredictor``."""
+
+    def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
+        question, context = check_equally_many(question, context)
+        answers, truncated = _answers(served, question, context)
+        own = task.answer(answers, served.model.thresholds)
+        return {**_with_characters(own, context), "truncated": truncated}
+
     answers = Signature(
         answer,
         {"question": STRINGS, "context": STRINGS},
@@ -51,14 +69,14 @@ def signatures(served: Served) -> Signatures:
     return {"serving_default": answers, "tokens": tokens}
 
 
-def _requests(served: Served) -> samples.Requests:
+def _requests(served: Served) -> Requests:
     odd: list[tuple[Any, Any]] = [
         ("", _CONTEXT),
-        ("Wer zahlt in Zürich?", samples.BEYOND_ASCII),
-        (b"What is \xff open?", samples.NOT_UTF8),
-        (_QUESTIONS[0], f"{samples.long_text(served)} {_CONTEXT}"),
+        ("Wer zahlt in Zürich?", BEYOND_ASCII),
+        (b"What is \xff open?", NOT_UTF8),
+        (_QUESTIONS[0], f"{long_text(served)} {_CONTEXT}"),
         (_QUESTIONS[0], ""),
-        (samples.long_text(served), _CONTEXT),
+        (long_text(served), _CONTEXT),
     ]
     questions, contexts = map(list, zip(*odd, strict=True))
     return (
@@ -67,17 +85,44 @@ def _requests(served: Served) -> samples.Requests:
     )
 
 
-def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
-    """Finds the answer to each question in its context, (B,) string each; "" for no answer.
+def best_answer(answers: Answers, threshold: float | None) -> Outputs:
+    """The answer of each question, "" for no answer, and its best spans.
 
-    Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the request's context,
-    ``start`` and ``end`` in characters, ``score``, the sum of its two logits, ``null_score``, the
-    least of all windows, and ``truncated``, whether the question was cut; of the ``n_best_size``
-    spans, (B, K) each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). Where the
-    model has a ``null`` threshold, "no answer" shares in the probabilities. Source: Devlin et al.
-    2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
+    Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the context, ``score``, the
+    sum of its two logits, and ``null_score``, the least of all windows; of the K best spans, (B, K)
+    each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). With a ``threshold``,
+    "no answer" shares in the probabilities. Source: Devlin et al. 2019, sections 4.2 and 4.3;
+    google-research/bert ``run_squad.py``.
     """
-    question, context = check_equally_many(question, context)
+    is_answered = answers.counts > 0
+    if threshold is not None:
+        is_answered &= null_odds(answers) <= threshold
+    return {
+        "answer": tf.where(is_answered, answers.texts[:, 0], ""),
+        "byte_start": tf.where(is_answered, answers.byte_starts[:, 0], -1),
+        "byte_end": tf.where(is_answered, answers.byte_ends[:, 0], -1),
+        "score": tf.where(is_answered, answers.scores[:, 0], answers.null_scores),
+        "answers": answers.texts,
+        "byte_starts": answers.byte_starts,
+        "byte_ends": answers.byte_ends,
+        "scores": answers.scores,
+        "probabilities": _probabilities(answers, with_null=threshold is not None),
+        "counts": answers.counts,
+        "null_score": answers.null_scores,
+    }
+
+
+def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
+    """The answers with ``start`` and ``end`` (B,), ``starts`` and ``ends`` (B, K) in characters."""
+    places = character_places(context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1))
+    starts, ends = tf.split(places, 2, 1)
+    is_answered = answers["byte_start"] >= 0
+    start, end = (tf.where(is_answered, values[:, 0], -1) for values in (starts, ends))
+    return {**answers, "start": start, "end": end, "starts": starts, "ends": ends}
+
+
+def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[Answers, tf.Tensor]:
+    """The best spans of each context, (B,) string, and whether the question was cut, (B,)."""
     most = question_length(served)
     question = beginnings(served, question, most)
     tokens = tokenize_questions(
@@ -102,30 +147,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
         context,
         max_answer_length=served.options.max_answer_length,
     )
-    threshold = served.model.thresholds.get(NULL_THRESHOLD)
-    is_answered = answers.counts > 0
-    if threshold is not None:
-        is_answered &= null_odds(answers) <= threshold
-    places = character_places(context, tf.concat([answers.byte_starts, answers.byte_ends], 1))
-    starts, ends = tf.split(places, 2, 1)
-    return {
-        "answer": tf.where(is_answered, answers.texts[:, 0], ""),
-        "byte_start": tf.where(is_answered, answers.byte_starts[:, 0], -1),
-        "byte_end": tf.where(is_answered, answers.byte_ends[:, 0], -1),
-        "start": tf.where(is_answered, starts[:, 0], -1),
-        "end": tf.where(is_answered, ends[:, 0], -1),
-        "score": tf.where(is_answered, answers.scores[:, 0], answers.null_scores),
-        "answers": answers.texts,
-        "byte_starts": answers.byte_starts,
-        "byte_ends": answers.byte_ends,
-        "starts": starts,
-        "ends": ends,
-        "scores": answers.scores,
-        "probabilities": _probabilities(answers, with_null=threshold is not None),
-        "counts": answers.counts,
-        "null_score": answers.null_scores,
-        "truncated": truncated,
-    }
+    return answers, truncated
 
 
 def question_length(served: Served) -> int:

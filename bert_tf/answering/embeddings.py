@@ -16,10 +16,19 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.packing import pack
 
-from . import samples
 from .rows import on_rows, text_rows
 from .served import Outputs, Served
-from .signature import ROWS_OF_STRINGS, STRINGS, Signature, Signatures, id_signature, text_signature
+from .signature import (
+    ROWS_OF_STRINGS,
+    SECOND_TEXTS,
+    STRINGS,
+    TEXTS,
+    Signature,
+    Signatures,
+    id_signature,
+    odd_texts,
+    text_signature,
+)
 
 _HUB_NAMES = (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT, features.ENCODER_OUTPUTS)
 # Purposes of a text, which are the prefixes of ``SentenceEmbedding``.
@@ -46,12 +55,12 @@ def signatures(served: Served) -> Signatures:
 
 
 def _similarity_signature(served: Served) -> Signature:
-    texts, odd = samples.TEXTS, samples.odd_texts(served)
+    texts, odd = TEXTS, odd_texts(served)
     return Signature(
         compare,
         {"text": STRINGS, "others": ROWS_OF_STRINGS},
         (
-            {"text": texts, "others": [[text, texts[0]] for text in samples.SECOND_TEXTS]},
+            {"text": texts, "others": [[text, texts[0]] for text in SECOND_TEXTS]},
             {"text": odd, "others": [[text, texts[1]] for text in odd[::-1]]},
         ),
         "Compares texts with others, by cosines: a row of others for each text, or one row for "

@@ -1,28 +1,52 @@
 """The entities in texts, and a tag for each word; ``entity_labels`` says what labels mean."""
 
-from typing import Any
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.class_probabilities import likeliest
-from bert_tf.entity_labels import join_words, read_labels
+from bert_tf.answering.answers import in_float32, with_names
+from bert_tf.answering.class_probabilities import likeliest
+from bert_tf.answering.rows import Rows, dense, on_rows
+from bert_tf.answering.served import Outputs, Served
+from bert_tf.answering.signature import (
+    ROWS_OF_STRINGS,
+    Requests,
+    Signature,
+    Signatures,
+    id_signature,
+    odd_texts,
+    text_signature,
+)
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.answers import characters_of, span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.long_texts import tag_windows
 
-from . import samples
-from .rows import Rows, dense, on_rows
-from .served import Outputs, Served
-from .signature import ROWS_OF_STRINGS, Signature, Signatures, id_signature, text_signature
+from .entity_labels import join_words, read_labels
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.task import Task, Thresholds
 
 
-def signatures(served: Served) -> Signatures:
+def tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+    """The most probable tag of each word, of logits (..., C).
+
+    Returns ``tags``, their numbers, and ``scores``, their probabilities, (...) each.
+    """
+    label, score = likeliest(logits, thresholds.get(features.TEMPERATURE, 1.0))
+    return {"tags": label, "scores": score}
+
+
+def signatures(served: Served, task: Task) -> Signatures:
     """Signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
-    entities = text_signature(served, find_entities, "Finds the entities in a text.")
+    find = functools.partial(_find_entities, task)
+    entities = text_signature(served, find, "Finds the entities in a text.")
     words = Signature(
-        tag_words,
+        functools.partial(_tag_words, task),
         {"words": ROWS_OF_STRINGS},
         _requests_of_words(served),
         'Tags each word of a text that is already split; "" is no word.',
@@ -33,24 +57,23 @@ def signatures(served: Served) -> Signatures:
     return {"serving_default": entities, "words": words, "tokens": tokens}
 
 
-def _requests_of_words(served: Served) -> samples.Requests:
+def _requests_of_words(served: Served) -> Requests:
     ordinary = [
         ["Ada", "Brandt", "moved", "from", "Lisbon", "to", "Oslo", "."],
         ["The", "U.N.", "met", "in", "Geneva", "", "", ""],
     ]
-    odd: list[list[Any]] = [text.split() for text in samples.odd_texts(served)]
+    odd: list[list[Any]] = [text.split() for text in odd_texts(served)]
     width = max(map(len, odd))
     return {"words": ordinary}, {"words": [[*row, *[""] * (width - len(row))] for row in odd]}
 
 
-def find_entities(served: Served, text: tf.Tensor) -> Outputs:
+def _find_entities(task: Task, served: Served, text: tf.Tensor) -> Outputs:
     """Finds the entities in texts, (B,) string, of any length.
 
     Words are the tokenizer's, each tagged at its first piece. Returns ``entities``, ``types``,
     ``byte_starts`` and ``byte_ends`` in the request's text, and ``scores`` (B, E), the mean
     probability of the words' labels; ``counts`` and ``truncated`` (B,), which is false.
     """
-    names = served.labels
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
 
     # === Words: (W,) vectors ===
@@ -59,10 +82,10 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     # A word ends where the next begins: no text begins within a word.
     last = tf.concat([first, [tf.size(ids.values, tf.int64)]], 0)[1:] - 1
     row = tf.gather(value_rows(ids.row_splits), first)
-    label, probability = _likeliest(served, ids, first, row)
+    answers = _answers(task, served, ids, first, row)
 
     # === Entities: (E,) vectors of those of all texts ===
-    entities = join_words(label, row, probability, read_labels(names))
+    entities = join_words(answers["tags"], row, answers["scores"], read_labels(task.labels))
     texts, byte_starts, byte_ends = span_texts(
         characters_of(text),
         entities.text,
@@ -83,7 +106,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     }
 
 
-def tag_words(served: Served, words: tf.Tensor) -> Outputs:
+def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
     """Tags the words, (B, W) string, of texts that are already split; "" is no word.
 
     Each is tagged at its first piece; one without a piece, such as a control character, is [UNK].
@@ -105,20 +128,19 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     # (W, 2)
     places = tf.where(is_word)
     first = tf.boolean_mask(pieces.row_starts(), tf.reshape(is_word, [-1]))
-    label, probability = _likeliest(served, ids, first, places[:, 0])
-    names = tf.gather(tf.constant(served.labels), label)
+    answers = with_names(_answers(task, served, ids, first, places[:, 0]), task.labels)
     return {
-        "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, names),
-        "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, probability),
+        "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, answers["tags"]),
+        "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, answers["scores"]),
         "counts": tf.math.count_nonzero(is_word, 1, dtype=tf.int32),
         "truncated": tf.zeros(shape[:1], tf.bool),
     }
 
 
-def _likeliest(
-    served: Served, ids: tf.RaggedTensor, first: tf.Tensor, text: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable label of each word, (W,), and its probability.
+def _answers(
+    task: Task, served: Served, ids: tf.RaggedTensor, first: tf.Tensor, text: tf.Tensor
+) -> Outputs:
+    """The answers of a task for each word, (W,) each, the floating ones in float32.
 
     ``first`` is a word's first token of ``ids`` [B, (tokens)], ``text`` its row, (W,) each.
     """
@@ -136,11 +158,11 @@ def _likeliest(
         number = tf.range(tf.shape(columns)[0])
         beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
 
-    def head(served: Served, inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
+    def head(served: Served, inputs: Outputs) -> Outputs:
         # (N, S) each
-        labels, probabilities = likeliest(served.call(inputs), served.temperature)
-        missing = [[0, 0], [0, width - tf.shape(labels)[1]]]
-        return tf.pad(labels, missing), tf.pad(tf.cast(probabilities, tf.float32), missing)
+        answers = task.answer(served.call(inputs), served.model.thresholds)
+        missing = [[0, 0], [0, width - tf.shape(inputs[features.INPUT_MASK])[1]]]
+        return {key: tf.pad(in_float32(value), missing) for key, value in answers.items()}
 
-    labels, probabilities = on_rows(served, rows, head, beside)
-    return tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
+    answers = on_rows(served, rows, head, beside)
+    return {key: tf.gather_nd(value, columns) for key, value in answers.items()}

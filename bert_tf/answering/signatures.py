@@ -1,4 +1,4 @@
-"""The signatures of an export: by a model's class, which heads it is served with."""
+"""What all signatures of an export share: limits, reports of invalid bytes, other names."""
 
 import dataclasses
 import functools
@@ -8,93 +8,34 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling import (
-    BertClassifier,
-    BertEncoder,
-    BertFeatureTagger,
-    BertMultipleChoice,
-    BertPretrainer,
-    BertRegressor,
-    BertSpanPredictor,
-    BertTokenClassifier,
-)
-from bert_tf.modeling.base import BertModel
 
-from . import classification, embeddings, fill_mask, question_answering, tagging
 from .options import ExportOptions
-from .samples import Requests
 from .served import Outputs, Served
-from .signature import Signature, Signatures, model_outputs
+from .signature import Requests, Signature, Signatures
 
 SERVING_DEFAULT = "serving_default"
 INT64_SERVING = "int64_serving"  # transformers' signature of ids that are int64
 STRINGS = "strings"  # what serving_default is where it has not transformers' signature
 
 
-@dataclasses.dataclass(frozen=True)
-class Heads:
-    """Signatures and options by which the models of a class are served.
+def bound(
+    by_name: Signatures, served: Served, transformers: Callable[..., Outputs] | None
+) -> Signatures:
+    """Signatures, ``serving_default`` first, whose functions take the inputs alone.
 
-    Attributes:
-        signatures: makes a served model's signatures by name, among them ``serving_default`` and
-            ``tokens``. Two names of one function are one ``Signature`` object.
-        options: the flags of ``ExportOptions`` that mean something to these models, and not to
-            all.
-        transformers: takes a served model and features of ids by name; the outputs that
-            SavedModels of transformers' class had. ``None``: there was no such class.
+    ``transformers`` takes a served model and features of ids by name, and returns the outputs that
+    SavedModels of transformers' class had; ``None``: there was no such class.
     """
-
-    signatures: Callable[[Served], Signatures]
-    options: tuple[str, ...] = ()
-    transformers: Callable[..., Outputs] | None = model_outputs
-
-
-#: By the class of a model its heads. A model class from elsewhere is exported once it has a row.
-HEADS: dict[type[BertModel], Heads] = {
-    BertEncoder: Heads(embeddings.signatures, ("normalize",), embeddings.transformers_outputs),
-    BertPretrainer: Heads(fill_mask.signatures, ("normalize",), fill_mask.transformers_outputs),
-    BertClassifier: Heads(classification.classifier_signatures, ("pair",)),
-    BertRegressor: Heads(
-        classification.regressor_signatures,
-        ("pair",),
-        classification.logits_of_regressor,
-    ),
-    BertTokenClassifier: Heads(tagging.signatures),
-    BertFeatureTagger: Heads(tagging.signatures, transformers=None),
-    BertSpanPredictor: Heads(question_answering.signatures),
-    BertMultipleChoice: Heads(classification.choice_signatures),
-}
-
-
-def classes_with(option: str) -> list[type[BertModel]]:
-    """The classes of models that an option means something to; none if it does to all."""
-    if option == "transformers_signature":
-        return [model_class for model_class, heads in HEADS.items() if heads.transformers]
-    return [model_class for model_class, heads in HEADS.items() if option in heads.options]
-
-
-def model_signatures(served: Served) -> Signatures:
-    """Signatures of a served model, by name, ``serving_default`` first.
-
-    Their functions take the inputs alone.
-    """
-    model_class = type(served.model)
-    heads = next((HEADS[one] for one in model_class.__mro__ if one in HEADS), None)
-    if heads is None:
-        known = ", ".join(one.__name__ for one in HEADS)
-        raise ValueError(f"{model_class.__name__} cannot be served: expected one of {known}.")
-    by_name = heads.signatures(served)
-    outputs = heads.transformers
-    if served.options.transformers_signature and outputs is not None:
+    if served.options.transformers_signature and transformers is not None:
         of_ids = {
-            SERVING_DEFAULT: _transformers_signature(served, outputs, by_name["tokens"], tf.int32),
-            INT64_SERVING: _transformers_signature(served, outputs, by_name["tokens"], tf.int64),
+            name: _transformers_signature(served, transformers, by_name["tokens"], dtype)
+            for name, dtype in ((SERVING_DEFAULT, tf.int32), (INT64_SERVING, tf.int64))
         }
         by_name = {**of_ids, STRINGS: by_name[SERVING_DEFAULT], **by_name, **of_ids}
-    bound = {id(signature): _bind(signature, served) for signature in by_name.values()}
+    each = {id(signature): _bind(signature, served) for signature in by_name.values()}
     default = by_name[SERVING_DEFAULT]
-    bound[id(default)] = _bind(default, served.quick or served)
-    return {name: bound[id(signature)] for name, signature in by_name.items()}
+    each[id(default)] = _bind(default, served.quick or served)
+    return {name: each[id(signature)] for name, signature in by_name.items()}
 
 
 _TRANSFORMERS_NAMES = {

@@ -1,17 +1,17 @@
-"""What a signature is: what a server takes and gives, and samples of it.
-
-A head's file makes its signatures of these; ``heads`` says which model has which.
-"""
+"""A signature: what a server takes and returns, with sample requests."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import features
 
-from .samples import Requests, requests_of_texts
 from .served import Outputs, Served
+
+# Requests: of each its columns, by the inputs' names.
+Requests = Sequence[Mapping[str, list[Any]]]
 
 STRINGS = tf.TensorSpec([None], tf.string)
 ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
@@ -89,3 +89,36 @@ def model_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
     outputs = served.call(inputs)
     by_name = outputs if isinstance(outputs, Mapping) else {"logits": outputs}
     return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
+
+
+# === Sample texts ===
+
+TEXTS = [
+    "The harbour was quiet when the last boat came in.",
+    "I would not see this film again, even for free.",
+    "Ada Brandt moved from Lisbon to Oslo in 1931.",
+]
+SECOND_TEXTS = [
+    "Nobody was waiting on the pier.",
+    "It was a waste of time.",
+    "She never left Portugal.",
+]
+BEYOND_ASCII = "Señor Núñez zahlt 5 € in Zürich: 東京の天気 👍"
+NOT_UTF8 = b"The caf\xe9 in \xffOslo is \xc3 open."
+
+
+def long_text(served: Served) -> str:
+    """A text of more tokens than a row has."""
+    return " ".join(["The boat came in ."] * (served.max_seq_length // 5 + 1))
+
+
+def odd_texts(served: Served) -> list[Any]:
+    """Texts that a server must take, four."""
+    return ["", BEYOND_ASCII, NOT_UTF8, long_text(served)]
+
+
+def requests_of_texts(served: Served, names: Sequence[str]) -> Requests:
+    """Requests of texts or pairs, by the names of the inputs."""
+    odd = odd_texts(served)
+    ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))
+    return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))

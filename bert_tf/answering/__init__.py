@@ -1,0 +1,1 @@
+"""From a model to answers in the graph: rows of texts, the signatures of a server, encoders."""

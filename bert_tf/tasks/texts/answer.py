@@ -1,0 +1,261 @@
+"""Texts, or pairs of texts, to classes or numbers; the choice, of several, that fits a context.
+
+``one_class``, ``several_classes`` and ``choice`` compute answers from a model's outputs; the
+signatures compute these outputs from strings.
+
+Letters: B examples, C classes, K choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.answering import class_probabilities
+from bert_tf.answering.answers import with_names
+from bert_tf.answering.rows import (
+    Rows,
+    beginnings,
+    check_equally_many,
+    fitted_rows,
+    on_rows,
+    text_rows,
+)
+from bert_tf.answering.served import Outputs, Served
+from bert_tf.answering.signature import (
+    ROWS_OF_STRINGS,
+    STRINGS,
+    Signature,
+    Signatures,
+    id_signature,
+    model_outputs,
+    odd_texts,
+    requests_of_texts,
+    text_signature,
+)
+from bert_tf.choices import LONG_TEXTS
+from bert_tf.modeling import BertRegressor
+from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
+from bert_tf.pipelines.packing import fit_segments, join_segments
+from bert_tf.tasks.losses import NO_CHOICE
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.task import Task, Thresholds
+
+_SPECIAL_TOKENS = 2  # [CLS] text [SEP]
+
+
+# === From outputs to answers ===
+
+
+def one_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+    """The class of each example, of logits (B, C).
+
+    Returns ``label`` and ``score`` (B,), its probability, and ``probabilities`` (B, C).
+    """
+    probabilities = class_probabilities.probabilities(logits, _temperature(thresholds))
+    return {
+        "label": tf.argmax(logits, 1),
+        "score": tf.reduce_max(probabilities, 1),
+        "probabilities": probabilities,
+    }
+
+
+def several_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+    """The classes of each example, of logits (B, C).
+
+    Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
+    are chosen; and ``probabilities`` (B, C).
+    """
+    probabilities = class_probabilities.probabilities_of_several(logits, _temperature(thresholds))
+    threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.USUAL_PROBABILITY)
+    counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
+    num_classes = logits.shape[1]
+    best_first = tf.math.top_k(probabilities, num_classes).indices
+    return {
+        "chosen_labels": tf.where(tf.sequence_mask(counts, num_classes), best_first, -1),
+        "counts": counts,
+        "probabilities": probabilities,
+    }
+
+
+def choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+    """The choice of each example, of logits (B, K), ``NO_CHOICE`` where there is none.
+
+    Returns ``choice`` (B,), its index or -1, and ``probabilities`` (B, K).
+    """
+    best, probabilities = class_probabilities.choose(
+        logits, logits > NO_CHOICE, _temperature(thresholds)
+    )
+    return {"choice": best, "probabilities": probabilities}
+
+
+def _temperature(thresholds: Thresholds) -> float:
+    return thresholds.get(features.TEMPERATURE, 1.0)
+
+
+# === Signatures of texts and pairs ===
+
+
+def text_signatures(served: Served, task: Task) -> Signatures:
+    """Signatures of a ``BertClassifier`` or a ``BertRegressor``, with the answers of a task."""
+    if isinstance(served.model, BertRegressor):
+        found, api, tokens = "the number", "Regress", id_signature(served, function=_number_of_ids)
+    else:
+        found = "the classes that hold" if served.model.multi_label else "the class"
+        api, tokens = "Classify", id_signature(served)
+
+    def answer(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
+        outputs, truncated = _outputs(served, text, text_pair)
+        outputs = served.model.activated(tf.cast(outputs, tf.float32))
+        answers = with_names(task.answer(outputs, served.model.thresholds), task.labels)
+        if task.labels:
+            answers["labels"] = tf.tile(tf.constant([task.labels]), [tf.size(text), 1])
+        return {**answers, "truncated": truncated}
+
+    text = text_signature(served, answer, f"Finds {found} of a text.")
+    pair = text_signature(served, answer, f"Finds {found} of a pair of texts.", "text", "text_pair")
+    examples = _example_signature(served, answer, found, api)
+    default = pair if served.options.pair else text
+    by_input = {"text": text, "pair": pair, "tokens": tokens, api.lower(): examples}
+    return {"serving_default": default, **by_input}
+
+
+def _outputs(
+    served: Served, text: tf.Tensor, text_pair: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The model's outputs for texts or pairs, (B, ...), and whether they were cut, (B,)."""
+    form = served.options.long_text
+    if form == LONG_TEXTS[0] or text_pair is not None:
+        texts = [text] if text_pair is None else [text, text_pair]
+        rows, truncated = text_rows(served, *texts)
+        return on_rows(served, rows, Served.outputs), truncated
+    room = served.max_seq_length - _SPECIAL_TOKENS
+    ids = served.tokenizer.tokenize(text)
+    if form == "head_tail":
+        rows, _ = fitted_rows(served, head_and_tail(ids, room))
+        return on_rows(served, rows, Served.outputs), ids.row_lengths() > room
+    begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
+    counts = begins.row_lengths()
+    starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
+    windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
+    return mean_of_windows(windows, counts), ids.row_lengths() > most_tokens(room)
+
+
+def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
+    return {"logits": model_outputs(served, **inputs)["logits"][:, None]}
+
+
+def _number_of_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
+    """The number of each row of ids, (B, S) int32: ``value`` (B,)."""
+    return {"value": served.model.activated(model_outputs(served, **inputs)["logits"])}
+
+
+# === TensorFlow Serving's Classify and Regress ===
+
+
+def _example_signature(
+    served: Served, answer: Callable[..., Outputs], found: str, api: str
+) -> Signature:
+    """Signature of serialized ``tf.Example``s, (B,), with the texts as features."""
+    names = ["text", "text_pair"] if served.options.pair else ["text"]
+    outputs = {"Classify": {"classes": "labels", "scores": "probabilities"}}
+    returned = outputs.get(api, {"outputs": "value"})
+
+    def on_examples(served: Served, inputs: tf.Tensor) -> Outputs:
+        strings = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+        parsed = tf.io.parse_example(inputs, strings)
+        answers = answer(served, *(parsed[name] for name in names))
+        return {name: answers[key] for name, key in returned.items()}
+
+    return Signature(
+        on_examples,
+        {"inputs": STRINGS},
+        [{"inputs": _serialized(columns)} for columns in requests_of_texts(served, names)],
+        f"For TensorFlow Serving's {api}: finds {found} of serialized tf.Examples with the "
+        f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
+        reports_invalid_bytes=False,
+    )
+
+
+def _serialized(columns: Mapping[str, list[Any]]) -> list[Any]:
+    """A request of texts as serialized ``tf.Example``s."""
+    examples = []
+    for row in zip(*columns.values(), strict=True):
+        example = tf.train.Example()
+        for name, text in zip(columns, row, strict=True):
+            value = text if isinstance(text, bytes) else text.encode()
+            example.features.feature[name].bytes_list.value.append(value)
+        examples.append(example.SerializeToString(deterministic=True))
+    return examples
+
+
+# === Signatures of choices ===
+
+_CONTEXTS = ["She put the kettle on.", "The dog heard the bell."]
+# No two of a context's are of one length: a vocabulary without their words would make them equal,
+# and rounding would choose.
+_CHOICES = [
+    [
+        "She poured the tea.",
+        "She closed the old umbrella.",
+        "She ate the kettle and the cup.",
+        "She sang.",
+    ],
+    ["It began to swim.", "It ran home.", "It swam.", "It was painted red again."],
+]
+
+
+def choice_signatures(served: Served, task: Task) -> Signatures:
+    """Signatures of a ``BertMultipleChoice``."""
+
+    def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
+        """Of (B,) contexts and (B, K) choices, "" for none. Source: the paper's section 4.4."""
+        context, choices = check_equally_many(context, choices)
+        logits, truncated = _choice_logits(served, context, choices)
+        return {**task.answer(logits, served.model.thresholds), "truncated": truncated}
+
+    odd = odd_texts(served)
+    choices = Signature(
+        choose,
+        {"context": STRINGS, "choices": ROWS_OF_STRINGS},
+        (
+            {"context": _CONTEXTS, "choices": _CHOICES},
+            {"context": odd, "choices": [[text, "It ran home."] for text in odd[::-1]]},
+        ),
+        'Finds which of several texts fits a context; "" is none of them.',
+    )
+    tokens = id_signature(served, features.CHOICE_FEATURES)
+    return {"serving_default": choices, "tokens": tokens}
+
+
+def _choice_logits(
+    served: Served, context: tf.Tensor, choices: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The logits of choices, (B, K), ``NO_CHOICE`` where there is none, and what was cut, (B,)."""
+    shape = tf.shape(choices)
+    ids, (contexts, choice_ranges) = join_segments(
+        [
+            served.tokenizer.tokenize(beginnings(served, texts, served.max_seq_length))
+            for texts in (context, tf.reshape(choices, [-1]))
+        ]
+    )
+    # The rows of a context share its tokens.
+    starts, lengths = contexts
+    repeated = (tf.repeat(starts, shape[1]), tf.repeat(lengths, shape[1]))
+    segments = [repeated, choice_ranges]
+    fitted = fit_segments(segments, served.max_seq_length, served.tokenizer)
+
+    def head(served: Served, inputs: Outputs) -> tf.Tensor:
+        # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.
+        return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
+
+    # (B * K,) -> (B, K)
+    logits = tf.cast(tf.reshape(on_rows(served, Rows(ids, fitted.ranges), head), shape), tf.float32)
+    is_choice = tf.not_equal(choices, "")
+    truncated = tf.reduce_any(tf.reshape(fitted.truncated, shape) & is_choice, 1)
+    return tf.where(is_choice, logits, NO_CHOICE), truncated
