@@ -140,8 +140,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
     command.load_tensorflow()
     from bert_tf.files import check_new
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
-    from bert_tf.pipelines.pretraining.dataset import corpus_lines
-    from bert_tf.pipelines.pretraining.row_options import RowOptions
+    from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
 
     for path in paths:
         check_new(path)  # before all the work

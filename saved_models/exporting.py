@@ -29,7 +29,7 @@ import tensorflow as tf
 from bert_tf.answering.embeddings import endpoints
 from bert_tf.answering.options import ExportOptions
 from bert_tf.answering.served import serve
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description

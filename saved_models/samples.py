@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.answering.signature import Requests
+from bert_tf.answering.signatures import Requests
 
 from .replay import to_array, to_json
 

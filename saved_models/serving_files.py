@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import named_tensor_pb2
 
 from bert_tf.answering.options import ExportOptions
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 
 from .samples import Sample
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bert_tf import export as command
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints import sentence_transformers
 from bert_tf.differences import DifferenceWarning
 from bert_tf.saved_models import ExportOptions, exporting

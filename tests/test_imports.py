@@ -208,19 +208,6 @@ def test_no_module_is_loaded_twice():
     assert not {"pipelines", "saved_models"} & set(sys.modules)
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ("pipelines.tfrecords", "pipelines.pretraining.tfrecords"),
-        ("pipelines.sources", "pipelines.corpora.sources"),
-        ("pipelines.sample_corpus", "pipelines.corpora.sample"),
-    ],
-)
-def test_a_path_that_documents_named_stays(before, now):
-    old, new = (importlib.import_module(f"bert_tf.{name}") for name in (before, now))
-    assert old is new
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.name)
 @needs_checkout
 def test_the_benchmarks_import_what_there_is(path):

@@ -18,7 +18,7 @@ from bert_tf.pipelines.packing import pack
 
 from .rows import on_rows, text_rows
 from .served import Outputs, Served
-from .signature import (
+from .signatures import (
     ROWS_OF_STRINGS,
     SECOND_TEXTS,
     STRINGS,

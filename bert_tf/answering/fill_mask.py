@@ -11,7 +11,7 @@ from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 from . import embeddings
 from .rows import beginnings, fitted_rows, on_rows, text_rows
 from .served import Outputs, Served
-from .signature import STRINGS, Requests, Signature, Signatures, long_text, text_signature
+from .signatures import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
 _GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.

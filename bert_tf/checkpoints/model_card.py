@@ -195,7 +195,7 @@ def export_card(
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
-    ``signatures`` are ``answering.signature``'s, ``traced`` their concrete functions, for the
+    ``signatures`` are ``answering.signatures``'s, ``traced`` their concrete functions, for the
     outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
     """
     return fill(

@@ -22,8 +22,7 @@ from bert_tf.training.progress import NOWHERE, print_progress, progress_to
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 from bert_tf.training.workers.agreement import Workers
-from bert_tf.training.workers.cluster import find_cluster
-from bert_tf.training.workers.launchers import lone_tasks
+from bert_tf.training.workers.cluster import find_cluster, lone_tasks
 
 from .cost import parameter_count
 from .data import (

@@ -8,8 +8,7 @@ from typing import Any
 
 from bert_tf.answering import embeddings, fill_mask
 from bert_tf.answering.served import Outputs, Served
-from bert_tf.answering.signature import Signatures, model_outputs
-from bert_tf.answering.signatures import bound
+from bert_tf.answering.signatures import Signatures, bound, model_outputs
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,

@@ -25,8 +25,7 @@ from bert_tf.startup import begin_worker
 from bert_tf.wording import listed
 
 from . import tfrecords
-from .dataset import batches_of_rows
-from .row_options import RowOptions
+from .dataset import RowOptions, batches_of_rows
 
 _BATCH = 256
 

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_card import export_card
 from bert_tf.modeling.base import SentenceEmbedding

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context as eager
 
 import bert_tf.saved_models
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.answering.signature import id_signature
+from bert_tf.answering.signatures import id_signature
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,

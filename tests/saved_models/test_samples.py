@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.saved_models import replay, samples
 from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
 

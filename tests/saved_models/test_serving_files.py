@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.answering.options import ExportOptions
-from bert_tf.answering.signature import Signature
+from bert_tf.answering.signatures import Signature
 from bert_tf.saved_models import serving_files
 from bert_tf.saved_models.samples import Sample
 from bert_tf.untrusted import check_model_name

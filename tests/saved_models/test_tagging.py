@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import types
 
 import numpy as np
 import pytest

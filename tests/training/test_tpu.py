@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bert_tf.training import distribution, tpu
+from bert_tf.training import distribution
 from tests.training.test_distribution import NO_TPU
 
 
@@ -18,10 +18,10 @@ def server():
 
 @pytest.mark.parametrize("silent", ["_find_tpu", "_initialise_tpu"])
 def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
-    monkeypatch.setattr(tpu, "_LOOK_UP_SECONDS", 0.05)
-    monkeypatch.setattr(tpu, "_TPU_SECONDS", 0.05)
-    monkeypatch.setattr(tpu, "_find_tpu", lambda name: (name, ""))
-    monkeypatch.setattr(tpu, silent, lambda given: time.sleep(1))
+    monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
+    monkeypatch.setattr(distribution, "_TPU_SECONDS", 0.05)
+    monkeypatch.setattr(distribution, "_find_tpu", lambda name: (name, ""))
+    monkeypatch.setattr(distribution, silent, lambda given: time.sleep(1))
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
         distribution.choose_strategy(tpu="my-tpu")
 
@@ -37,9 +37,9 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch):
             raise TimeoutError
         return work()
 
-    monkeypatch.setattr(tpu, "within", within)
-    monkeypatch.setattr(tpu, "_find_tpu", lambda name: (name, address))
-    monkeypatch.setattr(tpu, "_initialise_tpu", lambda resolver: 1 / 0)
+    monkeypatch.setattr(distribution, "within", within)
+    monkeypatch.setattr(distribution, "_find_tpu", lambda name: (name, address))
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
         distribution.choose_strategy(tpu="my-tpu")
     assert limits == [10, 600]

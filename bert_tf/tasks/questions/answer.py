@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.answering.rows import Rows, beginnings, check_equally_many, on_rows
 from bert_tf.answering.served import Outputs, Served
-from bert_tf.answering.signature import (
+from bert_tf.answering.signatures import (
     BEYOND_ASCII,
     NOT_UTF8,
     STRINGS,

@@ -101,7 +101,7 @@ def find_scored(
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[tag] for tags in sequences for tag in tags])
     text = np.repeat(np.arange(len(lengths)), lengths)
-    from .entity_labels import join_words, read_labels
+    from .answer import join_words, read_labels
 
     entities = join_words(labels, text, scores, read_labels(names))
     begins = np.cumsum(lengths) - lengths

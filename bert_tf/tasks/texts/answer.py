@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering import class_probabilities
+from bert_tf.answering import answers
 from bert_tf.answering.answers import with_names
 from bert_tf.answering.rows import (
     Rows,
@@ -25,7 +25,7 @@ from bert_tf.answering.rows import (
     text_rows,
 )
 from bert_tf.answering.served import Outputs, Served
-from bert_tf.answering.signature import (
+from bert_tf.answering.signatures import (
     ROWS_OF_STRINGS,
     STRINGS,
     Signature,
@@ -56,7 +56,7 @@ def one_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
     Returns ``label`` and ``score`` (B,), its probability, and ``probabilities`` (B, C).
     """
-    probabilities = class_probabilities.probabilities(logits, _temperature(thresholds))
+    probabilities = answers.probabilities(logits, _temperature(thresholds))
     return {
         "label": tf.argmax(logits, 1),
         "score": tf.reduce_max(probabilities, 1),
@@ -70,7 +70,7 @@ def several_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
     are chosen; and ``probabilities`` (B, C).
     """
-    probabilities = class_probabilities.probabilities_of_several(logits, _temperature(thresholds))
+    probabilities = answers.probabilities_of_several(logits, _temperature(thresholds))
     threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.USUAL_PROBABILITY)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     num_classes = logits.shape[1]
@@ -87,9 +87,7 @@ def choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
     Returns ``choice`` (B,), its index or -1, and ``probabilities`` (B, K).
     """
-    best, probabilities = class_probabilities.choose(
-        logits, logits > NO_CHOICE, _temperature(thresholds)
-    )
+    best, probabilities = answers.choose(logits, logits > NO_CHOICE, _temperature(thresholds))
     return {"choice": best, "probabilities": probabilities}
 
 

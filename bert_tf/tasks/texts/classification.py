@@ -20,8 +20,7 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
-from bert_tf.tasks.class_weights import ClassWeights, parse_class_weights
-from bert_tf.tasks.options import LongTexts, of_single_texts
+from bert_tf.tasks.options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
 from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
@@ -115,11 +114,11 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import class_probabilities
+        from bert_tf.answering import answers
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class
 
         true = self._targets(items)
-        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
+        log_probabilities = answers.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         comparison = compare_classes(true, predicted, self.labels, losses)

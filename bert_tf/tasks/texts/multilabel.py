@@ -17,8 +17,7 @@ from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, SEVERAL_SCORES, compa
 from bert_tf.features import PROBABILITY_THRESHOLD, TEMPERATURE, USUAL_PROBABILITY
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
-from bert_tf.tasks.class_weights import BALANCED, ClassWeights, parse_class_weights
-from bert_tf.tasks.options import LongTexts
+from bert_tf.tasks.options import BALANCED, ClassWeights, LongTexts, parse_class_weights
 from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
@@ -98,13 +97,13 @@ class MultiLabelTask(TextTask):
         return targets
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import class_probabilities
+        from bert_tf.answering import answers
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
 
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = class_probabilities.probabilities_of_several(logits, temperature).numpy()
+        probabilities = answers.probabilities_of_several(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:

@@ -9,8 +9,7 @@ import tensorflow as tf
 from bert_tf.graph_gradients import sum_over_replicas
 
 from .cluster import Cluster
-from .interruptible import within
-from .waiting import LostWorkerError, Partners
+from .waiting import LostWorkerError, Partners, within
 
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (

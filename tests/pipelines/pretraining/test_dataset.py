@@ -10,9 +10,13 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.corpora.sources import from_documents
 from bert_tf.pipelines.pretraining import dataset as pretraining
-from bert_tf.pipelines.pretraining.dataset import measure_share, pretraining_dataset, read_tokens
+from bert_tf.pipelines.pretraining.dataset import (
+    RowOptions,
+    measure_share,
+    pretraining_dataset,
+    read_tokens,
+)
 from bert_tf.pipelines.pretraining.masking import Replacement
-from bert_tf.pipelines.pretraining.row_options import RowOptions
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

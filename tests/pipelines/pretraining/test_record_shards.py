@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines.pretraining import record_shards, tfrecords
-from bert_tf.pipelines.pretraining.row_options import RowOptions
+from bert_tf.pipelines.pretraining.dataset import RowOptions
 from tests.anew import run_anew, run_main
 from tests.conftest import needs_beam
 from tests.killing import Started

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.tasks.similarity.reader import read_similarity
+from bert_tf.tasks.similarity.task import read_similarity
 
 SIMILAR = "id\ta\tb\tc\tscore\nx\tA cat.\tOne cat.\tA dog.\t4.5\ny\tHe ran.\tHe ran on.\tNo.\t-1\n"
 

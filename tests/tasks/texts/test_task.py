@@ -13,8 +13,8 @@ import tensorflow as tf
 from bert_tf.evaluation.report import write_report
 from bert_tf.modeling import MODEL_CLASSES, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.class_weights import parse_class_weights
 from bert_tf.tasks.losses import squared_error
+from bert_tf.tasks.options import parse_class_weights
 from bert_tf.tasks.task import evaluate
 from bert_tf.tasks.texts.multilabel import best_threshold
 from tests.finetuning.small_tasks import (

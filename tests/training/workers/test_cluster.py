@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_tf.differences import DifferenceWarning
-from bert_tf.training.workers import cluster, launchers
+from bert_tf.training.workers import cluster
 
 CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
 
@@ -185,7 +185,7 @@ def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environ
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    told = list(launchers.lone_tasks())
+    told = list(cluster.lone_tasks())
     assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
 
 

@@ -1,6 +1,0 @@
-"""The name that documents gave to ``pretraining.tfrecords`` before that stood in a folder."""
-
-import importlib
-import sys
-
-sys.modules[__name__] = importlib.import_module("bert_tf.pipelines.pretraining.tfrecords")
