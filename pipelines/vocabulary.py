@@ -11,7 +11,6 @@ the pieces distinct. No text can produce either spelling, so no id differs.
 """
 
 import collections
-import itertools
 import re
 import sys
 import unicodedata
@@ -23,11 +22,8 @@ import tokenizers
 
 from bert_tf.files import replace_whole
 from bert_tf.paths import check_readable
-from bert_tf.pipelines.corpora.corpus import Corpus
 from bert_tf.pipelines.corpora.text_bytes import grouped
-from bert_tf.wording import listed, quote
-
-from .wordpiece import BertTokenizer
+from bert_tf.wording import quote
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -300,107 +296,3 @@ def _stands_alone(character: str) -> bool:
         return True
     is_ascii_symbol = character.isascii() and not character.isalnum()
     return is_ascii_symbol or unicodedata.category(character).startswith("P")
-
-
-# === Sentences on a text that does not fit a vocabulary and its casing ===
-
-#: The text of a corpus that notes are of.
-SAMPLE_BYTES = 200_000
-_LONGEST = 1000
-_MANY = 20  # documents: of fewer a share says little
-_HTML = re.compile(
-    r"</?(?:p|br|div|span|a|b|i|li|ul|td|tr|h[1-6]|script|style)\b[^<>]*>|&[a-z]+;|&#\d+;"
-)
-_RAREST = 50  # notes leave out what is rarer than one in this many
-
-
-def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
-    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None."""
-    # Chinese vocabularies have a handful of other special tokens, with capitals.
-    capitals = [piece for piece in vocab if piece.lower() != piece and piece[0] not in "[<"]
-    if not do_lower_case or 100 * len(capitals) < len(vocab):
-        return None
-    return (
-        f"The vocabulary seems to be cased (pieces with capitals: {len(capitals):,}, such as "
-        f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
-        "its case."
-    )
-
-
-def marks_note(corpus: Corpus) -> str | None:
-    """A sentence where lower-casing changes letters of scripts without capitals, else None."""
-    characters = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
-    kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
-    letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
-    changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
-    if 2 * letters.total() <= characters.total() or _RAREST * changed.total() <= characters.total():
-        return None
-    return (
-        f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
-        f"{letters.total():,} letters ({_commonest(changed)}), whose script has no capitals: "
-        "--do_lower_case=false keeps them."
-    )
-
-
-def copies_note(corpus: Corpus) -> str | None:
-    """A sentence where a tenth of the documents and more are copies of others, else None."""
-    fingerprints = corpus.table.fingerprints[corpus.is_member]
-    copies, size = fingerprints.size - np.unique(fingerprints).size, fingerprints.size
-    if size < _MANY or 10 * copies < size:
-        return None
-    return (
-        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies of others, and are "
-        "learned as often: leave them out, unless they are meant."
-    )
-
-
-def markup_note(texts: Sequence[str]) -> str | None:
-    """A sentence where more than one text in fifty has marks of HTML, else None."""
-    found = [match[0] for match in map(_HTML.search, texts) if match]
-    if _RAREST * len(found) <= len(texts):
-        return None
-    return (
-        f"{len(found) / len(texts):.1%} of the sentences in a sample have marks of HTML, such as "
-        f"{_commonest(collections.Counter(found))}, which are read as text: take them out first."
-    )
-
-
-def word_counts(texts: Sequence[str], tokenizer: BertTokenizer) -> tuple[int, int, int]:
-    """Numbers of tokens, of words and of unknown words in texts."""
-    ids = tokenizer.tokenize(texts).flat_values.numpy()
-    return ids.size, int((~tokenizer.continuation[ids]).sum()), int((ids == tokenizer.unk_id).sum())
-
-
-def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
-    """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
-    texts, lower = [text[:_LONGEST] for text in texts], tokenizer.do_lower_case
-    _, size, unknown = word_counts(texts, tokenizer)
-    if _RAREST * unknown <= size:
-        return None
-    words = collections.Counter(itertools.chain.from_iterable(map(str.split, texts)))
-    for word, pieces in zip([*words], tokenizer.tokenize([*words]).to_list(), strict=True):
-        if tokenizer.unk_id not in pieces:
-            del words[word]
-    known = {piece.removeprefix("##") for piece in tokenizer.vocab}
-    missing: collections.Counter[str] = collections.Counter()
-    for word, count in words.items():
-        missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
-    capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
-    lacking = f"it lacks {_commonest(missing)}, as it was made of other text"
-    if not missing:
-        lacking = "these are too long, or have no fitting pieces"
-    elif 2 * capitals > missing.total():
-        lacking = f"it lacks the capitals {_commonest(missing)}, and do_lower_case is false"
-    return (
-        f"{unknown / size:.1%} of the words in a sample are unknown to the vocabulary, such as "
-        f"{_commonest(words)}: {lacking}."
-    )
-
-
-def _as_uncased(text: str) -> str:
-    letters = unicodedata.normalize("NFD", text.lower())
-    return "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
-
-
-def _commonest(counts: collections.Counter[str]) -> str:
-    return listed([text for text, _ in counts.most_common(5)])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.answering.answers import log_probabilities, probabilities_of_several
+from bert_tf.answering.class_probabilities import log_probabilities, probabilities_of_several
 
 # The logarithm of the temperature is 0 give or take 1 before anything is seen: a few rows move it
 # little, and a model that is never wrong does not become infinitely sure.

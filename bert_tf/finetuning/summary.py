@@ -5,8 +5,8 @@ from typing import Any
 
 from bert_tf.evaluation.calibration import FEW
 from bert_tf.modeling.base import TEMPERATURE
+from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.pipelines.tokenized_examples import Examples
-from bert_tf.pipelines.vocabulary import unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts

@@ -61,7 +61,8 @@ def to_json(task: TaskFile) -> dict[str, Any]:
 
 def task_of(checkpoint: Checkpoint) -> TaskFile | None:
     """Contents of a checkpoint's ``task.json``; ``None`` without one."""
-    return checkpoint.task and read_task_file(checkpoint.task, checkpoint.path)
+    task = checkpoint.task
+    return None if task is None else read_task_file(task, checkpoint.path)
 
 
 def read_task_file(contents: Mapping[str, Any], directory: str) -> TaskFile:

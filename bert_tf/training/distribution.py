@@ -19,8 +19,7 @@ from .precision import set_precision
 from .progress import print_progress
 from .workers.agreement import Workers
 from .workers.cluster import Cluster, check_one_worker
-from .workers.interruptible import within
-from .workers.joining import connect
+from .workers.waiting import connect, within
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.answering import answers
+from bert_tf.answering import class_probabilities
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
 from bert_tf.differences import tell
 
@@ -163,8 +163,8 @@ class TextClassificationPipeline(Pipeline):
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "none": lambda logits: logits,
-    "sigmoid": answers.probabilities_of_several,
-    "softmax": answers.probabilities,
+    "sigmoid": class_probabilities.probabilities_of_several,
+    "softmax": class_probabilities.probabilities,
 }
 
 
@@ -208,7 +208,7 @@ class TokenClassificationPipeline(Pipeline):
 
         def answer(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
-            probabilities = answers.probabilities(logits[0]).numpy()
+            probabilities = class_probabilities.probabilities(logits[0]).numpy()
             groups: list[_Group] = []
             for word in self._words(row, whole=aggregation_strategy not in ("none", "simple")):
                 scores = of_word(probabilities[word])
@@ -322,7 +322,9 @@ class FillMaskPipeline(Pipeline):
         def answer(logits: list[np.ndarray]) -> list[Any]:
             answers = []
             # ``read`` gives a row of logits for each mask; later rows are padding.
-            for place, row in zip(masks, answers.probabilities(logits[0]).numpy(), strict=False):
+            for place, row in zip(
+                masks, class_probabilities.probabilities(logits[0]).numpy(), strict=False
+            ):
                 best = candidates[np.argsort(-row[candidates], kind="stable")[:top_k]].tolist()
                 answers.append([filled(place, token, row[token]) for token in best])
             return answers[0] if len(masks) == 1 else answers
@@ -395,7 +397,9 @@ class QuestionAnsweringPipeline(Pipeline):
                 # [CLS], which stands for no answer, and the context
                 counts = np.array([text_of == 1 for text_of in row.sequence_ids])
                 counts[0] = True
-                _, shares = answers.choose(numbers[:, : len(counts)], np.stack([counts, counts]))
+                _, shares = class_probabilities.choose(
+                    numbers[:, : len(counts)], np.stack([counts, counts])
+                )
                 starts, ends = shares.numpy()
                 null = min(null, float(starts[0] * ends[0]))
                 starts[0] = ends[0] = 0.0

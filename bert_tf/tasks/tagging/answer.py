@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.answers import in_float32, likeliest, with_names
+from bert_tf.answering.answers import in_float32, with_names
+from bert_tf.answering.class_probabilities import likeliest
 from bert_tf.answering.rows import Rows, dense, on_rows
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
@@ -26,7 +27,8 @@ from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.long_texts import tag_windows
 
 if TYPE_CHECKING:
-    from bert_tf.tasks.task import Task, Thresholds
+    from bert_tf.evaluation.evaluation import Thresholds
+    from bert_tf.tasks.task import Task
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -319,12 +319,12 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        from bert_tf.answering import answers
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted = outputs.argmax(1)
-        losses = -answers.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
+        losses = -class_probabilities.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering import answers
+from bert_tf.answering import class_probabilities
 from bert_tf.answering.answers import with_names
 from bert_tf.answering.rows import (
     Rows,
@@ -43,7 +43,8 @@ from bert_tf.pipelines.packing import fit_segments, join_segments
 from bert_tf.tasks.losses import NO_CHOICE
 
 if TYPE_CHECKING:
-    from bert_tf.tasks.task import Task, Thresholds
+    from bert_tf.evaluation.evaluation import Thresholds
+    from bert_tf.tasks.task import Task
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
@@ -56,7 +57,7 @@ def one_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
     Returns ``label`` and ``score`` (B,), its probability, and ``probabilities`` (B, C).
     """
-    probabilities = answers.probabilities(logits, _temperature(thresholds))
+    probabilities = class_probabilities.probabilities(logits, _temperature(thresholds))
     return {
         "label": tf.argmax(logits, 1),
         "score": tf.reduce_max(probabilities, 1),
@@ -70,7 +71,7 @@ def several_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
     are chosen; and ``probabilities`` (B, C).
     """
-    probabilities = answers.probabilities_of_several(logits, _temperature(thresholds))
+    probabilities = class_probabilities.probabilities_of_several(logits, _temperature(thresholds))
     threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.USUAL_PROBABILITY)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     num_classes = logits.shape[1]
@@ -87,7 +88,9 @@ def choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
     Returns ``choice`` (B,), its index or -1, and ``probabilities`` (B, K).
     """
-    best, probabilities = answers.choose(logits, logits > NO_CHOICE, _temperature(thresholds))
+    best, probabilities = class_probabilities.choose(
+        logits, logits > NO_CHOICE, _temperature(thresholds)
+    )
     return {"choice": best, "probabilities": probabilities}
 
 

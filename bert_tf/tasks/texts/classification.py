@@ -114,11 +114,11 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import answers
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class
 
         true = self._targets(items)
-        log_probabilities = answers.log_probabilities(outputs).numpy()
+        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         comparison = compare_classes(true, predicted, self.labels, losses)

@@ -97,13 +97,13 @@ class MultiLabelTask(TextTask):
         return targets
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import answers
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
 
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = answers.probabilities_of_several(logits, temperature).numpy()
+        probabilities = class_probabilities.probabilities_of_several(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:

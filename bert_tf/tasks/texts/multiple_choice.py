@@ -81,10 +81,10 @@ class MultipleChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import answers
+        from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
 
-        log_probabilities = answers.log_probabilities(outputs).numpy()
+        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
 
