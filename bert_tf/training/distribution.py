@@ -19,7 +19,8 @@ from .precision import set_precision
 from .progress import print_progress
 from .workers.agreement import Workers
 from .workers.cluster import Cluster, check_one_worker
-from .workers.waiting import connect, within
+from .workers.interruptible import within
+from .workers.joining import connect
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from bert_tf.graph_gradients import sum_over_replicas
 
 from .cluster import Cluster
-from .waiting import LostWorkerError, Partners, within
+from .interruptible import within
+from .waiting import LostWorkerError, Partners
 
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (

@@ -16,16 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeVar
-
-import tensorflow as tf
-from tensorflow.python.eager import context
-
-from bert_tf.wording import reason
-
-from .cluster import Cluster
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 _ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
@@ -278,57 +270,3 @@ def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
             yield
     finally:
         libc.signal(signal.SIGHUP, before)
-
-
-# === Waiting for work that Ctrl-C cannot end ===
-
-T = TypeVar("T")
-
-
-def within(work: Callable[[], T], seconds: float | None = None) -> T:
-    """Does work in a thread that is left behind by Ctrl-C, or after some time a TimeoutError."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future.result(seconds)
-
-
-# === Joins the workers of a cluster, once waiting.py has found all of them ===
-
-# TensorFlow checks once a second whether it has caught a SIGTERM, and reports it to all workers.
-_NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
-
-
-def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strategy, Partners]:
-    """Joins the cluster once all of its workers are connected; waits up to ``wait_minutes``."""
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
-        task_type="worker",
-        task_id=cluster.task,
-        rpc_layer="grpc",
-        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
-    )
-    partners = Partners(cluster.addresses, cluster.task)
-    with partners.reporting():
-        with partners.present(wait_minutes):
-            try:
-                strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-            except tf.errors.OpError as error:
-                raise ValueError(
-                    f"The workers could not join each other ({reason(error, 200)}): start every "
-                    "worker anew, each with a --task_index (or TF_CONFIG) of its own and a port "
-                    "that is free."
-                ) from error
-        # TensorFlow's error cannot be raised while a signal handler raises another.
-        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none in time
-            context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
-            noted.append(signal.SIGTERM)
-        if noted:
-            raise KeyboardInterrupt
-    return strategy, partners

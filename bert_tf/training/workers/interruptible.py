@@ -1,0 +1,22 @@
+"""Waiting for work that Ctrl-C cannot end."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def within(work: Callable[[], T], seconds: float | None = None) -> T:
+    """Does work in a thread that is left behind by Ctrl-C, or after some time a TimeoutError."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result(seconds)

@@ -1,0 +1,44 @@
+"""Joins the workers of a cluster, once waiting.py has found all of them."""
+
+import contextlib
+import signal
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from bert_tf.wording import reason
+
+from .cluster import Cluster
+from .waiting import Partners, signals_noted
+
+# TensorFlow checks once a second whether it has caught a SIGTERM, and reports it to all workers.
+_NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
+
+
+def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strategy, Partners]:
+    """Joins the cluster once all of its workers are connected; waits up to ``wait_minutes``."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.task,
+        rpc_layer="grpc",
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+    )
+    partners = Partners(cluster.addresses, cluster.task)
+    with partners.reporting():
+        with partners.present(wait_minutes):
+            try:
+                strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+            except tf.errors.OpError as error:
+                raise ValueError(
+                    f"The workers could not join each other ({reason(error, 200)}): start every "
+                    "worker anew, each with a --task_index (or TF_CONFIG) of its own and a port "
+                    "that is free."
+                ) from error
+        # TensorFlow's error cannot be raised while a signal handler raises another.
+        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none in time
+            context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
+            noted.append(signal.SIGTERM)
+        if noted:
+            raise KeyboardInterrupt
+    return strategy, partners
