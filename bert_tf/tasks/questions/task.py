@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf import features
+from bert_tf.answering.options import QuestionOptions
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import refuses
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
-from bert_tf.saved_models.options import QuestionOptions
 from bert_tf.tasks.kinds import is_table_of
 from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task, outputs, tokenized
 
