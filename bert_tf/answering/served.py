@@ -10,6 +10,7 @@ and a task's logits stay float32, and so do the stored weights.
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +19,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.choices import DTYPE_POLICIES
+from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
+from bert_tf.modeling.encoder import outputs_of
 from bert_tf.modeling.keras_hooks import seeds_from
+from bert_tf.modeling.transformer import ComputePlan, TokenRows
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .options import ExportOptions
-from .two_thread_encoder import Columns, encode_by_two
+from .two_chains import Columns, TwoChains
 
 Outputs = dict[str, tf.Tensor]
 # [CLS] A [SEP] B [SEP], with a token in each segment.
@@ -49,7 +54,7 @@ class Served:
         weights: the variables, by the paths by which an export is read as a checkpoint.
         resources: what the graphs read besides variables; to be saved with the signatures.
         quick: the same for ``serving_default``, where speed counts most: states of padding are not
-            computed and are 0; in float32 two threads share a row (``two_thread_encoder``), in
+            computed and are 0; in float32 two threads share a row (``two_chains``), in
             bfloat16 the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
         whole: of ``quick`` in float32, the same for rows of one length, whose mask need not be
             read. In bfloat16 the constants would be there twice.
@@ -113,17 +118,17 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     copied = copy_model(model, DTYPE_POLICIES[options.precision])
     weights = Weights(copied)
     shared = (copied, traced_once(tokenizer), length, options)
-    exact = Served(*shared, **_graphs(copied, weights, weights.read))
+
+    def served_by(read: Read, plan: ComputePlan | None = None, are_whole: bool = False) -> Served:
+        return Served(*shared, **_graphs(copied, weights, read, plan, are_whole))
+
+    exact = served_by(weights.read)
     if weights.copies:
-        copied.encoder.infers_without_padding = True
-        quick = Served(*shared, **_graphs(copied, weights, weights.read_quickly))
-        copied.encoder.infers_without_padding = False
+        quick = served_by(weights.read_quickly, ComputePlan())
     else:
-        quick, whole = (
-            Served(*shared, **_graphs(copied, weights, weights.read, are_whole))
-            for are_whole in (False, True)
-        )
-        quick = dataclasses.replace(quick, whole=whole)
+        chains = TwoChains(weights.read_columns)
+        whole = served_by(weights.read, chains, are_whole=True)
+        quick = dataclasses.replace(served_by(weights.read, chains), whole=whole)
     return dataclasses.replace(
         exact,
         quick=quick,
@@ -173,10 +178,11 @@ class Weights:
     """Weights that a model multiplies by, as its graphs read them.
 
     Attributes:
-        matrices: those of the encoder, without its tables of embeddings and ``sentence_dense``.
-        table: the word embeddings, by which a masked-LM head multiplies; the encoder adds their
-            rows in float32.
-        copies: by a variable's id, its value in another dtype; to be saved with the signatures.
+        matrices: those of the encoder, without its tables of embeddings and ``sentence_dense``, if
+            the arithmetic has another dtype.
+        table: the word embeddings, likewise, by which a masked-LM head multiplies; the encoder adds
+            their rows in float32.
+        copies: by a variable's id, its value in that dtype; to be saved with the signatures.
         columns: by a variable's id and columns, these; to be saved with the signatures, too.
     """
 
@@ -184,12 +190,13 @@ class Weights:
         encoder = model.encoder
         read_in_float32 = (encoder.embeddings, encoder.sentence_dense)
         others = {id(v) for layer in read_in_float32 if layer is not None for v in layer.weights}
-        self.matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in others]
-        self.table = [] if model.masked_lm is None else [encoder.embeddings.word_embeddings]
+        matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in others]
+        table = [] if model.masked_lm is None else [encoder.embeddings.word_embeddings]
         dtype = model.compute_dtype
-        self.copies = {
-            id(v): _Copy(v, dtype) for v in (*self.matrices, *self.table) if v.dtype != dtype
-        }
+        self.matrices, self.table = (
+            [v for v in variables if v.dtype != dtype] for variables in (matrices, table)
+        )
+        self.copies = {id(v): _Copy(v, dtype) for v in (*self.matrices, *self.table)}
         self.columns: dict[tuple[int, Columns], _Copy] = {}
 
     def read(self, variable: keras.Variable) -> tf.Tensor:
@@ -267,25 +274,33 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 # === Graphs ===
 
 
+def encode(
+    encoder: BertEncoder, plan: ComputePlan, are_whole: bool, inputs: Mapping[str, tf.Tensor]
+) -> dict[str, Any]:
+    """The encoder's outputs at inference, 0 at padding; ``are_whole``: there is none."""
+    mask = inputs[features.INPUT_MASK]
+    embedded = encoder.embeddings(inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS])
+    all_real = are_whole and not encoder.config.is_decoder
+    rows = TokenRows(mask, without_padding=not are_whole, all_real=all_real)
+    matrix, states = rows.from_batch(embedded), [embedded]
+    for block in encoder.blocks:
+        matrix = block.transform(matrix, rows, plan)
+        states.append(rows.to_batch(matrix))
+    return outputs_of(states, mask, encoder.pooler)
+
+
 def _graphs(
-    model: BertModel, weights: Weights, read: Read, are_whole: bool | None = None
+    model: BertModel, weights: Weights, read: Read, plan: ComputePlan | None, are_whole: bool
 ) -> dict[str, Any]:
     """The graphs of a ``Served``, by their names there.
 
-    ``are_whole`` says of the encoder by two threads whether rows have one length; ``None``: by one.
+    By a plan states of padding are not computed; ``are_whole``: all rows have one length.
     """
     encoder, table = model.encoder, weights.table
-    if are_whole is None:
-        encode = _trace_model(encoder, read, weights.matrices)
-    else:
-        encode = _trace_model(
-            *(encoder, read, []),
-            lambda inputs: encode_by_two(encoder, inputs, weights.read_columns, are_whole),
-        )
-    call = encode
-    if model is not encoder:
-        call = _trace_model(model, read, table, encode)
-    graphs = {"encode": encode, "call": call}
+    by_plan = functools.partial(encode, encoder, plan, are_whole) if plan else None
+    encoded = _trace_model(encoder, read, weights.matrices, by_plan)
+    call = encoded if model is encoder else _trace_model(model, read, table, encoded)
+    graphs = {"encode": encoded, "call": call}
     if model.masked_lm is not None:
 
         def guess(states: tf.Tensor) -> tf.Tensor:

@@ -1,12 +1,14 @@
 """``BertEncoder``: token ids to hidden states."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 import keras
 from keras import ops
+from keras.random import SeedGenerator
 
 from bert_tf import features, forks
 from bert_tf.choices import DENSE_ACTIVATIONS
@@ -15,8 +17,8 @@ from bert_tf.graph_gradients import custom_gradient
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .keras_hooks import own_call
-from .layers import INDEX, BertLayer, Dropout, LayerNorm, MaskSeeds, new_initializer, pool
-from .transformer import TransformerBlock
+from .layers import INDEX, BertLayer, Dropout, LayerNorm, new_initializer, pool
+from .transformer import ComputePlan, TransformerBlock
 
 
 def look_up(table: Any, ids: Any) -> Any:
@@ -65,7 +67,7 @@ class BertEmbeddings(BertLayer):
     """
 
     def __init__(
-        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
+        self, config: BertConfig, seed_generator: SeedGenerator | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         self.layer_norm = LayerNorm(
@@ -152,44 +154,35 @@ class Pooler(BertLayer):
         return (hidden_shape[0], hidden_shape[-1])
 
 
-def _outputs(
-    blocks: Sequence[TransformerBlock],
-    pooler: Pooler | None,
-    embedded: Any,
-    mask: Any,
-    attentions: bool = False,
-    **switches: bool | None,
-) -> dict[str, Any]:
-    """Outputs of the encoder, from the input of its first block."""
-    hidden, states, weights = embedded, [], []
-    for block in blocks:
-        if attentions:
-            weights.append(block.attention.probabilities(hidden, mask))
-        hidden = block(hidden, mask, **switches)
-        states.append(hidden)
+def outputs_of(states: list[Any], mask: Any, pooler: Pooler | None) -> dict[str, Any]:
+    """Outputs of an encoder, from the input of its first block and the output of each."""
     outputs = {
-        features.SEQUENCE_OUTPUT: hidden,
-        features.ENCODER_OUTPUTS: states,
-        features.EMBEDDING_OUTPUT: embedded,
+        features.SEQUENCE_OUTPUT: states[-1],
+        features.ENCODER_OUTPUTS: states[1:],
+        features.EMBEDDING_OUTPUT: states[0],
     }
     if pooler is not None:
-        outputs[features.POOLED_OUTPUT] = pooler(hidden, mask)
-    return outputs | ({features.ATTENTIONS: weights} if attentions else {})
+        outputs[features.POOLED_OUTPUT] = pooler(states[-1], mask)
+    return outputs
 
 
-def _switch_of_blocks(name: str) -> Any:
-    """A switch of all blocks as one of their encoder."""
+def _run(
+    blocks: Sequence[TransformerBlock], embedded: Any, mask: Any, **switches: bool | None
+) -> list[Any]:
+    """The input of the first block, and the output of each."""
+    return list(
+        itertools.accumulate(
+            blocks, lambda hidden, block: block(hidden, mask, **switches), initial=embedded
+        )
+    )
 
-    def read(encoder: Any) -> Any:
-        return getattr(encoder.blocks[0], name)
 
-    def set_all(encoder: Any, value: Any) -> None:
-        for block in encoder.blocks:
-            setattr(block, name, value)
-            # So that jit_compile="auto" means False, whatever model the encoder is part of.
-            block.supports_jit = not (block.trains_without_padding or block.training_attention)
-
-    return property(read, set_all)
+def _switch(name: str) -> Any:
+    """An attribute of the encoder that its blocks share."""
+    return property(
+        lambda encoder: getattr(encoder.plan, name),
+        lambda encoder, value: setattr(encoder.plan, name, value),
+    )
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -235,7 +228,6 @@ class BertEncoder(BertModel):
         training_attention: how training computes attention; ``None``, at first: all texts at once.
             ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
             are long, and not under XLA either.
-        take_rows: what takes rows of a matrix by their numbers, where padding is left out.
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
             rest again for the backward pass (Chen et al. 2016), on TensorFlow alone: the same
             gradients in much less memory and about a third more time. False at first.
@@ -276,12 +268,14 @@ class BertEncoder(BertModel):
         forks.check()
         # === Layers ===
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        seed_generator = MaskSeeds(name="dropout_seed")
+        seed_generator = SeedGenerator(name="dropout_seed")
+        plan = ComputePlan()
         # Layers are built inside the scope, so that paths do not depend on what calls the model.
         with keras.name_scope(name):
             embeddings = BertEmbeddings(config, seed_generator, name="embeddings", dtype=policy)
+            new_block = functools.partial(TransformerBlock, config, seed_generator, plan)
             blocks = [
-                TransformerBlock(config, seed_generator, name=f"layer_{index}", dtype=policy)
+                new_block(name=f"layer_{index}", dtype=policy)
                 for index in range(config.num_hidden_layers)
             ]
             pooler_layer = Pooler(config, name="pooler", dtype=policy) if pooler else None
@@ -302,9 +296,10 @@ class BertEncoder(BertModel):
                 inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
             )
             mask = inputs[features.INPUT_MASK]
-            outputs = _outputs(blocks, pooler_layer, embedding_output, mask)
+            outputs = outputs_of(_run(blocks, embedding_output, mask), mask, pooler_layer)
         super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
+        self.plan = plan
         self.embeddings = embeddings
         self.blocks = blocks
         self.pooler = pooler_layer
@@ -332,7 +327,14 @@ class BertEncoder(BertModel):
         >>> tuple(outputs["pooled_output"].shape), tuple(outputs["attentions"][1].shape)
         ((2, 128), (2, 2, 5, 5))
         """
-        return _outputs(self.blocks, self.pooler, embedded, mask, attentions, training=training)
+        states = _run(self.blocks, embedded, mask, training=training)
+        outputs = outputs_of(states, mask, self.pooler)
+        if attentions:
+            outputs[features.ATTENTIONS] = [
+                block.attention.probabilities(hidden, mask)
+                for block, hidden in zip(self.blocks, states[:-1], strict=True)
+            ]
+        return outputs
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on a batch, which may hold further features."""
@@ -351,15 +353,14 @@ class BertEncoder(BertModel):
         return [name for name in super().__dir__() if name != "encoder"]
 
     @property
-    def seed_generator(self) -> MaskSeeds:
+    def seed_generator(self) -> SeedGenerator:
         """Seeds of every dropout of the model, and of a model that is built on it."""
         return self.embeddings.dropout.seed_generator
 
-    trains_without_padding = _switch_of_blocks("trains_without_padding")
-    infers_without_padding = _switch_of_blocks("infers_without_padding")
-    training_attention = _switch_of_blocks("training_attention")
-    take_rows = _switch_of_blocks("take_rows")
-    recomputes_blocks = _switch_of_blocks("recomputes")
+    trains_without_padding = _switch("trains_without_padding")
+    infers_without_padding = _switch("infers_without_padding")
+    training_attention = _switch("training_attention")
+    recomputes_blocks = _switch("recomputes_blocks")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -3,9 +3,12 @@
 Keras' own are replaced where they round too early or take more time or memory.
 """
 
+import contextlib
+import contextvars
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
@@ -13,8 +16,6 @@ from keras import ops
 from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient, owned_by_graph
-
-from .xla_plan import current_plan
 
 # === Dense ===
 
@@ -58,12 +59,13 @@ def _add(x: Any, y: Any) -> tuple[Any, Any]:
     return ops.add(x, y), lambda upstream: (upstream, upstream)
 
 
-def add_residual(x: Any, residual: Any, training: bool | None) -> Any:
-    """The sum of two tensors of one shape.
+def add_residual(x: Any, dropout: Callable[..., Any], residual: Any, training: bool) -> Any:
+    """The sum of two tensors of one shape, the first of them dropped out.
 
     Where the number of rows is not known when a step is traced, TensorFlow's own gradient compares
     shapes on the host and sums over no axis.
     """
+    x = dropout(x, training=training)
     return custom_gradient(_add)(x, residual) if training else x + residual
 
 
@@ -166,15 +168,15 @@ class LayerNorm(keras.layers.Layer):
 
 
 def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    plan = current_plan()
+    barrier = current_plan().barrier
 
     def mean(x: Any) -> Any:
-        if plan is None:
+        if barrier is None:
             return ops.mean(x, axis=-1, keepdims=True)
         # Kept, so that the gradient's parts are computed from inputs alone: else XLA writes their
         # product with the normalised input, float32 and as large as that, to memory. As shares,
         # x / W each, or a kernel would divide behind the barrier.
-        return plan.barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
+        return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
         centred = x - mean(x)
@@ -291,20 +293,10 @@ def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
     return lambda level: ops.reshape(draws >= level - LEVELS // 2, shape)
 
 
-class MaskSeeds(keras.random.SeedGenerator):
-    """The seeds of a model's dropout masks, and how the masks are drawn from them.
-
-    Attributes:
-        draw: as on a CPU, where a training knows no better way for its device.
-    """
-
-    draw: Draw = staticmethod(draw_in_pairs)
-
-
 class Seed:
     """One value of a generator: each ``next`` returns it again."""
 
-    def __init__(self, generator: MaskSeeds) -> None:
+    def __init__(self, generator: keras.random.SeedGenerator) -> None:
         self._value = generator.next()
 
     def next(self) -> Any:
@@ -323,13 +315,15 @@ class Dropout(keras.layers.Layer):
     numbers, such that their expected value is the scale: rounded, it would bias every activation.
     """
 
-    def __init__(self, rate: float, seed_generator: MaskSeeds | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, rate: float, seed_generator: keras.random.SeedGenerator | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"The dropout rate must be at least 0 and less than 1, got {rate}.")
         self.supports_masking = True
         self.rate = rate
-        self.seed_generator = seed_generator or MaskSeeds(name="dropout_seed")
+        self.seed_generator = seed_generator or keras.random.SeedGenerator(name="dropout_seed")
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = False, seed: "Seed | None" = None) -> Any:
@@ -340,7 +334,7 @@ class Dropout(keras.layers.Layer):
         if not training or self.dropped == 0:
             return inputs
         generator = seed or self.seed_generator
-        is_at_least = self.seed_generator.draw(ops.shape(inputs), generator)
+        is_at_least = current_plan().draw(ops.shape(inputs), generator)
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         lower, upper, num_upper = _representable_scales(self.dropped, dtype)
         scale = ops.cast(lower, dtype)
@@ -407,6 +401,44 @@ def seed_variables(model: keras.Model) -> list[Any]:
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
+
+
+# === What depends on the step in which layers are called ===
+
+
+class StepPlan(NamedTuple):
+    """How layers compute in a training's step, by its device and by what compiles it.
+
+    Attributes:
+        draw: how the masks of dropout are drawn.
+        take_rows: how rows of a matrix are taken by their numbers, none negative.
+        barrier: a function that returns a tensor unchanged, behind which XLA does not look, so that
+            it keeps the tensor; ``None`` if XLA does not compile the step for a GPU or a TPU.
+        blocks: a ``transformer.ComputePlan`` for the blocks that it suits; ``None``: for none.
+    """
+
+    draw: Draw = draw_in_pairs
+    take_rows: Callable[[Any, Any], Any] = functools.partial(ops.take, axis=0)
+    barrier: Callable[[Any], Any] | None = None
+    blocks: Any = None
+
+
+_plan: contextvars.ContextVar[StepPlan | None] = contextvars.ContextVar("_plan", default=None)
+
+
+def current_plan() -> StepPlan:
+    """The plan of the step that is traced; outside of a training's step, the default."""
+    return _plan.get() or StepPlan()
+
+
+@contextlib.contextmanager
+def planned(plan: StepPlan) -> Iterator[None]:
+    """A context in which layers follow a plan."""
+    token = _plan.set(plan)
+    try:
+        yield
+    finally:
+        _plan.reset(token)
 
 
 # === Pooling: the vectors of a text's tokens to one ===

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 from keras import ops
+from keras.random import SeedGenerator
 
 from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient, owned_by_graph
@@ -19,19 +20,10 @@ from .layers import (
     BertLayer,
     Dropout,
     LayerNorm,
-    MaskSeeds,
-    Seed,
-    add_bias,
     add_residual,
-    bias_gradient,
+    current_plan,
     get_activation,
 )
-from .xla_plan import Plan, plan_for
-
-
-def take_rows(matrix: Any, numbers: Any) -> Any:
-    """(R, W) and (N,) numbers, none negative -> (N, W)."""
-    return ops.take(matrix, numbers, axis=0)
 
 
 class TokenRows:
@@ -40,21 +32,26 @@ class TokenRows:
     Everything in a Transformer but attention acts on each token by itself, so the rows of padding
     can be left out. XLA needs to know the number of rows before the batch is there: a step that it
     compiles keeps padding. ``real_tokens`` are (B, S), 1 = real; the first token of each text
-    counts as real whatever the mask says, because the pooler reads it. ``places_first``,
-    never together with ``without_padding``: rows are in the order of S * B.
+    counts as real whatever the mask says, because the pooler reads it. ``time_major``, never
+    together with ``without_padding``: rows are in the order of S * B.
+
+    Attributes:
+        keys: the mask (B, S) of the tokens that are attended to; ``None`` if the caller knows that
+            all are real, and attention is not causal (``all_real``).
+        sizes: B and S.
     """
 
     def __init__(
         self,
         real_tokens: Any,
-        without_padding: bool,
-        take: Callable[[Any, Any], Any] = take_rows,
-        places_first: bool = False,
+        without_padding: bool = False,
+        time_major: bool = False,
+        all_real: bool = False,
     ) -> None:
-        self._batch, self._sequence = ops.shape(real_tokens)
+        self.keys: Any = None if all_real else real_tokens
+        self.sizes = self._batch, self._sequence = ops.shape(real_tokens)
         self._without_padding = without_padding
-        self._take = take
-        self._places_first = places_first
+        self._time_major = time_major
         if without_padding:
             first = ops.arange(self._sequence) == 0
             # (B * S,)
@@ -66,11 +63,6 @@ class TokenRows:
             self._rows = ops.where(is_row, count - 1, ops.shape(self._places)[0])
 
     @property
-    def sizes(self) -> tuple[Any, Any]:
-        """B and S."""
-        return self._batch, self._sequence
-
-    @property
     def numbers(self) -> Any:
         """(B, S) int32: which row a token is; R where it is left out."""
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
@@ -78,7 +70,7 @@ class TokenRows:
 
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""
-        if self._places_first:
+        if self._time_major:
             batch = ops.swapaxes(batch, 0, 1)  # XLA cancels it against the block before
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
@@ -88,7 +80,7 @@ class TokenRows:
 
     def to_batch(self, matrix: Any) -> Any:
         """(R, W) -> (B, S, W), 0 where padding was left out."""
-        if self._places_first:
+        if self._time_major:
             shape = (self._sequence, self._batch, matrix.shape[-1])
             return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
         if self._without_padding:
@@ -96,11 +88,11 @@ class TokenRows:
         return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
 
     def _leave_out(self, matrix: Any) -> Any:
-        return self._take(matrix, self._places)
+        return current_plan().take_rows(matrix, self._places)
 
     def _fill_in(self, matrix: Any) -> Any:
         behind = ops.zeros((1, matrix.shape[-1]), matrix.dtype)
-        return self._take(ops.concatenate([matrix, behind], axis=0), self._rows)
+        return current_plan().take_rows(ops.concatenate([matrix, behind], axis=0), self._rows)
 
 
 # Added to the score of a padded key. Its exponential is exactly 0 next to any real key's, and it
@@ -123,9 +115,9 @@ def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
     return ops.where(sees, bias, ops.cast(MASKED_SCORE, dtype))
 
 
-# Makes contexts (R, H) in training, of queries, keys and values (R, 3 * H), the (B, S) mask, the
-# number of heads and the layer that drops weights out; True at the end: attention is causal.
-Attend = Callable[[Any, Any, TokenRows, int, Dropout, bool], Any]
+# Makes contexts (R, H) in training, of queries, keys and values (R, 3 * H), the rows, the number of
+# heads and the layer that drops weights out; True at the end: attention is causal.
+Attend = Callable[[Any, TokenRows, int, Dropout, bool], Any]
 
 
 def split_heads(
@@ -151,15 +143,17 @@ def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = Fal
     The mask is ``None`` where all tokens are real, and attention is not causal.
     """
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
-    scores = ops.matmul(query * _score_scale(query), ops.swapaxes(key, 2, 3))
-    return _softmax(scores, real_tokens, causal)
+    scores = ops.matmul(query * score_scale(query), ops.swapaxes(key, 2, 3))
+    return softmax(scores, real_tokens, causal)
 
 
-def _score_scale(query: Any) -> float:
+def score_scale(query: Any) -> float:
+    """The factor of scores: 1 over the root of the head size."""
     return 1.0 / math.sqrt(query.shape[-1])
 
 
-def _softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
+def softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
+    """Scores (B, N, S, S) -> weights, as ``attention_weights`` returns them."""
     if real_tokens is None:  # all are real
         return ops.softmax(scores, axis=-1)
     dtype = keras.backend.standardize_dtype(scores.dtype)
@@ -168,7 +162,6 @@ def _softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
 
 def attend_at_once(
     projected: Any,
-    real_tokens: Any,
     rows: TokenRows,
     heads: int,
     dropout: Callable[[Any], Any],
@@ -178,28 +171,9 @@ def attend_at_once(
     # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
     # the output of another reshape.
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
-    weights = attention_weights(query, key, real_tokens, causal)
+    weights = attention_weights(query, key, rows.keys, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
     return rows.from_batch(join_heads(ops.matmul(dropout(weights), value)))
-
-
-def _project_by_parts(
-    barrier: Callable[[Any], Any], hidden: Any, kernel: Any, bias: Any
-) -> tuple[list[Any], Callable[..., tuple[Any, Any, Any]]]:
-    """(R, H), (H, 3 * H), (3 * H,) -> states for the residual, queries, keys, values: (R, H)."""
-    kernels, biases = ops.split(kernel, 3, axis=1), ops.split(bias, 3)
-
-    def gradient(of_hidden: Any, *of_parts: Any) -> tuple[Any, Any, Any]:
-        of_kernels = [ops.matmul(ops.transpose(hidden), of_part) for of_part in of_parts]
-        of_biases = [bias_gradient(of_part, bias.dtype) for of_part in of_parts]
-        # XLA adds the sum so far, from the residual's on, within a product if it is on the right.
-        for of_part, part in zip(of_parts, kernels, strict=True):
-            of_hidden = ops.matmul(of_part, ops.transpose(part)) + of_hidden
-        of_kernel = barrier(ops.concatenate(of_kernels, axis=1))
-        return of_hidden, of_kernel, barrier(ops.concatenate(of_biases, axis=0))
-
-    parts = zip(kernels, biases, strict=True)
-    return [hidden, *(ops.matmul(hidden, part) + each for part, each in parts)], gradient
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -213,7 +187,7 @@ class SelfAttention(BertLayer):
     """
 
     def __init__(
-        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
+        self, config: BertConfig, seed_generator: SeedGenerator | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         self.query_key_value = self.new_dense(3 * config.hidden_size, "query_key_value")
@@ -234,54 +208,19 @@ class SelfAttention(BertLayer):
     def call(
         self,
         hidden: Any,
-        real_tokens: Any,
         rows: TokenRows,
         attend: Attend | None = None,
-        plan: Plan | None = None,
         training: bool | None = False,
-    ) -> tuple[Any, Any]:
-        """(R, H) states, (B, S) mask -> (R, H) before dropout, and the states for the residual."""
-        if plan is not None and plan.places_first:
-            hidden, contexts = self._attend_places_first(plan, hidden, real_tokens, rows)
-            return self.attention_output(contexts), hidden
-        projected = self.query_key_value(hidden)  # (R, 3 * H)
+    ) -> Any:
+        """(R, H) states -> (R, H), before dropout; ``attend``: by default, all texts at once."""
+        dropout: Any = self.dropout
+        if attend is None:
+            attend, dropout = attend_at_once, functools.partial(dropout, training=training)
         heads, causal = self.config.num_attention_heads, self.config.is_decoder
-        if training and attend is not None:
-            contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
-            return self.attention_output(contexts), hidden
-        seed = Seed(self.dropout.seed_generator) if plan is not None else None
-
-        def at_once(projected: Any) -> Any:
-            return attend_at_once(
-                *(projected, real_tokens, rows, heads),
-                lambda weights: self.dropout(weights, training=training, seed=seed),
-                causal,
-            )
-
-        contexts = at_once(projected) if plan is None else plan.again(at_once, projected)
-        return self.attention_output(contexts), hidden
-
-    def _attend_places_first(
-        self, plan: Plan, hidden: Any, real_tokens: Any, rows: TokenRows
-    ) -> tuple[Any, Any]:
-        """(R, H) in the order of S * B -> the same for the residual, and contexts (R, H).
-
-        Heads lie as (S, B * N, D), which a product of matrices reads as it is. One product for
-        queries, keys and values would have to be copied in parts.
-        """
-        (batch, sequence), dense = rows.sizes, self.query_key_value
-        variables = [ops.cast(each, hidden.dtype) for each in (dense.kernel, dense.bias)]
-        project = custom_gradient(lambda *given: _project_by_parts(plan.barrier, *given))
-        hidden, *parts = project(hidden, *variables)
-        # (S * B, H) -> (S, B, N, D) -> (B, N, S, D)
-        shape = (sequence, batch, self.config.num_attention_heads, -1)
-        query, key, value = (
-            ops.transpose(ops.reshape(part, shape), (1, 2, 0, 3)) for part in parts
+        # (R, H) -> (R, 3 * H) -> (R, H)
+        return self.attention_output(
+            attend(self.query_key_value(hidden), rows, heads, dropout, causal)
         )
-        scores = ops.matmul(query, ops.swapaxes(key, 2, 3)) * _score_scale(query)
-        weights = _softmax(scores, real_tokens, self.config.is_decoder)
-        contexts = ops.matmul(self.dropout(weights, training=True), value)
-        return hidden, ops.reshape(ops.transpose(contexts, (2, 0, 1, 3)), ops.shape(hidden))
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
@@ -289,24 +228,58 @@ class SelfAttention(BertLayer):
         return attention_weights(query, key, real_tokens, self.config.is_decoder)
 
 
+class ComputePlan:
+    """How the blocks of an encoder compute: here as written; subclasses do a part otherwise.
+
+    The results are the same but for rounding, which masks are drawn, and zeros at padding that is
+    left out. ``BertEncoder`` documents the attributes.
+    """
+
+    trains_without_padding = False
+    infers_without_padding = False
+    recomputes_blocks = False
+    training_attention: Attend | None = None
+    time_major = False  # rows are in the order of S * B
+
+    def rows(self, real_tokens: Any, training: bool) -> TokenRows:
+        """The rows of a batch with a mask (B, S)."""
+        leaves_out = self.trains_without_padding if training else self.infers_without_padding
+        return TokenRows(real_tokens, leaves_out, self.time_major)
+
+    # Layers are told each time whether it is training: recomputed, they are called outside of the
+    # block's own call.
+
+    def attention(self, block: Any, states: Any, rows: TokenRows, training: bool) -> Any:
+        """(R, H) states -> (R, H): the sum of them and of what attention makes of them."""
+        attend = self.training_attention if training else None
+        attended = block.attention(states, rows=rows, attend=attend, training=training)
+        return add_residual(attended, block.attention_dropout, states, training)
+
+    def feed_forward(self, block: Any, states: Any, training: bool) -> Any:
+        """(R, H) states -> (R, H): the sum of them and of what the network makes of them."""
+        inner = block.activation(block.intermediate(states, training=training), training)  # (R, F)
+        output = block.feed_forward_output(inner, training=training)
+        return add_residual(output, block.output_dropout, states, training)
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TransformerBlock(BertLayer):
-    """Post-normalised Transformer block; its switches are those of ``BertEncoder``.
+    """Post-normalised Transformer block, which computes by the ``plan`` of its encoder.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``transformer_model``.
     """
 
     def __init__(
-        self, config: BertConfig, seed_generator: MaskSeeds | None = None, **kwargs: Any
+        self,
+        config: BertConfig,
+        seed_generator: SeedGenerator | None = None,
+        plan: ComputePlan | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
         policy = self.dtype_policy
         rate = config.hidden_dropout_prob
-        self.trains_without_padding = False
-        self.infers_without_padding = False
-        self.recomputes = False
-        self.training_attention: Attend | None = None
-        self.take_rows: Callable[[Any, Any], Any] = take_rows
+        self.plan = plan or ComputePlan()
         self.activation = get_activation(config.hidden_act)
 
         self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
@@ -328,11 +301,20 @@ class TransformerBlock(BertLayer):
         self.feed_forward_output.build((None, self.config.intermediate_size))
         self.output_layer_norm.build(shape)
 
+    @property
+    def supports_jit(self) -> bool:
+        """Whether Keras' ``jit_compile="auto"`` may mean True, in any model with the block."""
+        return not (self.plan.trains_without_padding or self.plan.training_attention)
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        """Ignores the value that Keras sets on a new layer."""
+
     def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
         """(B, S, H) -> (B, S, H); 0 at padding where it is left out."""
-        if training and self.recomputes:
+        if training and self.plan.recomputes_blocks:
             return self._recomputed(hidden, real_tokens)
-        return self._transform(hidden, real_tokens, training)
+        return self._transform_batch(hidden, real_tokens, bool(training))
 
     def _recomputed(self, hidden: Any, real_tokens: Any) -> Any:
         """Output of ``call`` in training; the backward pass computes all but the inputs again."""
@@ -350,7 +332,7 @@ class TransformerBlock(BertLayer):
             # The second time, too, the masks are drawn from the seeds of the first.
             mapping = list(zip(states, seeds, strict=True))
             with keras.StatelessScope(state_mapping=mapping) as scope:
-                outputs = self._transform(hidden, real_tokens, True)
+                outputs = self._transform_batch(hidden, real_tokens, True)
             new_states[:] = [scope.get_current_value(state) for state in states]
             return outputs
 
@@ -360,43 +342,19 @@ class TransformerBlock(BertLayer):
             state.assign(value)
         return outputs
 
-    def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
-        leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        # The plan multiplies by these two's kernels, which a quantized layer has as integers.
-        planned_layers = (self.attention.query_key_value, self.feed_forward_output)
-        is_quantized = any(layer.quantization_mode for layer in planned_layers)
-        plan = plan_for(hidden) if training and not is_quantized else None
-        places_first = plan is not None and plan.places_first
-        rows = TokenRows(real_tokens, leaves_out, self.take_rows, places_first)
-        # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
-        matrix = rows.from_batch(hidden)
-        attend = self.training_attention
-        attended, matrix = self.attention(
-            matrix, real_tokens, rows=rows, attend=attend, plan=plan, training=training
-        )
-        attended = self.attention_dropout(attended, training=training)
-        attended = add_residual(attended, matrix, training)
+    def _transform_batch(self, hidden: Any, real_tokens: Any, training: bool) -> Any:
+        plan = current_plan().blocks
+        if plan is None or not plan.suits(self, hidden, training):
+            plan = self.plan
+        rows = plan.rows(real_tokens, training)
+        return rows.to_batch(self.transform(rows.from_batch(hidden), rows, plan, training))
+
+    def transform(self, states: Any, rows: TokenRows, plan: Any, training: bool = False) -> Any:
+        """(R, H) -> (R, H), by a ``ComputePlan``; a product of matrices beats one of batches."""
+        attended = plan.attention(self, states, rows, training)
         attended = self.attention_layer_norm(attended, training=training)
-        # Told again: recomputed, they are called outside of the block's own call.
-        output = self.intermediate(attended, training=training)
-        output = self._feed_forward_output(plan, output, training)
-        output = self.output_dropout(output, training=training)
-        output = add_residual(output, attended, training)
-        output = self.output_layer_norm(output, training=training)
-        return rows.to_batch(output)
-
-    def _feed_forward_output(self, plan: Plan | None, inner: Any, training: bool | None) -> Any:
-        """(R, F) before the activation -> (R, H); under a plan the activation is not kept."""
-        dense = self.feed_forward_output
-        if plan is None:
-            return dense(self.activation(inner, bool(training)), training=training)
-
-        def output(inner: Any, kernel: Any, bias: Any) -> Any:
-            products = ops.matmul(self.activation(inner, True), kernel)
-            return custom_gradient(add_bias)(products, bias)
-
-        variables = [ops.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
-        return plan.again(output, inner, *variables)
+        output = plan.feed_forward(self, attended, training)
+        return self.output_layer_norm(output, training=training)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]

@@ -9,7 +9,6 @@ Legend: B batch, S sequence, G texts of a group, L the longest of them, N heads,
 H = N * D hidden, R rows, W any width.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from bert_tf.modeling.transformer import (
     attend_at_once,
     attention_bias,
     join_heads,
+    score_scale,
     split_heads,
 )
 
@@ -34,31 +34,19 @@ _MOST_SCORES = 1 << 22
 
 
 def attend_in_groups(
-    projected: tf.Tensor,
-    real_tokens: tf.Tensor,
-    rows: TokenRows,
-    heads: int,
-    dropout: Dropout,
-    causal: bool = False,
+    projected: tf.Tensor, rows: TokenRows, heads: int, dropout: Dropout, causal: bool = False
 ) -> tf.Tensor:
-    """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts."""
-    size, length = real_tokens.shape
+    """(R, 3 * H) queries, keys and values -> (R, H) contexts."""
+    size, length = rows.keys.shape
     texts: int | tf.Tensor
     if length is None:
-        texts = tf.maximum(1, _MOST_SCORES // (heads * tf.square(tf.shape(real_tokens)[1])))
+        texts = tf.maximum(1, _MOST_SCORES // (heads * tf.square(tf.shape(rows.keys)[1])))
     else:
         texts = max(1, _MOST_SCORES // (heads * length**2))
     # Several workers' batches have no static B.
     if length is not None and size is not None and texts >= size:
-        return attend_at_once(
-            projected,
-            real_tokens,
-            rows,
-            heads,
-            lambda weights: dropout(weights, training=True),
-            causal,
-        )
-    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts, causal)
+        return attend_at_once(projected, rows, heads, lambda x: dropout(x, training=True), causal)
+    attention = _GroupedAttention(rows, heads, dropout, texts, causal)
 
     def attend(projected: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         contexts, masks = attention.forward(projected)
@@ -100,22 +88,16 @@ class _GroupedAttention:
     """The forward and the backward pass, each a loop over groups of texts."""
 
     def __init__(
-        self,
-        real_tokens: tf.Tensor,
-        rows: TokenRows,
-        heads: int,
-        dropout: Dropout,
-        texts: int | tf.Tensor,
-        causal: bool,
+        self, rows: TokenRows, heads: int, dropout: Dropout, texts: int | tf.Tensor, causal: bool
     ) -> None:
-        self._real_tokens = real_tokens
+        self._real_tokens = rows.keys
         self._numbers = rows.numbers
         self._heads = heads
         self._dropped, self._scale = dropout.dropped, dropout.scale
         self._seed = tf.cast(dropout.seed_generator.next(), tf.int32) if self._dropped else None
         self._texts = texts
         self._causal = causal
-        self._num_groups = (tf.shape(real_tokens)[0] + texts - 1) // texts
+        self._num_groups = (tf.shape(rows.keys)[0] + texts - 1) // texts
 
     def forward(self, projected: tf.Tensor) -> tuple[tf.Tensor, tf.TensorArray]:
         """(R, 3 * H) -> the contexts (R, H), and each group's mask (G, N, L, L), if any."""
@@ -153,7 +135,7 @@ class _GroupedAttention:
                 mask = tf.cast(masks.read(group.index), weights.dtype)
                 dropped, of_weights = weights * mask, of_weights * mask
             of_scores = (of_weights - mean) * weights
-            scale = 1.0 / math.sqrt(value.shape[-1])
+            scale = score_scale(query)
             of_parts = [
                 tf.matmul(of_scores, key * scale),
                 tf.matmul(of_scores, query * scale, transpose_a=True),
@@ -170,7 +152,7 @@ class _GroupedAttention:
     def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """(G, N, L, L), before dropout."""
         # In this order TensorFlow fuses the three.
-        scores = tf.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
+        scores = tf.matmul(query, key, transpose_b=True) * score_scale(query)
         bias = attention_bias(group.real_tokens, scores.dtype.name, self._causal)
         return tf.nn.softmax(scores + bias)
 

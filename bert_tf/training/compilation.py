@@ -1,6 +1,8 @@
 """What a step computes otherwise by its device, and by whether XLA compiles it."""
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +10,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.graph_gradients import custom_gradient
-from bert_tf.modeling.xla_plan import Plan
+from bert_tf.modeling.layers import Seed, StepPlan, add_bias, add_residual, bias_gradient
+from bert_tf.modeling.transformer import ComputePlan, attend_at_once, score_scale, softmax
 
 from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
 
@@ -89,11 +92,13 @@ class Compilation(NamedTuple):
         return [tf.reshape(part, gradient.shape) for part, gradient in shaped], norm
 
     @property
-    def plan(self) -> Plan | None:
-        """What layers keep for the backward pass, and what they compute again."""
+    def plan(self) -> StepPlan:
+        """How the layers compute that are called in the step."""
+        plan = StepPlan(self.masks.draw, tf.gather)  # ops.take copies a size to a GPU each time
         if not self.joins_kernels:
-            return None
-        return Plan(_barrier, _again, places_first=self.device_type == "GPU")
+            return plan
+        blocks = TimeMajorPlan() if self.device_type == "GPU" else XlaPlan()
+        return plan._replace(barrier=_barrier, blocks=blocks)
 
 
 def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -128,3 +133,86 @@ def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor
 
     computed: tf.Tensor = custom_gradient(compute)(*tensors)
     return computed
+
+
+# === Large blocks that XLA compiles for a GPU or a TPU ===
+# Left to itself, XLA keeps for the backward pass what is cheaper to compute again, and computes
+# again what is cheaper to keep.
+
+
+# Numbers in a block's states: 5,461 tokens of bert-base. With fewer, by estimate, the additional
+# kernels of a plan take longer than the memory's traffic that they spare.
+LEAST_NUMBERS = 1 << 22
+
+
+def _attend_again(projected: Any, rows: Any, heads: int, dropout: Any, causal: bool) -> Any:
+    drop = functools.partial(dropout, training=True, seed=Seed(dropout.seed_generator))
+    return _again(lambda projected: attend_at_once(projected, rows, heads, drop, causal), projected)
+
+
+class XlaPlan(ComputePlan):
+    """A plan whose backward pass computes attention's weights and the activation again."""
+
+    training_attention = staticmethod(_attend_again)
+
+    def suits(self, block: Any, hidden: Any, training: bool) -> bool:
+        """Whether states are large, as is known, and no kernel that is read here is quantized."""
+        is_large = None not in hidden.shape and math.prod(hidden.shape) >= LEAST_NUMBERS
+        read = (block.attention.query_key_value, block.feed_forward_output)
+        return training and is_large and not any(dense.quantization_mode for dense in read)
+
+    def feed_forward(self, block: Any, states: Any, training: bool) -> Any:
+        """Feeds (R, H) -> (R, H); the activation is not kept."""
+        dense = block.feed_forward_output
+
+        def output(inner: Any, kernel: Any, bias: Any) -> Any:
+            products = tf.matmul(block.activation(inner, True), kernel)
+            return custom_gradient(add_bias)(products, bias)
+
+        inner = block.intermediate(states, training=training)
+        variables = [tf.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
+        outputs = _again(output, inner, *variables)
+        return add_residual(outputs, block.output_dropout, states, training)
+
+
+class TimeMajorPlan(XlaPlan):
+    """A plan whose rows are those of all first tokens, then of all second ones.
+
+    So products of matrices read and write heads as they lie: as (S, B * N, D). One product for
+    queries, keys and values would have to be copied in parts. Attention's weights are kept.
+    """
+
+    time_major = True
+
+    def attention(self, block: Any, states: Any, rows: Any, training: bool) -> Any:
+        """Attends (R, H) -> (R, H); the weights are kept."""
+        attention, (batch, sequence) = block.attention, rows.sizes
+        dense = attention.query_key_value
+        variables = [tf.cast(each, states.dtype) for each in (dense.kernel, dense.bias)]
+        states, *parts = custom_gradient(_project_by_parts)(states, *variables)
+        # (S * B, H) -> (S, B, N, D) -> (B, N, S, D)
+        shape = (sequence, batch, block.config.num_attention_heads, -1)
+        query, key, value = (tf.transpose(tf.reshape(part, shape), (1, 2, 0, 3)) for part in parts)
+        scores = tf.matmul(query, tf.transpose(key, (0, 1, 3, 2))) * score_scale(query)
+        weights = softmax(scores, rows.keys, block.config.is_decoder)
+        contexts = tf.matmul(attention.dropout(weights, training=True), value)
+        contexts = tf.reshape(tf.transpose(contexts, (2, 0, 1, 3)), states.shape)
+        attended = attention.attention_output(contexts, training=training)
+        return add_residual(attended, block.attention_dropout, states, training)
+
+
+def _project_by_parts(hidden: Any, kernel: Any, bias: Any) -> tuple[list[Any], Callable[..., Any]]:
+    """(R, H), (H, 3 * H), (3 * H,) -> states for the residual, queries, keys, values: (R, H)."""
+    kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
+
+    def gradient(of_hidden: Any, *of_parts: Any) -> tuple[Any, Any, Any]:
+        of_kernels = [tf.matmul(tf.transpose(hidden), of_part) for of_part in of_parts]
+        of_biases = [bias_gradient(of_part, bias.dtype) for of_part in of_parts]
+        # XLA adds the sum so far, from the residual's on, within a product if it is on the right.
+        for of_part, part in zip(of_parts, kernels, strict=True):
+            of_hidden = tf.matmul(of_part, tf.transpose(part)) + of_hidden
+        of_kernel = _barrier(tf.concat(of_kernels, axis=1))
+        return of_hidden, of_kernel, _barrier(tf.concat(of_biases, axis=0))
+
+    parts = zip(kernels, biases, strict=True)
+    return [hidden, *(tf.matmul(hidden, part) + each for part, each in parts)], gradient

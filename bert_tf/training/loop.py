@@ -139,10 +139,6 @@ class TrainingLoop:
         self.optimizer = optimizer
         self.strategy = strategy
         self.compilation = Compilation(device_type, jit_compile)
-        if encoder := getattr(model, "encoder", None):
-            encoder.seed_generator.draw = self.compilation.masks.draw
-            # Keras' own also counts from the end, by a size that is copied to a GPU each time.
-            encoder.take_rows = tf.gather
         self.replica_step = ReplicaStep(
             model,
             optimizer,

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf import features, modeling
 from bert_tf.graph_gradients import sum_over_replicas, traced_in_owner
 from bert_tf.modeling.keras_hooks import without_reduction
-from bert_tf.modeling.xla_plan import planned
+from bert_tf.modeling.layers import planned
 
 from .compilation import Compilation
 

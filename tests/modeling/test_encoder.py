@@ -314,7 +314,7 @@ def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
         monkeypatch.setattr(encoder, name, value)
     encode = functools.partial(encoder, training=training)
     if way == "without padding":
-        assert all(block.infers_without_padding for block in encoder.blocks)
+        assert all(block.plan.infers_without_padding for block in encoder.blocks)
     if way == "compiled":
         encode = tf.function(encode, jit_compile=True, autograph=False)
     real = batch["input_mask"].astype(bool)

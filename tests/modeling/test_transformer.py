@@ -38,9 +38,9 @@ MASK_ATTENTION = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
 
 def attend_batch(layer, hidden, mask, training=False):
     """The layer on (B, S, H)."""
-    rows = TokenRows(mask, without_padding=False)
+    rows = TokenRows(mask)
     matrix = rows.from_batch(tf.convert_to_tensor(hidden))
-    return rows.to_batch(layer(matrix, mask, rows=rows, training=training)[0])
+    return rows.to_batch(layer(matrix, rows=rows, training=training))
 
 
 def make(dtype="float64"):
@@ -109,7 +109,7 @@ def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, mon
     )
     gradients, sums = [], []
     for training in (False, True):
-        block.recomputes = training and recomputes
+        block.plan.recomputes_blocks = training and recomputes
 
         @functools.partial(tf.function, autograph=False)
         def differentiated(training=training):
@@ -144,7 +144,7 @@ def test_training_without_padding_computes_the_same():
         return outputs.numpy(), tape.gradient(total, sources)
 
     with_padding, expected = trained()
-    block.trains_without_padding = True
+    block.plan.trains_without_padding = True
     without, gradients = trained()
     np.testing.assert_allclose(without[real], with_padding[real], atol=1e-12)
     np.testing.assert_array_equal(without[~real], 0.0)
@@ -153,7 +153,7 @@ def test_training_without_padding_computes_the_same():
         np.testing.assert_allclose(got, wanted, atol=1e-12)
     # Only training leaves padding out, or only inference.
     np.testing.assert_allclose(block(hidden, mask), with_padding, atol=1e-12)
-    block.trains_without_padding, block.infers_without_padding = False, True
+    block.plan.trains_without_padding, block.plan.infers_without_padding = False, True
     np.testing.assert_array_equal(block(hidden, mask), without)
     np.testing.assert_allclose(block(hidden, mask, training=True), with_padding, atol=1e-12)
 
@@ -214,7 +214,7 @@ def test_the_forward_pass_keeps_no_activation(monkeypatch):
 
 def test_another_backend_is_refused(monkeypatch):
     block = TransformerBlock(TINY)
-    block.recomputes = True
+    block.plan.recomputes_blocks = True
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(
         ValueError,

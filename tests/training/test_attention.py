@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.layers import Dropout, MaskSeeds
+from bert_tf.modeling.layers import Dropout
 from bert_tf.modeling.transformer import TokenRows, attend_at_once
 from bert_tf.training import attention
 from bert_tf.training.compilation import Compilation
@@ -46,7 +46,7 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
         rows = TokenRows(mask, without_padding)
         with tf.GradientTape() as tape:
             tape.watch(projected)
-            contexts = rows.to_batch(attend(rows.from_batch(projected), mask, rows))
+            contexts = rows.to_batch(attend(rows.from_batch(projected), rows))
             total = tf.reduce_sum(contexts * WEIGHTS)
         return contexts * MASK[:, :, None], total, tape.gradient(total, projected)
 
@@ -59,12 +59,12 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
 
 def in_groups(rate=0.0, seed=0, causal=False):
     """Attention in groups, which draws the same at each call."""
-    dropout = Dropout(rate, MaskSeeds(0, name="seed"))
+    dropout = Dropout(rate, keras.random.SeedGenerator(0, name="seed"))
     state = dropout.seed_generator.state
 
-    def attend(projected, mask, rows):
+    def attend(projected, rows):
         with keras.StatelessScope(state_mapping=[(state, tf.constant([seed, 0], tf.int64))]):
-            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout, causal)
+            return attention.attend_in_groups(projected, rows, HEADS, dropout, causal)
 
     return attend
 
@@ -124,7 +124,7 @@ def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monke
     projected = np.concatenate([np.zeros((6 * length, 12)), np.ones((6 * length, 6))], axis=1)
 
     def kept(seed):
-        contexts = in_groups(0.25, seed)(tf.constant(projected), mask, rows)
+        contexts = in_groups(0.25, seed)(tf.constant(projected), rows)
         shares = contexts.numpy().reshape(6, length, HEADS, SIZE) * length * 0.75
         np.testing.assert_allclose(shares, np.round(shares), atol=1e-9)
         np.testing.assert_allclose(shares, shares[..., :1].repeat(SIZE, axis=-1), atol=1e-9)
@@ -152,7 +152,7 @@ def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
     values = np.random.default_rng(0).uniform(1, 2, size=(6 * length, 6))
     projected = tf.constant(np.concatenate([np.zeros((6 * length, 12)), values], axis=1))
     contexts = [
-        in_groups(0.1, seed)(tf.cast(projected, dtype), mask, rows)
+        in_groups(0.1, seed)(tf.cast(projected, dtype), rows)
         for seed in range(4)
         for dtype in ("float64", "bfloat16")
     ]
@@ -163,7 +163,7 @@ def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
 def test_few_scores_are_made_at_once():
     rows = TokenRows(tf.constant(MASK), without_padding=True)
     projected = rows.from_batch(tf.constant(PROJECTED))
-    dropout = Dropout(0.5, MaskSeeds(0, name="seed"))
+    dropout = Dropout(0.5, keras.random.SeedGenerator(0, name="seed"))
     state = dropout.seed_generator.state
     outputs = []
     for attend, layer in (
@@ -171,5 +171,5 @@ def test_few_scores_are_made_at_once():
         (attend_at_once, lambda weights: dropout(weights, training=True)),
     ):
         with keras.StatelessScope(state_mapping=[(state, tf.constant([5, 0], tf.int64))]):
-            outputs.append(attend(projected, tf.constant(MASK), rows, HEADS, layer))
+            outputs.append(attend(projected, rows, HEADS, layer))
     np.testing.assert_array_equal(*outputs)

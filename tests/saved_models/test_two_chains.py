@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.answering import two_thread_encoder
+from bert_tf.answering import two_chains
+from bert_tf.answering.served import encode
 from bert_tf.modeling import BertEncoder
 
 CONFIG = BertConfig.from_preset("bert-tiny", vocab_size=40, hidden_size=24, num_attention_heads=2)
@@ -39,9 +40,8 @@ def inputs(mask):
 
 
 def halved(encoder, given, are_whole):
-    return two_thread_encoder.encode_by_two(
-        encoder, given, lambda one, columns: columns.of(one.value), are_whole
-    )
+    plan = two_chains.TwoChains(lambda one, columns: columns.of(one.value))
+    return encode(encoder, plan, are_whole, given)
 
 
 def same(got, expected, places=...):
@@ -68,5 +68,5 @@ def test_rows_of_one_length(encoder):
 
 def test_columns_are_those_of_each_group():
     values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
-    assert two_thread_encoder.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
-    assert two_thread_encoder.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]
+    assert two_chains.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
+    assert two_chains.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]
