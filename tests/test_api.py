@@ -23,7 +23,6 @@ from bert_tf import api
 from bert_tf.cli import flag_fields
 from bert_tf.export import ExportSettings
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
@@ -32,6 +31,7 @@ from bert_tf.tasks.python_data import rows_of
 from bert_tf.tasks.registry import KINDS
 from bert_tf.training import loop
 from bert_tf.training.precision import preserved_arithmetic
+from bert_tf.training.run_directory import FineTuningDirectory
 from tests.finetuning.small_runs import results_of, sentences, settings, write_inputs
 from tests.pretraining.commands import TINY, write_corpus
 

@@ -22,7 +22,6 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import SentenceEmbedding
@@ -30,6 +29,7 @@ from bert_tf.readers.examples import SimilarityExample
 from bert_tf.tasks.task import predict
 from bert_tf.training.distribution import choose_strategy
 from bert_tf.training.loop import TrainingLoop
+from bert_tf.training.run_directory import FineTuningDirectory
 from tests.anew import run_main
 from tests.finetuning.small_runs import saved, settings, write_inputs
 from tests.finetuning.small_tasks import (
@@ -88,7 +88,7 @@ def _sgd(name, schedule, variables, **_):
     return optimizer
 
 
-def train(name, strategy, folder):
+def train(name, devices, folder):
     """A case's last weights, the losses of its training, its scores and its predictions."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
@@ -98,7 +98,7 @@ def train(name, strategy, folder):
     flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
     flags |= FLAGS.get(name, {})
     made = FineTuningSettings(**flags)
-    with strategy.scope():
+    with devices.strategy.scope():
         model = build_model(TINY, ModelSpec(MODEL_CLASSES[task.model], dict(task.model_arguments)))
     if task.embeds:
         model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
@@ -111,7 +111,8 @@ def train(name, strategy, folder):
         mock.patch.dict(TrainingLoop.__init__.__kwdefaults__, clip_norm=norm),
         mock.patch.object(training, "create_optimizer", optimizer),
     ):
-        trained = training.FineTuningTrainer(made, task, inference, examples, directory)
+        read = training.FineTuningInputs(made, directory, devices, (), task, {}, None, examples)
+        trained = training.FineTuningTrainer(read, inference)
         trained.finish()
     (dev,) = task.dev_sets
     return saved(folder / "last"), {
@@ -146,12 +147,12 @@ def resume(inputs, folder):
 def compare(folder: str) -> None:
     """Trains the cases on one device and on two."""
     path = pathlib.Path(folder)
-    strategies = [choose_strategy(name).strategy for name in ("one_device", "mirrored")]
+    both = [choose_strategy(name) for name in ("one_device", "mirrored")]
     weights, outputs = {}, {}
     for name in CASES:
-        for strategy in strategies:
-            case = f"{name}/{strategy.num_replicas_in_sync}"
-            found, outputs[case] = train(name, strategy, path / case)
+        for devices in both:
+            case = f"{name}/{devices.strategy.num_replicas_in_sync}"
+            found, outputs[case] = train(name, devices, path / case)
             weights |= {f"{case}:{key}": value for key, value in found.items()}
     (path / "outputs.json").write_text(json.dumps(outputs))
     np.savez(path / "weights.npz", **weights)

@@ -20,8 +20,8 @@ from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.task import Task
+from bert_tf.training.run_directory import FineTuningDirectory
 
-from .run_directory import FineTuningDirectory
 from .settings import BY_SIZE, USUAL, FineTuningSettings
 
 # The arguments of a model that its start decides, each as it is without being named.

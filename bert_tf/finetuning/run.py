@@ -8,23 +8,23 @@ from typing import Any
 import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.files import read_json, write_json
+from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, task_of
-from bert_tf.training.distribution import device_type, open_devices
+from bert_tf.training.distribution import Distribution, open_distribution
 from bert_tf.training.precision import is_rewritten
 from bert_tf.training.process import training_in_process
 from bert_tf.training.progress import print_progress
+from bert_tf.training.run_directory import FineTuningDirectory
 
-from .data import read_splits
-from .model import Origin, with_usual
+from .data import read_splits, read_task
+from .model import Origin, starting_model, with_usual
 from .run_card import run_card
-from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings
-from .stages import FineTuningInputs, prepare, train, write_outputs
-from .summary import show
+from .settings import MAY_CHANGE, FineTuningSettings
+from .summary import lines_before, show, write_outputs
 from .sweep import run_sweep
+from .training import FineTuningInputs, train
 
 
 def run(
@@ -36,26 +36,26 @@ def run(
     the results, as ``results.json`` has them.
     """
     jit_compile = settings.jit_compile == "true"
-    strategy = open_devices(settings.strategy, settings.precision, jit_compile=jit_compile)
+    devices = open_distribution(settings.strategy, settings.precision, jit_compile=jit_compile)
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
-    directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
+    directory.check_place(settings.files)
     origin = Origin(settings.init_checkpoint, directory)
     settings, sentence = with_usual(settings, origin)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             training_in_process(
-                num_replicas=strategy.num_replicas_in_sync,
-                is_rewritten=is_rewritten(settings.precision, device_type(), jit_compile),
+                num_replicas=devices.strategy.num_replicas_in_sync,
+                is_rewritten=is_rewritten(settings.precision, devices.device_type, jit_compile),
             )
         )
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
             stack.enter_context(directory.locked())
-        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS)
+        moved = directory.check_settings(settings.to_dict(), MAY_CHANGE)
         if directory.is_finished():
             # Rows given in Python have no path by which to tell whether they are the same.
-            if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):
+            if moved or any(is_given(str(path)) for path in settings.files.values()):
                 of_data = read_splits(settings).fingerprints()
                 directory.check_inputs({**of_data, **origin.fingerprint(moved)})
             print_progress(f"{directory.path} holds this run, finished.\n")
@@ -66,13 +66,13 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
-        inputs = prepare(settings, directory, origin, moved, strategy, callbacks)
+        inputs = open_inputs(settings, directory, devices, origin, moved, callbacks)
         if sentence:
             print_progress(sentence)
         if settings.sweep or settings.restarts > 1 or settings.variants:
-            results = run_sweep(directory, inputs)
+            results = run_sweep(inputs)
         else:
-            results = _train_once(directory, inputs)
+            results = _train_once(inputs)
         results["export"] = None
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
@@ -86,10 +86,38 @@ def run(
         return results
 
 
-def _train_once(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[str, Any]:
+def open_inputs(
+    settings: FineTuningSettings,
+    directory: FineTuningDirectory,
+    devices: Distribution,
+    origin: Origin,
+    moved: Sequence[str],
+    callbacks: Sequence[Any],
+) -> FineTuningInputs:
+    """Opens the start, reads the data, tokenises the training set, and prints notes.
+
+    ``moved`` are the flags that name another place than when the run started.
+    """
+    start = starting_model(settings, origin.checkpoint, goes_on=origin.is_run)
+    task, splits = read_task(settings, start.embedding)
+    directory.check_inputs({**splits.fingerprints(), **origin.fingerprint(moved)})
+    for note in splits.notes:
+        print_progress(note)
+    if splits.skipped:
+        with replace_whole(directory.skipped_rows) as file:
+            file.write("".join(f"{sentence}\n" for sentence in splits.skipped).encode())
+        print_progress(f"All are listed in {directory.skipped_rows}.")
+    examples = task.training_examples(start.tokenizer, settings.max_seq_length)
+    print_progress(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
+    return FineTuningInputs(
+        settings, directory, devices, callbacks, task, splits.columns, start, examples
+    )
+
+
+def _train_once(inputs: FineTuningInputs) -> dict[str, Any]:
     """Trains, and writes what people look at; the model is not kept."""
-    outcome = train(directory, inputs)
-    return {**outcome.results, "files": write_outputs(directory, inputs, outcome)}
+    outcome = train(inputs)
+    return {**outcome.results, "files": write_outputs(inputs, outcome)}
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:

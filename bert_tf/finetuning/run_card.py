@@ -13,7 +13,7 @@ from bert_tf.paths import HUB_SCHEME
 from bert_tf.tasks.task import TEST
 from bert_tf.wording import markdown_code, one_line
 
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
+from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
 
 # The settings that every card has; others are there where they are not the default.
 _SHOWN = (
@@ -98,8 +98,9 @@ def _setting_rows(
 ) -> Iterator[tuple[str, str]]:
     """Settings to be shown, with the values of a sweep's best configuration; the thresholds."""
     chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
+    may_change = set().union(*MAY_CHANGE.values())
     for name, value in chosen.items():
-        is_other = value != defaults[name] and name not in (*PATHS, *MAY_DIFFER)
+        is_other = value != defaults[name] and name not in may_change
         if name == "num_train_epochs" and settings.max_steps:
             continue
         if name in _SHOWN or is_other:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from absl import flags
 
-from bert_tf.choices import HEAD_POOLINGS, STRATEGIES, XLA_CHOICES
+from bert_tf.choices import FREELY, HEAD_POOLINGS, PATH, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
@@ -20,15 +20,15 @@ from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
 from bert_tf.wording import did_you_mean
 
-# Settings that do not change data, model or schedule.
-MAY_DIFFER = frozenset(
-    {
+# How settings may change when a run resumes: those that do not change data, model or schedule, and
+# those that name files whose contents a run keeps the fingerprints of. Others stay.
+MAY_CHANGE = {
+    FREELY: {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
         *("export", "remat", "jit_compile"),
-    }
-)
-# Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
+    },
+    PATH: {"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"},
+}
 
 # Units (hidden_size) of the weights to start from, or fewer, and the rate and the epochs that such
 # weights learn best with. Google's 24 miniatures were released with rates from 3e-4 to 3e-5.
@@ -345,6 +345,11 @@ class FineTuningSettings:
     def option(self, name: str) -> Any:
         """An option of some kinds, ``None`` where the task's kind does not have it."""
         return getattr(self.options, name, None)
+
+    @property
+    def files(self) -> dict[str, str | None]:
+        """The paths to read, by flag."""
+        return {f"--{name}": getattr(self, name) for name in sorted(MAY_CHANGE[PATH])}
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""

@@ -1,9 +1,13 @@
-"""What a fine-tuning prints: of its data before the training, of its results after it."""
+"""What a fine-tuning prints of its data before the training; what it writes and prints after it."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.evaluation.calibration import FEW
+from bert_tf.evaluation.report import write_report
+from bert_tf.evaluation.scores import score_text
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.pipelines.tokenized_examples import Examples
@@ -11,13 +15,15 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration, print_progress
+from bert_tf.training.run_directory import FineTuningDirectory
 from bert_tf.wording import listed, one_line, quote
 
-from .run_directory import FineTuningDirectory
-from .sweep_table import sweep_table
-from .training import scores_line
+from .training import FineTuningInputs, TrainingOutcome, scores_line
 
 _SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
+# The settings that a sweep varies, and the columns of its table.
+VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
+_COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
 def lines_before(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
@@ -86,6 +92,25 @@ def _equal_numbers(task: Task) -> list[str]:
         for name, labels in numbers.items()
         if len(labels) == 1 and all(isinstance(label, float) for label in labels)
     ]
+
+
+def write_outputs(inputs: FineTuningInputs, outcome: TrainingOutcome) -> dict[str, list[str]]:
+    """Writes predictions and a report of every set; returns the paths of the files, by set."""
+    task = inputs.task
+    files: dict[str, list[str]] = {}
+    for name in (*task.dev_sets, *task.test_sets):
+        folder = inputs.directory.at(name)
+        tf.io.gfile.makedirs(folder)
+        files[name] = task.write_predictions(
+            outcome.inference, name, folder, outcome.results["thresholds"]
+        )
+        if name in outcome.evaluations:
+            evaluation, title = outcome.evaluations[name], f"{task.name}, {name}"
+            collapsed = outcome.results["collapsed"]
+            files[name] += write_report(folder, evaluation, task.labels, title, collapsed)
+        if outcome.inference.cache is not None:
+            outcome.inference.cache.pop(name, None)
+    return files
 
 
 def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
@@ -163,3 +188,40 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
         )
     return lines
+
+
+# === The table of a sweep ===
+
+
+def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The table of a sweep, its header first: a row for each configuration, the best first."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    headline = results["headline"]
+    for entry in results["configurations"]:
+        scores = {
+            name: "-" if entry[name] is None else score_text(headline, entry[name], entry["means"])
+            for name in ("mean", "std", "best")
+        }
+        seed = "-" if entry["best_seed"] is None else entry["best_seed"]
+        size, rate, epochs = (entry[name] for name in VARIED)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *scores.values(), seed)
+        rows.append((*map(str, cells), str(entry["collapsed"])))
+    if not any(entry.get("feature_based") for entry in results["configurations"]):
+        return rows
+    layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
+    return [(name, *row) for name, row in zip(layers, rows, strict=True)]
+
+
+def sweep_table(results: Mapping[str, Any]) -> str:
+    """The table for people, and the collapsed runs by name."""
+    rows = table_rows(results)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"{results['headline']} on {results['dev_set']}:"]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"  {'  '.join(cells)}")
+    collapsed = [run for run in results["runs"] if run["collapsed"]]
+    if collapsed:
+        lines.append("Collapsed:")
+        lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
+    return "\n".join(lines)

@@ -8,8 +8,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.files import read_json, replace_whole, write_json
@@ -18,20 +16,19 @@ from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.tasks.task import with_options
 from bert_tf.training import saved_states
 from bert_tf.training.progress import print_progress
+from bert_tf.training.run_directory import FineTuningDirectory
 
 from .model import inference_of
-from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings
-from .stages import (
+from .settings import MAY_CHANGE, FineTuningSettings
+from .summary import VARIED, table_rows, write_outputs
+from .training import (
+    DivergedError,
     FineTuningInputs,
     TrainingOutcome,
     describe,
     evaluate_all,
     train,
-    write_outputs,
 )
-from .sweep_table import VARIED, table_rows
-from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
 _PAPER = dict(zip(VARIED, ((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)), strict=True))
@@ -63,26 +60,26 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
     return runs
 
 
-def run_sweep(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[str, Any]:
+def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
     """Makes the runs that are left, and puts the best one's files into the directory itself."""
-    planned = plan_runs(inputs.settings)
+    directory, planned = inputs.directory, plan_runs(inputs.settings)
     dev_set = str(inputs.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     outputs: dict[str, Any] = {}
     for number, (name, run) in enumerate(planned.items(), start=1):
         print_progress(f"\nRun {number} of {len(planned)}: {name}", flush=True)
-        run_directory = FineTuningDirectory(run.model_dir, is_temporary=directory.is_temporary)
-        run_directory.check_place({})
-        run_directory.create()
-        run_directory.check_settings(run.to_dict(), MAY_DIFFER, PATHS)
+        own = _inputs_of(run, inputs)
+        own.directory.check_place({})
+        own.directory.create()
+        own.directory.check_settings(run.to_dict(), MAY_CHANGE)
         # The same data and the same start for all, and found to be those by now.
-        run_directory.check_inputs(read_json(directory.inputs))
+        own.directory.check_inputs(read_json(directory.inputs))
         run_outputs: dict[str, Any] = {}
-        if tf.io.gfile.exists(run_directory.results):
-            results = read_json(run_directory.results)
+        if own.directory.is_finished():
+            results = read_json(own.directory.results)
         else:
-            results, run_outputs = _make_run(run_directory, _inputs_of(run, inputs))
+            results, run_outputs = _make_run(own)
         values = run.to_dict()
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
@@ -106,30 +103,31 @@ def run_sweep(directory: FineTuningDirectory, inputs: FineTuningInputs) -> dict[
     with replace_whole(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
     own = _inputs_of(planned[best["name"]], inputs)
-    results["files"] = _put_in_place(directory, own, best, outputs)
+    results["files"] = _put_in_place(own, directory, best, outputs)
     return results
 
 
 def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningInputs:
-    """The inputs of a run of a sweep: with the run's own settings and options of the task."""
-    return dataclasses.replace(inputs, settings=run, task=with_options(inputs.task, run.options))
+    """The inputs of a run of a sweep: its own settings, directory and options of the task."""
+    is_temporary = inputs.directory.is_temporary
+    directory = FineTuningDirectory(run.model_dir, is_temporary=is_temporary)
+    task = with_options(inputs.task, run.options)
+    return dataclasses.replace(inputs, settings=run, directory=directory, task=task)
 
 
-def _make_run(
-    directory: FineTuningDirectory, inputs: FineTuningInputs
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _make_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
     try:
         with fresh_names():
-            outcome = train(directory, inputs)
+            outcome = train(inputs)
         results, outputs = outcome.results, outcome.inference.cache or {}
         del outcome
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
         results |= {"scores": {}, "collapsed": str(error).split(":")[0]}
     gc.collect()  # the trained model, which refers to itself
-    write_json(directory.results, results)
+    write_json(inputs.directory.results, results)
     return results, outputs
 
 
@@ -157,37 +155,39 @@ def _delete_weights_but_of(
 ) -> None:
     for run in runs:
         folder = FineTuningDirectory(os.path.join(directory.runs, run["name"]))
-        saved_states.delete_all(folder.last)
+        saved_states.delete_all(folder.states)
         if run is not best:
-            saved_states.delete_all(folder.checkpoints)
+            saved_states.delete_all(folder.best_weights)
 
 
 def _put_in_place(
-    directory: FineTuningDirectory,
     inputs: FineTuningInputs,
+    directory: FineTuningDirectory,
     best: dict[str, Any],
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
-    run_directory = FineTuningDirectory(os.path.join(directory.runs, best["name"]))
+    """Moves the best run's weights, whose inputs these are, and writes its outputs."""
+    run_directory = inputs.directory
     # An earlier process may have been stopped when the weights had moved here already. Those here
     # may also be of what was the best then: a run's own are gone only where they have moved.
-    there = run_directory if saved_states.find_latest(run_directory.checkpoints) else directory
-    with inputs.strategy.scope():
+    there = run_directory if saved_states.find_latest(run_directory.best_weights) else directory
+    with inputs.devices.strategy.scope():
         model, _ = load_with_report(
             there.path,
             MODEL_CLASSES[inputs.task.model],
             max_seq_length=inputs.settings.max_seq_length,
             **inputs.task.model_arguments,
         )
-    describe(directory, inputs, best["thresholds"])
+    inputs = dataclasses.replace(inputs, directory=directory)
+    describe(inputs, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     if there is run_directory:
-        saved_states.delete_all(directory.checkpoints)
-    saved_states.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
-    saved_states.delete_all(run_directory.checkpoints)
+        saved_states.delete_all(directory.best_weights)
+    saved_states.save(directory.best_weights, best["best"]["step"], weights, {}, keep=1)
+    saved_states.delete_all(run_directory.best_weights)
     inference = inference_of(inputs.settings, inputs.start.tokenizer, model, outputs)
     outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
-    return write_outputs(directory, inputs, outcome)
+    return write_outputs(inputs, outcome)
 
 
 def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:

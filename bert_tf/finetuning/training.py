@@ -1,30 +1,34 @@
-"""One training, evaluated, saved, resumed exactly; what went wrong in it."""
+"""A task's model is built, trained, evaluated, saved and resumed exactly; what went wrong in it."""
 
 import collections
 import dataclasses
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_tf import features
-from bert_tf.evaluation.evaluation import Inference
+from bert_tf.checkpoints import model_directory
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.scores import LOWER_IS_BETTER, json_scores, rank, score_text
 from bert_tf.pipelines.tokenized_examples import Examples
+from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
+from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training import saved_states
 from bert_tf.training.attention import attention_to
 from bert_tf.training.compilation import asks_for_xla
-from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Progress, Summaries, print_progress
+from bert_tf.training.progress import Progress, print_progress
+from bert_tf.training.run_directory import FineTuningDirectory
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.trainer import Callbacks, Trainer
+from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 from bert_tf.wording import one_line
 
+from .few_shot import few_shot_learner
+from .model import StartingModel, build_model, inference_of, model_spec
 from .objective import Learner, TaskObjective, training_batches
-from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 
 _AVERAGED_STEPS = 20  # the loss of a step or two says little
@@ -34,60 +38,72 @@ _FEWEST_STEPS = 50
 _LEAST_FALL = 0.02
 
 
-class FineTuningTrainer(Trainer):
-    """A model in training: stopped and resumed it ends as one that was not, bit for bit.
+@dataclasses.dataclass(frozen=True)
+class FineTuningInputs(Inputs):
+    """A run's settings and task, and what all runs of a sweep share: tokenised examples, start.
 
-    The model of ``inference`` is built and has the weights to start from; it is compiled here. A
-    ``learner`` learns another task than what is evaluated.
+    ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
     """
 
+    directory: FineTuningDirectory
+    task: Task
+    columns: Mapping[str, Any]
+    start: StartingModel
+    examples: Examples
+
+
+class FineTuningTrainer(Trainer):
+    """The training of a task's model, which is built and has the weights to start from.
+
+    A ``learner`` learns another task than what is evaluated.
+    """
+
+    state: "TrainingState"
+    saved = "state saved at"
+    logs_figures = False
+
     def __init__(
-        self,
-        settings: FineTuningSettings,
-        task: Task,
-        inference: Inference,
-        examples: Examples,
-        directory: FineTuningDirectory,
-        callbacks: Sequence[Any] = (),
-        learner: Learner | None = None,
+        self, inputs: FineTuningInputs, inference: Inference, learner: Learner | None = None
     ) -> None:
-        super().__init__(is_temporary=directory.is_temporary)
-        self.settings, self.task, self.directory = settings, task, directory
+        super().__init__(
+            inputs,
+            save_seconds=60 * inputs.settings.save_checkpoints_minutes,
+            # Of a temporary directory nothing goes on.
+            num_states=0 if inputs.directory.is_temporary else 1,
+        )
+        settings, self.task = self.settings, inputs.task
         self.inference, self.model = inference, inference.model
-        learner = learner or Learner(self.model, task, examples)
+        learner = learner or Learner(self.model, self.task, inputs.examples)
         self.examples, self._fit = learner.examples, learner.fit
-        self._summaries = Summaries(directory.logs)
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
-        self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
-        self._num_epochs = -(-self.total_steps // self.steps_per_epoch)
-        self.state = TrainingState(0, LossCurve(self.total_steps))
+        self._num_epochs = -(-self.last_step // self.steps_per_epoch)
+        self.state = TrainingState(0, LossCurve(self.last_step))
         # A squared error, where numbers are learned: in their own units, as the scores are.
-        self._unit = task.target_scale.std**2
+        self._unit = self.task.target_scale.std**2
         self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
         # By their names in what is kept.
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
-        self._judged_step = self._saved_step = -1
-        self._saved_at = time.monotonic()
-        replicas = self.model.distribute_strategy.num_replicas_in_sync
-        self.loop = self._make_loop(learner, replicas)
-        names = task.logged_scores if task.deciding_set else ()
+        self._judged_step = -1
+        self.loop = self._make_loop(learner)
+        names = self.task.logged_scores if self.task.deciding_set else ()
         self.callbacks = Callbacks(
-            callbacks,
+            inputs.callbacks,
             learner.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
             scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
-        self._makes_single_steps = bool(callbacks) or replicas > 1
+        replicas = self.devices.strategy.num_replicas_in_sync
+        self.makes_single_steps = bool(inputs.callbacks) or replicas > 1
 
-    def _make_loop(self, learner: Learner, replicas: int) -> TrainingLoop:
+    def _make_loop(self, learner: Learner) -> TrainingLoop:
         """The steps of the learner's model, which is compiled for callbacks to look at."""
-        settings, strategy = self.settings, self.model.distribute_strategy
-        warmup = int(settings.warmup_proportion * self.total_steps)
-        schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
-        device, changes = device_type(), settings.changes_shapes(replicas)
+        settings, strategy, device = self.settings, self.devices.strategy, self.devices.device_type
+        warmup = int(settings.warmup_proportion * self.last_step)
+        schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.last_step)
+        changes = settings.changes_shapes(strategy.num_replicas_in_sync)
         jit_compile = asks_for_xla(settings.jit_compile, device, changes)
         self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
@@ -120,7 +136,7 @@ class FineTuningTrainer(Trainer):
         Raises ``DivergedError`` when the loss is no number, ``KeyboardInterrupt`` when a signal
         asked to stop; the state is saved.
         """
-        self._restore()
+        self.restore()
         goes_on = not self.has_ended()
         if goes_on:
             self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
@@ -133,18 +149,19 @@ class FineTuningTrainer(Trainer):
         with self.interruption, self.background:
             if goes_on:
                 self.callbacks.begin()
-                self.train("Training", self.total_steps, self._makes_single_steps)
+                self.train("Training")
                 self.callbacks.end()
-        self._summaries.flush()
-        saved_states.restore_latest(self.directory.checkpoints, self._weights)
+        self.summaries.flush()
+        saved_states.restore_latest(self.directory.best_weights, self._weights)
         if self.inference.cache is not None:
             self.inference.cache.clear()
             self.inference.cache.update(self._outputs_of_best)
 
     @property
-    def step(self) -> int:
-        """The steps that are made."""
-        return self.state.step
+    def last_step(self) -> int:
+        """The number of steps."""
+        epochs: int = self.settings.num_train_epochs
+        return self.settings.max_steps or self.steps_per_epoch * epochs
 
     def batches(self) -> Iterator[Any]:
         """The batches from the state on; how attention is computed depends on their shapes."""
@@ -168,11 +185,6 @@ class FineTuningTrainer(Trainer):
             model.encoder.training_attention = attend
         return iter(batches)
 
-    def next_pause(self) -> int:
-        """The next step that may be followed by an evaluation."""
-        each = self.steps_per_epoch
-        return min(self.total_steps, (self.state.step // each + 1) * each)
-
     def has_ended(self) -> bool:
         """True if all steps are made, the best evaluation is too old, or a callback says so."""
         state = self.state
@@ -180,32 +192,9 @@ class FineTuningTrainer(Trainer):
         stopped = False
         if patience and state.evaluations:
             stopped = state.evaluations[-1]["step"] - state.best_step >= patience
-        return state.step >= self.total_steps or stopped or state.stopped
+        return state.step >= self.last_step or stopped or state.stopped
 
     # --- After a step ------------------------------------------------------------------------
-
-    def is_epochs_end(self) -> bool:
-        """True if the newest step was an epoch's last, or the training's."""
-        step = self.state.step
-        return step % self.steps_per_epoch == 0 or step >= self.total_steps
-
-    def is_evaluation_due(self) -> bool:
-        """True if the newest step is to be followed by an evaluation."""
-        return self.is_epochs_end() or self.callbacks.stops
-
-    def is_save_due(self) -> bool:
-        """True if the newest step is to be followed by a save."""
-        minutes = (time.monotonic() - self._saved_at) / 60
-        return (
-            self.is_epochs_end()
-            or self.interruption.requested
-            or self.callbacks.stops
-            or minutes >= self.settings.save_checkpoints_minutes
-        )
-
-    def is_pause_due(self) -> bool:
-        """True if the newest step is followed by either."""
-        return self.is_evaluation_due() or self.is_save_due()
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Evaluates, then saves: who asked to stop waits for an evaluation that is due."""
@@ -256,70 +245,143 @@ class FineTuningTrainer(Trainer):
         if is_best:
             self._keep_weights()
             self._outputs_of_best = dict(self.inference.cache or {})
-        self._summaries.write("eval", state.step, _defined(scores))
+        self.summaries.write("eval", state.step, _defined(scores))
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
         values = saved_states.copy_values(self._weights)
-        self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
+        self.background.save(self.directory.best_weights, self.state.step, values, {}, keep=1)
 
-    def save(self) -> None:
-        """Saves all that going on needs; of a temporary directory nothing goes on."""
-        if self.state.step != self._saved_step and not self.directory.is_temporary:
-            state, variables = dataclasses.asdict(self.state), self.loop.state()
-            self.background.save(self.directory.last, self.state.step, variables, state, keep=1)
-        self._summaries.flush()
-        self._saved_step = self.state.step
-        self._saved_at = time.monotonic()
-
-    def _restore(self) -> None:
-        restored = saved_states.restore_latest(self.directory.last, self.loop.state())
-        if restored is None:
-            return
-        for warning in restored.warnings:
-            print_progress(warning)
-        state = dict(restored.extra)
-        self.state = TrainingState(**{**state, "curve": LossCurve(**state["curve"])})
-        self._saved_step = restored.step
-        if not self.has_ended():
-            print_progress(
-                f"Continuing from the state saved at step {restored.step:,}.", flush=True
-            )
-
-    def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
-        """Shows the results of some steps, and writes them for TensorBoard."""
-        state, steps = self.state, len(results.losses)
+    def take(
+        self, results: StepResults, seconds: float | None
+    ) -> tuple[dict[str, float], int, int]:
+        """Takes the losses, and the time of all steps but each process' first."""
+        state = self.state
         losses = [loss * self._unit for loss in results.losses]
         for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
-        figures = {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
-        figures["loss"] = sum(losses) / len(losses)
-        labels = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
-        examples = sum(map(self._examples_of, range(state.step + 1, state.step + steps + 1)))
-        state.step += steps
-        if seconds is not None:  # the first step of a process is mostly tracing
-            figures |= results.speed(
-                seconds=seconds,
-                tokens=int(results.sums[1]),
-                examples=examples,
-                devices=self.loop.strategy.num_replicas_in_sync,
-            )
+        examples = sum(map(self._examples_of, range(state.step + 1, results.step + 1)))
+        state.step = results.step
+        if seconds is not None:
             state.seconds += seconds
             state.examples += examples
-        if state.seconds:
-            labels["examples/s"] = f"{state.examples / state.seconds:,.0f}"
-        progress.update(state.step, labels)
-        self._summaries.write("train", state.step, figures)
-        self.callbacks.end_step(state.step - 1, losses[-1], steps=steps)
+        return {"loss": sum(losses) / len(losses)}, int(results.sums[1]), examples
+
+    def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
+        """The loss of the newest steps, and the speed of all."""
+        labels = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
+        if self.state.seconds:
+            labels["examples/s"] = f"{self.state.examples / self.state.seconds:,.0f}"
+        return labels
 
     def _examples_of(self, step: int) -> int:
         """Number of examples of a step; steps count from 1."""
         size, total = self.settings.train_batch_size, len(self.examples)
         place = (step - 1) % self.steps_per_epoch
         return min(size, total - place * size)
+
+
+# === A whole training ===
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOutcome:
+    """The model with the best weights, its evaluations, and the results of the training."""
+
+    inference: Inference
+    evaluations: Mapping[str, Evaluation]
+    results: dict[str, Any]
+
+
+def train(inputs: FineTuningInputs) -> TrainingOutcome:
+    """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
+    settings, task = inputs.settings, inputs.task
+    describe(inputs, {})
+    with inputs.devices.strategy.scope():
+        model, sentences = build_model(settings, task, inputs.start)
+    for sentence in sentences:
+        print_progress(sentence, flush=True)
+    inference = inference_of(settings, inputs.start.tokenizer, model)
+    learner = None
+    if settings.option("few_shot"):
+        pairs = settings.option("few_shot_pairs")
+        learner = few_shot_learner(task, inference, pairs, settings.seed)
+    training = FineTuningTrainer(inputs, inference, learner)
+    training.finish()
+    state = training.state
+    evaluations = evaluate_all(task, inference)
+    deciding = evaluations.get(task.deciding_set or "")
+    thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
+    # Without a set that decides, the others say whether a run has collapsed.
+    judged = [task.deciding_set] if deciding else evaluations
+    constant = next((name for name in judged if name and evaluations[name].constant), None)
+    describe(inputs, thresholds)
+    results = {
+        "task": task.name,
+        "headline": task.headline,
+        "scores": {name: json_scores(e.scores) for name, e in evaluations.items()},
+        "calibration": {
+            name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
+        },
+        "classes": {
+            name: {label: score.to_dict() for label, score in e.comparison.classes.items()}
+            for name, e in evaluations.items()
+            if e.comparison.classes
+        },
+        "rows": {
+            "train": len(task.training_items()),
+            **{name: len(examples.items) for name, examples in task.sets.items()},
+        },
+        "thresholds": thresholds,
+        "collapsed": describe_collapse(
+            state.curve,
+            constant=evaluations[constant].constant_means if constant else None,
+            set_name=constant,
+        ),
+        "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
+        "steps": state.step,
+        "evaluations": state.evaluations,
+        "seconds": state.seconds,
+        "examples_per_second": state.examples / state.seconds if state.seconds else None,
+    }
+    return TrainingOutcome(inference, evaluations, results)
+
+
+def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
+    """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
+    by_set: dict[str, Evaluation] = {}
+    thresholds: Mapping[str, float] | None = None if task.deciding_set else {}
+    for name in sorted(task.dev_sets, key=lambda name: name != task.deciding_set):
+        by_set[name] = evaluate(task, inference, name, thresholds)
+        thresholds = by_set[name].thresholds if thresholds is None else thresholds
+    return {name: by_set[name] for name in task.dev_sets}
+
+
+def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in scores.items()}
+
+
+def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:
+    """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
+    task, start, path = inputs.task, inputs.start, inputs.directory.path
+    options, length = saved_options(type(task), task.options), inputs.settings.max_seq_length
+    task_file = TaskFile(task.kind, task.name, length, inputs.columns, options)
+    described = Checkpoint(
+        path=path,
+        format="bert_tf",
+        config=start.config,
+        model=model_spec(task, start),
+        tokenization=start.tokenization,
+        labels=task.labels,
+        multi_label=task.multi_label,
+        thresholds=thresholds,
+        task=to_json(task_file),
+        sentence_embedding=start.embedding,
+    )
+    model_directory.write_description(described, path)
 
 
 # === Where a training is, and whether it went wrong ===
@@ -341,6 +403,15 @@ class TrainingState:
     seconds: float = 0.0
     examples: int = 0
     stopped: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Form that ``from_json`` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "TrainingState":
+        """Reads what ``to_json`` gave."""
+        return cls(**{**kept, "curve": LossCurve(**kept["curve"])})
 
 
 class DivergedError(ValueError):

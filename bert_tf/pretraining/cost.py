@@ -18,8 +18,7 @@ from bert_tf.training.progress import duration, print_progress
 
 from .data import predictions_per_row
 from .model import build_loop, fit_vocabulary, open_start, read_config
-from .phases import Phase
-from .settings import PretrainingSettings, phases_of
+from .settings import Phase, PretrainingSettings, phases_of
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16

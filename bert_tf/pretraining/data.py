@@ -26,8 +26,7 @@ from bert_tf.training.progress import Progress, print_progress
 from bert_tf.training.run_directory import RunDirectory
 
 from .objective import MakeBatches
-from .phases import Phase
-from .settings import PretrainingSettings
+from .settings import Phase, PretrainingSettings
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000

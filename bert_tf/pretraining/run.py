@@ -8,12 +8,14 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.config import PRESETS
+from bert_tf.choices import SCHEDULE
+from bert_tf.config import BertConfig
 from bert_tf.differences import tell
 from bert_tf.files import check_outside, read_json, remove, write_json
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
+from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.compilation import asks_for_xla
 from bert_tf.training.precision import is_rewritten
@@ -26,6 +28,7 @@ from bert_tf.training.workers.cluster import find_cluster, lone_tasks
 
 from .cost import parameter_count
 from .data import (
+    PretrainingData,
     check_hosts_can_read,
     check_records,
     first_sentences,
@@ -33,9 +36,9 @@ from .data import (
     open_data,
     row_options,
 )
-from .model import fit_vocabulary, open_start, read_config
+from .model import build_loop, fit_vocabulary, open_start, read_config
 from .recipes import as_flags, settings_of_recipe
-from .settings import MAY_DIFFER, PATHS, SCHEDULE, PretrainingSettings, phases_of
+from .settings import MAY_CHANGE, PretrainingSettings, phases_of
 from .summary import export_model, fill_masks, show
 from .training import PretrainingInputs, PretrainingTrainer
 
@@ -73,56 +76,49 @@ def run(
         flags = {name: value for name, value in settings.to_dict().items() if name not in own}
         # One that differs would wait for another step.
         workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
-        directory = RunDirectory(settings.model_dir, is_chief=workers.is_chief)
-        directory.is_temporary = is_temporary
+        directory = RunDirectory(
+            settings.model_dir, is_chief=workers.is_chief, is_temporary=is_temporary
+        )
         if not workers.is_chief:
             workers.wait()  # until the chief has written what all of them read
-        training = _begin(settings, directory, devices, stack)
+        inputs = _open(settings, directory, devices, callbacks, stack)
         if workers.is_chief:
             workers.wait()
-        if training is not None:
-            _finish(training, callbacks)
+        if inputs is not None:
+            train(inputs)
         workers.leave()  # none ends before the chief has written
 
 
-def _begin(
+def _open(
     settings: PretrainingSettings,
     directory: RunDirectory,
     devices: distribution.Distribution | None,
+    callbacks: Sequence[Any],
     stack: contextlib.ExitStack,
-) -> PretrainingTrainer | None:
+) -> PretrainingInputs | None:
     """Opens what the run reads and writes; shows it and returns None where it is finished."""
-    directory.check_place(
-        {
-            f"--{name}": getattr(settings, name)
-            for name in sorted(PATHS)
-            if name != "bert_config" or settings.bert_config not in PRESETS
-        }
-    )
-    if not directory.has_progress():
+    directory.check_place(settings.files)
+    recorded = {}
+    if directory.has_progress():
+        recorded = directory.kept_flags()
+    else:
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
-    recorded = directory.kept_flags() if directory.has_progress() else {}
     is_whole = directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
     # A finished run may be on a disk that cannot be written to.
     if not is_whole:
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
-    # Of TFRecords no contents are compared.
-    paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
-    schedule = {"gradient_accumulation_steps"} if is_whole else SCHEDULE
-    moved = directory.check_settings(
-        settings.to_dict(), MAY_DIFFER | schedule, paths, settings_of_recipe(recorded)
-    )
+    older = settings_of_recipe(recorded)
+    changed = directory.check_settings(settings.to_dict(), settings.may_change(is_whole), older)
     if is_whole:
-        if moved:
+        if changed:
             stack.enter_context(directory.locked())  # the corpus' index may be written
-            _open_inputs(settings, directory, start, moved)
+            read_inputs(settings, directory, start, changed)
         print_progress(f"{directory.path} holds this run, finished.\n")
         show(read_json(directory.results), directory)
         return None
-    if recorded:
-        _change_schedule(settings, recorded, directory)
+    _change_schedule(settings, directory, changed)
     # A TPU that cannot be reached is told before the corpus is read.
     devices = devices or distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     check_hosts_can_read(devices, settings.input_format)
@@ -136,58 +132,70 @@ def _begin(
             deterministic=settings.deterministic,
         )
     )
-    inputs = _open_inputs(settings, directory, start, moved)
-    phase = phases_of(settings)[0]
-    if devices.workers.is_chief:
-        inputs.describe_model(directory.path, settings.nsp)
-    sizes = len(inputs.tokenizer.vocab), inputs.config.type_vocab_size
-    check_records(settings, inputs.data, *sizes, phase)
-    if devices.workers.is_chief and isinstance(inputs.data.train, Corpus):
-        rows = row_options(settings, phase)
-        lines = corpus_lines(inputs.data.train, inputs.tokenizer, rows)
-        print_progress(*lines, sep="\n", flush=True)
-    if flags := as_flags(settings.recipe, settings.to_dict()):
-        print_progress(f"--recipe={settings.recipe}: {flags}", flush=True)
-    print_progress(
-        f"Model: {settings.bert_config or settings.init_checkpoint}, "
-        f"{parameter_count(inputs.config, settings.nsp):,} parameters, vocabulary "
-        f"{inputs.config.vocab_size:,}, {settings.precision}.",
-        flush=True,
-    )
-    return PretrainingTrainer(settings, directory, devices, inputs)
+    return open_inputs(settings, directory, devices, start, changed, callbacks)
 
 
 def _change_schedule(
-    settings: PretrainingSettings, recorded: dict[str, Any], directory: RunDirectory
+    settings: PretrainingSettings, directory: RunDirectory, changed: Sequence[str]
 ) -> None:
-    """Says and keeps what of the schedule is another than before; refuses what cannot be."""
-    before = {name: recorded[name] for name in sorted(SCHEDULE)}
-    changed = {name: getattr(settings, name) for name in before}
-    changed = {name: value for name, value in changed.items() if value != before[name]}
+    """Says and keeps what of the schedule has changed; refuses what cannot be."""
+    changed = [name for name in changed if name in MAY_CHANGE[SCHEDULE]]
     if not changed:
         return
-    step, last = directory.newest_step(), settings.num_train_steps
+    step, last, before = directory.newest_step(), settings.num_train_steps, directory.kept_flags()
     if last < step:
         raise ValueError(
             f"--num_train_steps={last} is less than the {step:,} steps that the run in "
             f"{directory.path} has made: give as many or more, or name another --model_dir."
         )
-    if len(phases_of(settings)) != len(phases_of(dataclasses.replace(settings, **before))):
+    previous = dataclasses.replace(settings, **{name: before[name] for name in changed})
+    if len(phases_of(settings)) != len(phases_of(previous)):
         raise ValueError(
             f"--num_train_steps={last} leaves --phases={settings.phases} another number of phases "
             f"that have steps than the run in {directory.path} has: give another number."
         )
-    for name, value in changed.items():
+    values = {name: getattr(settings, name) for name in changed}
+    for name, value in values.items():
         print_progress(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
-    directory.keep_changes(step, changed)
+    directory.keep_changes(step, values)
 
 
-def _open_inputs(
+def open_inputs(
+    settings: PretrainingSettings,
+    directory: RunDirectory,
+    devices: distribution.Distribution,
+    start: Checkpoint | None,
+    moved: Sequence[str],
+    callbacks: Sequence[Any],
+) -> PretrainingInputs:
+    """Opens the inputs, describes the model in the directory, and prints what is trained on."""
+    read = read_inputs(settings, directory, start, moved)
+    data, tokenizer, config = read
+    inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
+    phase = phases_of(settings)[0]
+    if devices.workers.is_chief:
+        inputs.describe_model(directory.path, settings.nsp)
+    check_records(settings, data, len(tokenizer.vocab), config.type_vocab_size, phase)
+    if devices.workers.is_chief and isinstance(data.train, Corpus):
+        lines = corpus_lines(data.train, tokenizer, row_options(settings, phase))
+        print_progress(*lines, sep="\n", flush=True)
+    if flags := as_flags(settings.recipe, settings.to_dict()):
+        print_progress(f"--recipe={settings.recipe}: {flags}", flush=True)
+    print_progress(
+        f"Model: {settings.bert_config or settings.init_checkpoint}, "
+        f"{parameter_count(config, settings.nsp):,} parameters, vocabulary "
+        f"{config.vocab_size:,}, {settings.precision}.",
+        flush=True,
+    )
+    return inputs
+
+
+def read_inputs(
     settings: PretrainingSettings,
     directory: RunDirectory,
     start: Checkpoint | None,
     moved: Sequence[str],
-) -> PretrainingInputs:
+) -> tuple[PretrainingData, BertTokenizer, BertConfig]:
     """Opens the data, the vocabulary and the config, and checks that they are the run's.
 
     ``moved`` are the flags that name other paths than at the start.
@@ -213,19 +221,20 @@ def _open_inputs(
     if start is not None and start.tokenization is not None:
         read = start.tokenization
     tokenizer = read.with_special_tokens(settings.special_tokens_in_texts).tokenizer()
-    return PretrainingInputs(data, tokenizer, config, start)
+    return data, tokenizer, config
 
 
-def _finish(training: PretrainingTrainer, callbacks: Sequence[Any]) -> None:
+def train(inputs: PretrainingInputs) -> None:
     """Trains, exports, fills masks, and writes and shows the results."""
-    result = training.finish(callbacks)
+    settings, directory = inputs.settings, inputs.directory
+    loop = build_loop(settings, inputs.config, inputs.devices)
+    training = PretrainingTrainer(inputs, loop)
+    result = training.finish()
     if not training.workers.is_chief:
         training.callbacks.end()
         return
-    settings, directory, inputs = training.settings, training.directory, training.inputs
-    model = training.loop.model
     if settings.export:
-        export_model(model, inputs.tokenizer, training.phases, directory.export)
+        export_model(loop.model, inputs.tokenizer, training.phases, directory.export)
     sentences = first_sentences(inputs.data.evaluated)
     results = {
         "step": training.step,
@@ -235,7 +244,7 @@ def _finish(training: PretrainingTrainer, callbacks: Sequence[Any]) -> None:
         "held_out": inputs.data.is_held_out,
         "evaluation": result._asdict() if result is not None else {},
         "best": training.best,
-        "filled_masks": fill_masks(model, inputs.tokenizer, sentences),
+        "filled_masks": fill_masks(loop.model, inputs.tokenizer, sentences),
         "export": directory.export if settings.export else None,
     }
     # Last: that it is there says that everything before is.

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from absl import flags
@@ -13,28 +13,25 @@ from bert_tf.cli import flag_fields as flag
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.config import PRESETS, BertConfig
 
-from .phases import Phase, parse_phases
 from .recipes import RECIPES, from_recipe
 
-# Settings that do not change data, model or schedule, or by rounding alone. All that are neither
-# here, nor in PATHS, nor in SCHEDULE, stay as a run began. docs/resuming.md has the same tables.
-MAY_DIFFER = frozenset(
-    {
+# How settings may change when a run resumes; others stay as the run began. docs/resuming.md has the
+# same table.
+MAY_CHANGE = {
+    # They do not change data, model or schedule, or by rounding alone.
+    choices.FREELY: {
         *("model_dir", "strategy", "tpu", "deterministic", "max_eval_steps", "remat"),
         *("save_checkpoints_steps", "keep_checkpoints", "cache_dir", "jit_compile"),
         *("worker_hosts", "task_index", "worker_wait_minutes"),
         *("eval_batch_size", "export", "dry_run"),
-    }
-)
-
-# Settings under which a run's weights, moments and place in the data still mean the same: they may
-# differ from the newest checkpoint on, which is said and kept.
-SCHEDULE = frozenset(
-    {"num_train_steps", "num_warmup_steps", "learning_rate", "gradient_accumulation_steps"}
-)
-
-# Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset({"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"})
+    },
+    # A run's weights, moments and place in the data still mean the same: that is said and kept.
+    choices.SCHEDULE: {
+        *("num_train_steps", "num_warmup_steps", "learning_rate", "gradient_accumulation_steps"),
+    },
+    # They name files whose contents a run keeps the fingerprints of.
+    choices.PATH: {"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"},
+}
 
 _OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
 # Flags that TFRecords were made with, and tell themselves.
@@ -403,6 +400,23 @@ class PretrainingSettings:
                 )
         return values
 
+    @property
+    def files(self) -> dict[str, str | Sequence[str] | None]:
+        """The paths to read, by flag."""
+        names = MAY_CHANGE[choices.PATH] - (
+            {"bert_config"} if self.bert_config in PRESETS else set()
+        )
+        return {f"--{name}": getattr(self, name) for name in sorted(names)}
+
+    def may_change(self, is_finished: bool) -> Mapping[str, Collection[str]]:
+        """The settings that may change, by how; those of TFRecords, and of a finished run."""
+        freely, paths = MAY_CHANGE[choices.FREELY], MAY_CHANGE[choices.PATH]
+        if self.input_format == "tfrecord":  # of which no contents are compared
+            paths = paths - {"input", "eval_input"}
+        if is_finished:  # nothing is left to train by another schedule
+            return {choices.FREELY: freely | {"gradient_accumulation_steps"}, choices.PATH: paths}
+        return {**MAY_CHANGE, choices.PATH: paths}
+
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
@@ -470,6 +484,24 @@ def settings_from_flags(
     return settings, notes
 
 
+# === Phases: steps at one sequence length each, as --phases divides them ===
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
+
+    A step has ``rows`` over all replicas, a row at most ``max_predictions``, where
+    ``--phases`` names a number.
+    """
+
+    max_seq_length: int
+    first_step: int
+    last_step: int
+    rows: int
+    max_predictions: int | None = None
+
+
 def phases_of(settings: PretrainingSettings) -> list[Phase]:
     """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
     phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
@@ -480,3 +512,38 @@ def phases_of(settings: PretrainingSettings) -> list[Phase]:
         dataclasses.replace(phase, rows=phase.rows * (longest // phase.max_seq_length))
         for phase in phases
     ]
+
+
+def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
+    """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
+
+    The phases have no gaps; those left without a step are left out.
+    """
+    phases = []
+    first, passed = 0, 0.0
+    for part in text.split(","):
+        length, share, predictions = _parse_phase(text, part)
+        passed += share
+        last = round(passed * num_steps)
+        if last > first:
+            phases.append(Phase(length, first, last, rows, predictions))
+        first = last
+    if not math.isclose(passed, 1.0, abs_tol=1e-6):
+        raise ValueError(f"--phases={text}: the shares add up to {passed:g}, expected 1.")
+    return phases
+
+
+def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
+    length, *rest = part.split(":")
+    share, *most = rest or ["1"]
+    try:
+        phase = int(length), float(share), int(":".join(most)) if most else None
+        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (most and int(most[0]) < 1):
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or "
+            "LENGTH:SHARE:PREDICTIONS, lengths and predictions of 1 or more and shares between 0 "
+            f"and 1, got {part!r}."
+        ) from None
+    return phase

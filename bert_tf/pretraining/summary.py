@@ -18,7 +18,7 @@ from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import RunDirectory
 
-from .phases import Phase
+from .settings import Phase
 
 # By the objective: what is predicted, and what the words are that are guessed.
 PREDICTED = {"mlm": "masked LM", "ltr": "next token"}

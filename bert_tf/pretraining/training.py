@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,25 +14,23 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.pretraining.pools import Cursor, Reached
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import saved_states
-from bert_tf.training.distribution import Distribution
 from bert_tf.training.loop import BadStepError, StepResults, model_state
-from bert_tf.training.progress import Progress, Summaries, print_progress
-from bert_tf.training.run_directory import RunDirectory
-from bert_tf.training.trainer import Callbacks, Trainer
+from bert_tf.training.progress import Progress, print_progress
+from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
 from .data import Batches, PretrainingData
-from .model import build_loop, initialise_pretrainer, pretrainer_spec
+from .model import initialise_pretrainer, pretrainer_spec
 from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
-from .phases import Phase
-from .settings import PretrainingSettings, phases_of
+from .settings import Phase, phases_of
 
 # A checkpoint is saved after ten minutes, whatever the steps.
-SAVE_SECONDS = 600.0
+_SAVE_SECONDS = 600.0
 _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
-class PretrainingInputs(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PretrainingInputs(Inputs):
     """Inputs of a run: its data, and the checkpoint that it starts from, if any."""
 
     data: PretrainingData
@@ -77,131 +73,115 @@ class Position:
 
 
 class PretrainingTrainer(Trainer):
-    """The training of a run: stopped and resumed it ends as one that was not, bit for bit.
+    """The training of a run, phase by phase.
 
-    Of several workers the chief writes. ``position`` is where the data goes on; ``best`` has the
-    step, phase and loss of the best evaluation, if any.
+    Its ``state`` is where the data goes on; ``best`` has the step, phase and loss of the best
+    evaluation, if any.
     """
 
     loop: PretrainingLoop
+    state: Position
+    saved = "checkpoint at"
+    logs_figures = True
 
-    def __init__(
-        self,
-        settings: PretrainingSettings,
-        directory: RunDirectory,
-        devices: Distribution,
-        inputs: PretrainingInputs,
-    ) -> None:
-        super().__init__(devices.workers, is_temporary=directory.is_temporary)
-        self.settings = settings
-        self.directory = directory
-        self.devices = devices
-        self.inputs = inputs
-        self.phases = phases_of(settings)
-        self.position = Position()
+    def __init__(self, inputs: PretrainingInputs, loop: PretrainingLoop) -> None:
+        keep = inputs.settings.keep_checkpoints
+        super().__init__(inputs, save_seconds=_SAVE_SECONDS, num_states=keep)
+        self.inputs, self.loop = inputs, loop
+        self.phases = phases_of(self.settings)
+        self.state = Position()
         self.best: dict[str, Any] = {}
-        self._best_weights = os.path.join(directory.best, model_directory.CHECKPOINTS)
-        replicas = devices.strategy.num_replicas_in_sync
-        self._batches = Batches(settings, inputs.data, inputs.tokenizer, replicas)
-        self._summaries = Summaries(directory.logs if self.workers.is_chief else None)
-        self._saved_step = -1
-        self._saved_at = time.monotonic()
+        replicas = self.devices.strategy.num_replicas_in_sync
+        self._batches = Batches(self.settings, inputs.data, inputs.tokenizer, replicas)
+        # An epoch lasts from checkpoint to checkpoint.
+        self.steps_per_epoch = self.settings.save_checkpoints_steps
 
-    def finish(self, callbacks: Sequence[Any]) -> EvaluationResult | None:
+    def finish(self) -> EvaluationResult | None:
         """Trains what is left of all phases; returns the final evaluation, if there is any."""
-        self.loop = build_loop(self.settings, self.inputs.config, self.devices)
         restored = self.restore()
         self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.inputs.start):
                 print_progress(sentence, flush=True)
-        self._begin_callbacks(callbacks)
+        self._begin_callbacks(self.inputs.callbacks)
         done = self._done_at_this_step()
         with self.interruption, self.background:
-            if restored and self._is_checkpoint_step() and "evaluated" not in done:
+            if restored and self.is_epochs_end() and "evaluated" not in done:
                 self._evaluate_saved()
             if "ended" not in done:
                 self._train_phases()
         return self.evaluate(self.settings.max_eval_steps, self.phases[-1])
 
     def _begin_callbacks(self, callbacks: Sequence[Any]) -> None:
-        """Begins the callbacks' training; an epoch lasts from checkpoint to checkpoint."""
-        every = self.settings.save_checkpoints_steps
         if callbacks:
             with self.devices.strategy.scope():
                 # The optimizer is for callbacks to look at.
                 self.loop.model.compile(self.loop.optimizer, jit_compile=False)
-        epochs = -(-self.phases[-1].last_step // every)
         names = ("loss", *EvaluationResult._fields) if self.inputs.data.evaluated else ()
         self.callbacks = Callbacks(
             callbacks,
             self.loop.model,
-            steps_per_epoch=every,
-            epochs=epochs,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=-(-self.phases[-1].last_step // self.steps_per_epoch),
             scores={n: "min" if n.endswith(("loss", "perplexity")) else "max" for n in names},
         )
         self.callbacks.begin()
 
     def _train_phases(self) -> None:
         # A phase that has been left is not trained again, even if --num_train_steps has changed.
-        for number in range(self.position.phase, len(self.phases)):
+        for number in range(self.state.phase, len(self.phases)):
             phase = self.phases[number]
             if self.step >= phase.last_step:
                 continue
-            if self.position.phase != number:
-                self.position = Position(number)
+            if self.state.phase != number:
+                self.state = Position(number)
             label = f"Training at length {phase.max_seq_length}"
-            callback_ended = self.train(label, phase.last_step)
-            if callback_ended:
+            if self.train(label):  # a callback ended it
                 print_progress(f"A callback ended the training at step {self.step:,}.")
                 return
 
     # --- Steps ---------------------------------------------------------------------------------
 
     @property
-    def step(self) -> int:
-        """The updates that are made."""
-        return self.loop.step
-
-    @property
     def phase(self) -> Phase:
         """The phase that the position is in."""
-        return self.phases[self.position.phase]
+        return self.phases[self.state.phase]
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the phase."""
+        return self.phase.last_step
 
     def batches(self) -> Iterator[Any]:
         """The batches of the phase from the position on."""
-        position = self.position
-        return self.loop.distribute(
-            self._batches.training(self.phase, position.phase, position.reached)
-        )
+        position = self.state
+        batches = self._batches.training(self.phase, position.phase, position.reached)
+        return self.loop.distribute(batches)
 
-    def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
-        """Shows the results of some steps, and writes them for TensorBoard."""
-        self.position = self.position.behind(results.cursors)
-        steps, sums = len(results.losses), PretrainingSums(*results.sums)
+    def take(
+        self, results: StepResults, seconds: float | None
+    ) -> tuple[dict[str, float], int, int]:
+        """Takes the position behind some steps, and the means over them."""
+        self.state = self.state.behind(results.cursors)
+        sums = PretrainingSums(*results.sums)
         figures = means(sums)
-        loss = figures["masked_lm_loss"] + figures["next_sentence_loss"]
+        figures["loss"] = figures["masked_lm_loss"] + figures["next_sentence_loss"]
+        return figures, int(sums.tokens), len(results.losses) * self.phase.rows
+
+    def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
+        """The loss, the accuracies and the speed; the wait for input where it is long."""
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
-        accuracy = f"{figures['masked_lm_accuracy']:.3f}"
-        shown = {"loss": f"{loss:.3f}", f"{predicts} accuracy": accuracy}
+        labels = {
+            "loss": f"{figures['loss']:.3f}",
+            f"{predicts} accuracy": f"{figures['masked_lm_accuracy']:.3f}",
+        }
         if self.settings.nsp:
-            shown["NSP accuracy"] = f"{figures['next_sentence_accuracy']:.3f}"
-        figures |= {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
-        figures["loss"] = loss
-        if seconds is not None:
-            speed = results.speed(
-                seconds=seconds,
-                tokens=int(sums.tokens),
-                examples=steps * self.phase.rows,
-                devices=self.devices.strategy.num_replicas_in_sync,
-            )
-            figures |= speed
-            shown["tokens/s"] = f"{speed['tokens_per_second']:,.0f}"
-            if (share := speed.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
-                shown["waiting for input"] = f"{share:.0%}"
-        progress.update(results.step, shown)
-        self._summaries.write("train", results.step, figures)
-        self.callbacks.end_step(results.step - 1, loss, steps=steps, others=figures)
+            labels["NSP accuracy"] = f"{figures['next_sentence_accuracy']:.3f}"
+        if "tokens_per_second" in figures:
+            labels["tokens/s"] = f"{figures['tokens_per_second']:,.0f}"
+        if (share := figures.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
+            labels["waiting for input"] = f"{share:.0%}"
+        return labels
 
     def remedy(self, error: BadStepError) -> Exception:
         """Says what to do about a bad step."""
@@ -214,61 +194,30 @@ class PretrainingTrainer(Trainer):
 
     # --- Checkpoints and evaluations -----------------------------------------------------------
 
-    def next_pause(self) -> int:
-        """The next step with a checkpoint, whatever the time."""
-        every = self.settings.save_checkpoints_steps
-        return (self.step // every + 1) * every
-
-    def _is_checkpoint_step(self) -> bool:
-        every = self.settings.save_checkpoints_steps
-        return self.step % every == 0 or self.step == self.phase.last_step
-
-    def is_pause_due(self) -> bool:
-        """True if it is time for a checkpoint."""
-        return self._is_checkpoint_step() or time.monotonic() - self._saved_at >= SAVE_SECONDS
-
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Saves, then evaluates what was saved."""
         if self.step == self._saved_step:
             return
-        if self.workers.is_chief:
-            self.background.save(
-                self.directory.checkpoints,
-                self.step,
-                self.loop.state(),
-                self.position.to_json(),
-                keep=self.settings.keep_checkpoints,
-            )
-        self._saved_step = self.step
-        self._saved_at = time.monotonic()
-        self._summaries.flush()
+        self.save()
         # Skip the evaluation when the user interrupted.
         if not stops:
             result = self._evaluate_saved()
-            every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
             ends = ends or self.callbacks.stops  # a callback may stop after the evaluation
-            if ends or self.step % every == 0 or self.step == last:
+            last = self.phases[-1].last_step
+            if ends or self.step % self.steps_per_epoch == 0 or self.step == last:
                 self.callbacks.end_epoch(_scores(result))
 
     def restore(self) -> bool:
-        """Restores the newest checkpoint and says so; returns whether there is one."""
-        restored = saved_states.restore_latest(self.directory.checkpoints, self.loop.state())
-        self.workers.check_same(self.step, "newest checkpoint in --model_dir")
+        """Restores the newest checkpoint, and finds the best; returns whether there is one."""
+        restored = super().restore()
         self.restore_best()  # or removes the best of deleted checkpoints
-        if restored is None:
-            return False
-        for warning in restored.warnings:
-            print_progress(warning)
-        self.position = Position.from_json(restored.extra)
-        self._saved_step = self.step
-        print_progress(f"Continuing from the checkpoint at step {self.step:,}.", flush=True)
-        return True
+        return restored
 
     def _evaluate_saved(self) -> EvaluationResult | None:
         """Evaluates the weights that have been saved, and keeps them where they are the best."""
         result = self.evaluate(_EVAL_STEPS_WHILE_TRAINING, self.phase)
         if result is not None:
-            self._summaries.write("eval", self.step, result._asdict())
+            self.summaries.write("eval", self.step, result._asdict())
             self.keep_best(result.loss)
         self._record(evaluated=self.step)
         return result
@@ -290,7 +239,7 @@ class PretrainingTrainer(Trainer):
 
         They are in a model directory of their own, so that they load as the run's newest do.
         """
-        phase, step = self.position.phase, self.step
+        phase, step = self.state.phase, self.step
         if not self.workers.is_chief or not math.isfinite(loss):
             return
         if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
@@ -299,16 +248,15 @@ class PretrainingTrainer(Trainer):
         tf.io.gfile.makedirs(self.directory.best)
         self.inputs.describe_model(self.directory.best, self.settings.nsp)
         weights = model_state(self.loop.model)
-        self.background.save(
-            self._best_weights, step, weights, self.best, keep=1, at_same_step=True
-        )
+        folder = self.directory.best_weights
+        self.background.save(folder, step, weights, self.best, keep=1, at_same_step=True)
 
     def restore_best(self) -> None:
         """Finds the best evaluation that was kept, unless it is of a step that comes again."""
         if not self.workers.is_chief:
             return
         try:
-            newest = saved_states.find_latest(self._best_weights)
+            newest = saved_states.find_latest(self.directory.best_weights)
         except ValueError:
             print_progress(
                 f"{self.directory.best} is damaged: the next evaluation is the best so far."
@@ -316,11 +264,11 @@ class PretrainingTrainer(Trainer):
             newest = None
         if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
             raise ValueError(
-                f"{self._best_weights} holds a checkpoint that is no run's best: move it away, as "
-                "the best weights are to be kept there."
+                f"{self.directory.best_weights} holds a checkpoint that is no run's best: move it "
+                "away, as the best weights are to be kept there."
             )
         if newest is not None and newest.step > self.step:
-            saved_states.delete_all(self._best_weights)
+            saved_states.delete_all(self.directory.best_weights)
             newest = None
         self.best = newest.extra if newest is not None else {}
 

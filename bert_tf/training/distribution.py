@@ -78,7 +78,7 @@ def choose_strategy(
         opened, description, hosts = open_tpu(tpu)
         return Distribution(opened, "TPU", description, hosts=hosts)
     gpus = tf.config.list_physical_devices("GPU")
-    own_device = "GPU" if gpus else "CPU"
+    own_device = device_type()
     if cluster is not None:
         print_progress(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
         multi_worker, partners = connect(cluster, wait_minutes)
@@ -107,13 +107,15 @@ def device_type() -> str:
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
-def open_devices(
-    strategy: str, precision: str, *, jit_compile: bool = False
-) -> tf.distribute.Strategy:
+def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
+    """Chooses the devices of what runs on one machine: the strategy to build models in."""
+    return open_distribution(strategy, precision).strategy
+
+
+def open_distribution(strategy: str, precision: str, *, jit_compile: bool = False) -> Distribution:
     """Chooses the devices of what runs on one machine, and sets their arithmetic.
 
-    Models are to be built in the scope of the strategy that is returned. ``jit_compile``: XLA is to
-    compile on a CPU, too.
+    ``jit_compile``: XLA is to compile on a CPU, too.
     """
     check_one_worker()
     devices = choose_strategy(strategy)
@@ -127,7 +129,7 @@ def open_devices(
     if strategy == "mirrored" or replicas > 1:
         # Predictions may be on standard output.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
-    return devices.strategy
+    return devices
 
 
 def _mirrored_distribution(num_gpus: int) -> Distribution:

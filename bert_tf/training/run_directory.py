@@ -1,16 +1,17 @@
-"""The model directory of a run: where things lie, what it was started with, one run at once."""
+"""The model directory of a run: its paths, what the run was started with, one run at a time."""
 
 import contextlib
 import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.choices import FREELY, PATH
 from bert_tf.files import hold, is_temporary, read_json_object, remove, write_json
 from bert_tf.paths import local_path
 from bert_tf.wording import listed, one_line, quote, reason
@@ -21,50 +22,59 @@ from .progress import print_progress
 _LOCK = ".lock"
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
 _FORMAT = {"format_version": 5}
-_CHANGES = "changes"
-_MASKS = "masks"  # the way in which the newest steps drew dropout's
+# The keys of flags.json that are no settings; "masks": how the newest steps drew dropout's.
+_NO_SETTINGS = {*_FORMAT, "changes", "masks"}
 
 
 class RunDirectory:
-    """The paths of a model directory, and the promises that hold across restarts.
+    """The paths of a run's ``--model_dir``, and the promises that hold across restarts.
 
-    ``is_chief``: this process alone writes to the directory.
+    | path                    | contents                                                      |
+    |-------------------------|---------------------------------------------------------------|
+    | flags.json              | every resolved setting, and its changes                       |
+    | inputs.json             | fingerprints of the files that the run was started with       |
+    | model.json and others   | what makes a model of the weights: class, casing, sizes       |
+    | corpus/                 | the sample corpus, the corpus' index, unpacked copies         |
+    | checkpoints/            | whole states; the newest has the weights of the run           |
+    | best/                   | the weights of the best evaluation, a model directory itself  |
+    | logs/                   | for TensorBoard                                               |
+    | progress.json           | which checkpoint was evaluated, or ended by a callback        |
+    | export/1/               | the SavedModel                                                |
+    | results.json            | the final evaluation; written last: the run is finished       |
+
+    Args:
+        path: the directory.
+        is_chief: whether this process is the one that writes to the directory.
+        is_temporary: whether the directory is gone after the run: no next command is named.
     """
 
-    def __init__(self, path: str, *, is_chief: bool = True) -> None:
+    def __init__(self, path: str, *, is_chief: bool = True, is_temporary: bool = False) -> None:
         self.path = path
-        self.is_temporary = False  # gone after the run: nothing is named that comes next
+        self.is_temporary = is_temporary
         self._is_chief = is_chief
+        self._local = local_path(path)
         self._made: list[str] = []
-        # Every resolved setting of the run, and its changes.
-        self.flags = os.path.join(path, "flags.json")
-        # Fingerprints of the files that the run was started with.
-        self.inputs = os.path.join(path, "inputs.json")
-        # What makes a model of weights: class and casing, pieces, sizes.
-        self.description = os.path.join(path, "model.json")
-        self.vocabulary = os.path.join(path, "vocab.txt")
-        self.config = os.path.join(path, "bert_config.json")
-        self.described = [self.vocabulary, self.config]
-        # The sample corpus, the corpus' index, unpacked copies.
-        self.corpus = os.path.join(path, "corpus")
-        self.checkpoints = os.path.join(path, "checkpoints")
-        # The weights of the best evaluation, a model directory in itself.
-        self.best = os.path.join(path, "best")
-        self.logs = os.path.join(path, "logs")
-        # The final evaluation; written last, so it says that the run is whole.
-        self.results = os.path.join(path, "results.json")
-        self.export = os.path.join(path, "export", "1")
-        # Of an unfinished pre-training: which checkpoint was evaluated, or ended by a callback.
-        self.progress = os.path.join(path, "progress.json")
+        self.flags, self.inputs = self.at("flags.json"), self.at("inputs.json")
+        self.description = self.at("model.json")
+        self.vocabulary, self.config = self.at("vocab.txt"), self.at("bert_config.json")
+        self.described = [self.description, self.vocabulary, self.config]
+        self.corpus, self.logs = self.at("corpus"), self.at("logs")
+        self.states = self.checkpoints = self.at("checkpoints")
+        self.best, self.best_weights = self.at("best"), self.at("best", "checkpoints")
+        self.progress = self.at("progress.json")
+        self.export, self.results = self.at("export", "1"), self.at("results.json")
+
+    def at(self, *names: str) -> str:
+        """A path in the directory."""
+        return os.path.join(self.path, *names)
 
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
         """Checks that the directory holds nothing but a run's, before anything is written.
 
         Before the run has progress, no flag in ``inputs`` may name a path in it.
         """
-        own = local_path(self.path)
-        if own is not None and not self.has_progress():
-            own = os.path.realpath(own)
+        if self._local is not None and not self.has_progress():
+            own = os.path.realpath(self._local)
             for flag, value in inputs.items():
                 for path in [value] if isinstance(value, str) else value or ():
                     local = local_path(path)
@@ -102,7 +112,7 @@ class RunDirectory:
             raise ValueError(
                 f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
             )
-        self._made, place = [], os.path.abspath(local_path(self.path) or os.sep)
+        self._made, place = [], os.path.abspath(self._local or os.sep)
         while not os.path.exists(place):
             self._made.append(place)
             place = os.path.dirname(place)
@@ -117,11 +127,10 @@ class RunDirectory:
 
         A process that fails before it wrote anything but its flags leaves nothing.
         """
-        local = local_path(self.path)
-        if local is None or not self._is_chief:
+        if self._local is None or not self._is_chief:
             yield
             return
-        lock = os.path.join(local, _LOCK)
+        lock = os.path.join(self._local, _LOCK)
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             descriptor = os.open(lock, flags, 0o666)
@@ -154,7 +163,7 @@ class RunDirectory:
                 yield
             except BaseException:
                 if not is_begun:
-                    self._remove_start(local)
+                    self._remove_start(self._local)
                 raise
         finally:
             os.close(descriptor)
@@ -172,6 +181,8 @@ class RunDirectory:
                 for path in self._made:
                     os.rmdir(path)
 
+    # --- Progress ------------------------------------------------------------------------------
+
     def has_progress(self) -> bool:
         """True if there is anything that other settings would spoil: a checkpoint, or results."""
         return self.is_finished() or self.has_checkpoint()
@@ -180,23 +191,13 @@ class RunDirectory:
         """True if the run has written its results, which it does last."""
         return bool(tf.io.gfile.exists(self.results))
 
-    def has_checkpoint(self) -> bool:
-        """True if a checkpoint was saved to its end."""
-        return saved_states.has_finished(self.checkpoints)
+    def has_state(self) -> bool:
+        """True if a whole state was saved to its end."""
+        return saved_states.has_finished(self.states)
 
-    def kept_flags(self) -> dict[str, Any]:
-        """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
-        if not tf.io.gfile.exists(self.flags):
-            return {}
-        flags = read_json_object(self.flags)
-        version = flags.get("format_version")
-        if version != _FORMAT["format_version"]:
-            raise ValueError(
-                f"{self.flags} is of a run of format {quote(version)}, and this version of bert_tf "
-                f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
-                f"began it, or name another --model_dir."
-            )
-        return flags
+    def has_checkpoint(self) -> bool:
+        """True if anything of the training was saved to its end."""
+        return self.has_state()
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, which a run with other settings goes on from."""
@@ -208,6 +209,20 @@ class RunDirectory:
             )
         return newest.step
 
+    # --- What the run was started with ---------------------------------------------------------
+
+    def kept_flags(self) -> dict[str, Any]:
+        """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
+        flags = _read(self.flags)
+        version = flags.get("format_version")
+        if flags and version != _FORMAT["format_version"]:
+            raise ValueError(
+                f"{self.flags} is of a run of format {quote(version)}, and this version of bert_tf "
+                f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
+                f"began it, or name another --model_dir."
+            )
+        return flags
+
     def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
         """Records new values of settings from a step on; a finished run is unfinished again."""
         recorded = self.kept_flags()
@@ -216,20 +231,19 @@ class RunDirectory:
             for name, value in values.items()
         ]
         remove(self.results)  # first: a killed change is made again
-        write_json(
-            self.flags, {**recorded, **values, _CHANGES: [*recorded.get(_CHANGES, []), *changes]}
-        )
+        changes = [*recorded.get("changes", []), *changes]
+        write_json(self.flags, {**recorded, **values, "changes": changes})
 
     def keep_masks(self, masks: str, step: int) -> None:
         """Keeps how dropout's masks are drawn from a step on; prints a change, which is no flag."""
         recorded = self.kept_flags()
-        before = recorded.get(_MASKS)
+        before = recorded.get("masks")
         if not (self._is_chief and recorded) or before == masks:
             return
         if before is None or step == 0:
-            write_json(self.flags, {**recorded, _MASKS: masks})
+            write_json(self.flags, {**recorded, "masks": masks})
             return
-        self.keep_changes(step, {_MASKS: masks})
+        self.keep_changes(step, {"masks": masks})
         print_progress(
             f"From step {step:,} on dropout's masks are drawn by {masks}, and not by {before}, as "
             "suits the device and --jit_compile: the run does not end as an unbroken one would."
@@ -238,24 +252,35 @@ class RunDirectory:
     def check_settings(
         self,
         settings: Mapping[str, Any],
-        may_differ: frozenset[str] = frozenset(),
-        paths: frozenset[str] = frozenset(),
+        may_change: Mapping[str, Collection[str]] = MappingProxyType({}),
         older: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
 
         A start that ended before its first checkpoint is forgotten, but for the corpus' copies and
-        its index. A restart may change the settings in ``may_differ``. Those in ``paths`` name
-        files that may have moved, and are returned where ``check_inputs`` is to compare them.
-        ``older`` are settings that a run has which was begun before they were recorded.
+        its index.
+
+        Args:
+            settings: every setting by the name of its flag.
+            may_change: the settings that a restart may change, by how: ``FREELY``; a ``PATH`` to
+                files that may have moved; another way, which the caller sees to. Others stay.
+            older: settings that a run has which was begun before they were recorded.
+
+        Returns:
+            The names of the settings that were changed, but for those that may change freely:
+            ``check_inputs`` is to compare what is at the paths.
         """
         # A tuple is read back as a list.
         recorded, current = {**older, **self.kept_flags()}, json.loads(json.dumps(dict(settings)))
-        names = sorted({*recorded, *current} - may_differ - {*_FORMAT, _CHANGES, _MASKS})
-        changed = [name for name in names if recorded.get(name) != current.get(name)]
+        how = {name: each for each, names in may_change.items() for name in names}
+        changed = [
+            name
+            for name in sorted({*recorded, *current} - _NO_SETTINGS)
+            if recorded.get(name) != current.get(name) and how.get(name) != FREELY
+        ]
         if self._is_chief and not (recorded and self.has_progress()):
             if recorded and changed:
-                for path in (self.inputs, *self.described, self.description):
+                for path in (self.inputs, *self.described):
                     remove(path)
             if changed:
                 write_json(self.flags, {**_FORMAT, **current})
@@ -265,13 +290,16 @@ class RunDirectory:
                 f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
                 "that every worker sees."
             )
-        moved: list[str] = []
+        allowed: list[str] = []
         other: list[str] = []
         for name in changed:
-            values = recorded.get(name), current.get(name)
-            if name not in paths or not _is_same_place(*values):
-                is_compared = name in paths and all(values) and bool(self._kept_inputs())
-                (moved if is_compared else other).append(name)
+            before, now = recorded.get(name), current.get(name)
+            may_differ = name in how
+            if how.get(name) == PATH:
+                if _is_same_place(before, now):
+                    continue
+                may_differ = bool(before and now and _read(self.inputs))
+            (allowed if may_differ else other).append(name)
         if other:
             differences = ", ".join(
                 f"--{name}={current.get(name)} (was {recorded.get(name)})" for name in other
@@ -280,11 +308,11 @@ class RunDirectory:
                 f"{self.path} holds a run with other settings: {differences}. Start again with the "
                 "same flags to go on with it, or name another --model_dir."
             )
-        return moved
+        return allowed
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps what the files behind the flags held, and refuses others once there is progress."""
-        recorded, has_progress = self._kept_inputs(), self.has_progress()
+        recorded, has_progress = _read(self.inputs), self.has_progress()
         changed = sorted(
             name for name, value in fingerprints.items() if recorded.get(name, value) != value
         )
@@ -300,8 +328,45 @@ class RunDirectory:
         if values != recorded:
             write_json(self.inputs, values)
 
-    def _kept_inputs(self) -> dict[str, Any]:
-        return read_json_object(self.inputs) if tf.io.gfile.exists(self.inputs) else {}
+
+class FineTuningDirectory(RunDirectory):
+    """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
+
+    | path              | contents, besides the paths of every run                          |
+    |-------------------|-------------------------------------------------------------------|
+    | task.json         | what ``bert_tf.predict`` needs: columns, lengths                  |
+    | checkpoints/      | the weights of the best evaluation                                |
+    | last/             | the whole state at the newest save, until the run has finished    |
+    | dev/, test/, ...  | by set: predictions, a page of scores and errors                  |
+    | skipped_rows.txt  | the bad rows that were left out                                   |
+    | runs/             | of a sweep: a directory like this for each run                    |
+    | README.md         | the model card, for people and model hubs                         |
+    | results.tsv       | of a sweep: its table                                             |
+    """
+
+    def __init__(self, path: str, *, is_temporary: bool = False) -> None:
+        super().__init__(path, is_temporary=is_temporary)
+        self.states, self.best_weights = self.at("last"), self.checkpoints
+        self.described.append(self.at("task.json"))
+        self.skipped_rows, self.table = self.at("skipped_rows.txt"), self.at("results.tsv")
+        self.runs, self.card = self.at("runs"), self.at("README.md")
+
+    def has_checkpoint(self) -> bool:
+        """True if the training, or one of a sweep, has saved anything."""
+        if self.has_state() or saved_states.has_finished(self.best_weights):
+            return True
+        runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
+        below = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
+        return any(run.has_progress() for run in below)
+
+    def delete_state(self) -> None:
+        """Deletes the training's state, which a finished run does not need."""
+        saved_states.delete_all(self.states)
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The object of a JSON file; {} without the file."""
+    return read_json_object(path) if tf.io.gfile.exists(path) else {}
 
 
 def fingerprint(value: Any) -> str:

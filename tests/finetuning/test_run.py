@@ -12,14 +12,14 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
-from bert_tf.finetuning import stages
+from bert_tf.finetuning import training
 from bert_tf.finetuning.model import Origin, build_model, starting_model, with_usual
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.task_file import TaskFile, export_options
+from bert_tf.training.run_directory import FineTuningDirectory
 
 from .small_runs import (
     TINY,
@@ -183,9 +183,9 @@ def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one(monkeypatch
         calls.append((name, thresholds))
         return Evaluation({}, constant=False, thresholds={"null": len(calls)})
 
-    monkeypatch.setattr(stages, "evaluate", evaluate)
+    monkeypatch.setattr(training, "evaluate", evaluate)
     task = types.SimpleNamespace(deciding_set="dev", dev_sets=("test", "dev", "more"))
-    assert list(stages.evaluate_all(task, None)) == ["test", "dev", "more"]
+    assert list(training.evaluate_all(task, None)) == ["test", "dev", "more"]
     assert calls == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 

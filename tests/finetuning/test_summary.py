@@ -1,6 +1,6 @@
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.summary import label_lines, lines_before, show
 from bert_tf.readers.examples import TextExample
+from bert_tf.training.run_directory import FineTuningDirectory
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
 

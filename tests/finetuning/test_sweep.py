@@ -10,10 +10,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.stages import FineTuningInputs
-from bert_tf.finetuning.sweep_table import table_rows
+from bert_tf.finetuning.summary import table_rows
+from bert_tf.finetuning.training import FineTuningInputs
 from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.training import saved_states
+from bert_tf.training.run_directory import FineTuningDirectory
 
 from .small_runs import results_of, settings
 from .small_tasks import make_task, random_sentences
@@ -43,7 +44,8 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     variants = ["last", "weighted_sum_all"]
     assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
     task = make_task("tagging", "ner", random_sentences(4), **given)
-    all_inputs = FineTuningInputs(None, task, {}, None, None, None)
+    directory = FineTuningDirectory(str(tmp_path))
+    all_inputs = FineTuningInputs(None, directory, None, (), task, {}, None, None)
     own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
     assert [one.model_arguments["variant"] for one in own] == variants
     ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
@@ -106,7 +108,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     train = sweep.train
     trained = []
 
-    def scored(directory, inputs):
+    def scored(inputs):
         settings = inputs.settings
         if settings.seed == 3:
             if trained.count(3) == 0:
@@ -114,7 +116,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
                 raise KeyboardInterrupt
             raise sweep.DivergedError("The loss of step 3 is nan: do something.")
         trained.append(settings.seed)
-        done = train(directory, inputs)
+        done = train(inputs)
         done.results["scores"]["dev"]["accuracy"] = scores[settings.seed]
         done.results["collapsed"] = None
         return done
@@ -182,8 +184,9 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     """With the weights of one run, which are progress, and no state of its own."""
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
-    def stopped(directory, inputs):
-        saved_states.save(directory.checkpoints, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
+    def stopped(inputs):
+        folder = inputs.directory.checkpoints
+        saved_states.save(folder, 1, {"model/bias": tf.zeros([1])}, {}, keep=1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "train", stopped)

@@ -6,7 +6,7 @@ from benchmarks.machine import step_flops
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import cost
-from bert_tf.pretraining.phases import Phase
+from bert_tf.pretraining.settings import Phase
 from bert_tf.training import distribution
 
 from .commands import parse

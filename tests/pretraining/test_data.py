@@ -10,9 +10,8 @@ import tensorflow as tf
 from bert_tf.pipelines.pretraining import tfrecords
 from bert_tf.pipelines.pretraining.tfrecords import write_tfrecords
 from bert_tf.pretraining.data import Batches, PretrainingData, check_records, open_data
-from bert_tf.pretraining.phases import Phase
-from bert_tf.pretraining.run import _open_inputs
-from bert_tf.pretraining.settings import PretrainingSettings
+from bert_tf.pretraining.run import read_inputs
+from bert_tf.pretraining.settings import Phase, PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
 from tests.pipelines.pretraining.test_tfrecords import _batch
 from tests.tfds_data import write_texts
@@ -147,9 +146,9 @@ def test_as_many_pieces_are_learned_as_flags_say_and_the_config_has_room_for(
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     run = RunDirectory(settings.model_dir)
     run.create()
-    found = _open_inputs(settings, run, None, [])
-    assert len(found.tokenizer.vocab) <= pieces <= settings.vocab_size
-    assert (len(found.tokenizer.vocab) == 60) is (pieces == 60) and found.config.vocab_size == 200
+    _, tokenizer, config = read_inputs(settings, run, None, [])
+    assert len(tokenizer.vocab) <= pieces <= settings.vocab_size
+    assert (len(tokenizer.vocab) == 60) is (pieces == 60) and config.vocab_size == 200
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

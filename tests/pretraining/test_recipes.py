@@ -7,9 +7,8 @@ from absl import flags
 
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
-from bert_tf.pretraining.phases import Phase
 from bert_tf.pretraining.recipes import RECIPES, as_flags, settings_of_recipe
-from bert_tf.pretraining.settings import phases_of
+from bert_tf.pretraining.settings import Phase, phases_of
 
 from .commands import parse
 

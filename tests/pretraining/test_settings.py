@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pretraining.phases import Phase, parse_phases
-from bert_tf.pretraining.settings import phases_of
+from bert_tf.pretraining.settings import Phase, parse_phases, phases_of
 
 from .commands import parse
 

@@ -72,7 +72,7 @@ MOMENTS = {
     "joining": (_at(0, JOINING, "later", other=(JOINING, "never")), None),
     # Soon after it has joined, while TensorFlow is asked whether it has taken a signal.
     "joined": (_at(1, JOINING, "later", other=(JOINING, "never")), None),
-    "reading": (_at(1, "bert_tf.pretraining.run:_open_inputs"), None),
+    "reading": (_at(1, "bert_tf.pretraining.run:read_inputs"), None),
     "restoring": (_at(0, "bert_tf.pretraining.training:PretrainingTrainer.restore"), None),
     "compiling": (_at(1, "bert_tf.training.loop:TrainingLoop._make_steps", "no"), 1),
     "evaluating while training": (_at(1, EVALUATION, "no"), 4),

@@ -25,14 +25,13 @@ def training(inputs, tmp_path):
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     config = BertConfig.from_preset("bert-tiny", vocab_size=len(SPECIAL_TOKENS))
     config = dataclasses.replace(config, hidden_size=4, intermediate_size=4)
-    made = PretrainingTrainer(
-        settings,
+    directory, devices = (
         RunDirectory(settings.model_dir),
         distribution.choose_strategy("one_device"),
-        PretrainingInputs(None, BertTokenizer(SPECIAL_TOKENS), config),
     )
-    made.loop = build_loop(settings, config, made.devices)
-    return made
+    tokenizer = BertTokenizer(SPECIAL_TOKENS)
+    read = PretrainingInputs(settings, directory, devices, (), None, tokenizer, config)
+    return PretrainingTrainer(read, build_loop(settings, config, devices))
 
 
 def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys):
@@ -44,7 +43,7 @@ def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys)
         """The step whose weights are kept then, and what is known of it."""
         loop.optimizer.iterations.assign(step)
         weight.assign(np.full(weight.shape, step))
-        training.position = Position(phase)
+        training.state = Position(phase)
         training.keep_best(loss)
         training.background.wait()
         found = saved_states.find_latest(str(folder))

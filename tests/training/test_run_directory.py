@@ -9,6 +9,7 @@ import socket
 import pytest
 import tensorflow as tf
 
+from bert_tf.choices import FREELY, PATH
 from bert_tf.files import read_json, whole_file, write_json
 from bert_tf.training import saved_states
 from bert_tf.training.run_directory import RunDirectory
@@ -73,7 +74,7 @@ def under_way(directory):
 def test_changed_settings_are_refused_by_name(under_way):
     kept = settings_of(under_way, learning_rate=0.1, keep=3, gone=0.5)
     under_way.check_settings(kept)
-    under_way.check_settings({**kept, "keep": 9}, frozenset({"keep"}))
+    under_way.check_settings({**kept, "keep": 9}, {FREELY: {"keep"}})
     for changes, sentence in (
         ({"seed": 2, "learning_rate": 0.2},
          r"--learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)"),
@@ -128,14 +129,14 @@ def test_a_run_of_another_version_is_refused(under_way, found):
 
 def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypatch):
     monkeypatch.chdir(under_way.path)
-    paths = frozenset({"input", "init_checkpoint", "eval_input"})
+    may_change = {PATH: {"input", "init_checkpoint", "eval_input"}}
     before = settings_of(
         under_way, input=["a", "b"], init_checkpoint="c", seed=1, eval_input=None, other="d"
     )
-    under_way.check_settings(before, paths=paths)
+    under_way.check_settings(before, may_change)
 
     def moved(**changes):
-        return under_way.check_settings({**before, **changes}, paths=paths)
+        return under_way.check_settings({**before, **changes}, may_change)
 
     # The same files.
     assert moved(input=[f"{under_way.path}/a", "./b"], init_checkpoint="x/../c") == []

@@ -80,8 +80,9 @@ class Pair:
 
 
 def _stop(worker, _):
+    directory = types.SimpleNamespace(is_temporary=True)
     training = types.SimpleNamespace(
-        background=BackgroundSaving(), workers=worker, is_temporary=True
+        background=BackgroundSaving(), workers=worker, directory=directory
     )
     Trainer._stop(training)
 
