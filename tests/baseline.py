@@ -318,6 +318,7 @@ def _request(signature, texts):
     columns = {
         "text": texts, "context": texts, "inputs": None, "text_pair": others,
         "question": [text[:60] for text in others],
+        "others": [[other, text[:50]] for text, other in zip(texts, others, strict=True)],
         "words": [(text.split() + [""] * 30)[:30] for text in texts],
         "choices": [[other[:80], text[:30], "none" if n % 2 else ""]
                     for n, (text, other) in enumerate(zip(texts, others, strict=True))],
