@@ -32,11 +32,15 @@ def in_float32(value: tf.Tensor) -> tf.Tensor:
 
 
 def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the answers of each example as Python's numbers, texts and lists, without -1."""
+    """Yields the answers of each example as Python's numbers, texts and lists, without -1.
+
+    Answers of an export, which have names, stay as they are.
+    """
     arrays = {key: np.asarray(value) for key, value in answers.items()}
+    numbers = {key for key in LABELS & arrays.keys() if arrays[key].dtype != object}
     for row in range(len(next(iter(arrays.values())))):
         yield {
-            key: _names(array[row], labels) if key in LABELS else _plain(array[row].tolist())
+            key: _names(array[row], labels) if key in numbers else _plain(array[row])
             for key, array in arrays.items()
         }
 
@@ -48,6 +52,7 @@ def _names(numbers: np.ndarray, labels: Sequence[str]) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return value.decode() if isinstance(value, bytes) else value

@@ -1,8 +1,8 @@
 """Options of serving a model, each declared once; nothing here loads TensorFlow.
 
 A field is also a flag of ``python -m bert_tf.export``, and a keyword of ``bert_tf.api.export``, but
-for those that a fine-tuned model's directory keeps. ``tasks.signatures`` says which options apply to
-models of some classes alone.
+for those that a fine-tuned model's directory keeps. ``tasks.signatures`` says which options apply
+to models of some classes alone.
 """
 
 import dataclasses

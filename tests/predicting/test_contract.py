@@ -1,6 +1,7 @@
 """Of every kind: files, calls and functions predict what the loaded model says in a plain loop."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api, export
+from bert_tf.answering.answers import split_examples
 from bert_tf.answering.served import untraced
 from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
 
@@ -138,22 +141,47 @@ def by_its_signatures(folder, tmp_path):
 @pytest.mark.parametrize(
     "signatures", [by_its_signatures, pytest.param(as_exported, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize(
-    ("kind", "class_name", "output", "form"),
-    [
-        ("classification", "BertClassifier", "probabilities", "head_tail"),
-        ("regression", "BertRegressor", "value", "windows"),
-    ],
-)
-def test_an_export_answers_as_they_do(kind, class_name, output, form, signatures, tmp_path):
+@pytest.mark.parametrize("name", ROWS)
+def test_an_export_answers_as_they_do(name, signatures, tmp_path):
+    """The answers of its signature make the records of ``predict``."""
+    kind, class_name, options, examples, _ = ROWS[name]
+    columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
+    write(tmp_path / "model", kind, class_name, options, columns, length)
+    records = api.predict(tmp_path / "model", examples)
+    model = bert_tf.load(tmp_path / "model")
+    items = [types.SimpleNamespace(**example, places=()) for example in examples]
+    signature, inputs = {
+        "pairs": ("pair", {"one": "text", "other": "text_pair"}), "tags": ("words", {}),
+    }.get(name, ("serving_default", {}))  # fmt: skip
+    request = {inputs.get(key, key): [each[key] for each in examples] for key in columns}
+    answers = signatures(tmp_path / "model", tmp_path)[signature](
+        **{key: tf.constant(values) for key, values in request.items()}
+    )
+    task = KINDS[kind](
+        "own", None, {}, {}, labels=model.labels, options=KINDS[kind].options_of(options, {})
+    )
+    rows = [_as_task(name, row) for row in split_examples(answers, ())]
+    for record, found in zip(records, task.records(items, iter(rows)), strict=True):
+        assert json.loads(json.dumps(found)) == about({k: record[k] for k in found})
+        assert {*record} - {*found} == {"id"}
+
+
+def _as_task(name, answer):
+    """An answer of a signature as the task's: without padding, and with a probability."""
+    if name == "tags":
+        return {key: answer[key][: answer["counts"]] for key in ("tags", "scores")}
+    if name == "questions":
+        return {**answer, "probability": answer["probabilities"][0], "null_odds": None}
+    return answer
+
+
+@pytest.mark.parametrize("form", ["head", "head_tail", "windows"])
+def test_an_export_says_which_texts_are_cut(form, tmp_path):
     folder = tmp_path / "model"
-    write(folder, kind, class_name, {"long_text": form}, ["text"])
-    records = api.predict(folder, LONG)
-    expected = [record["prediction"] for record in records]
-    if kind == "classification":
-        expected = [[record["probabilities"][label] for label in LABELS] for record in records]
-    answers = signatures(folder, tmp_path)["serving_default"](text=tf.constant(LONG))
-    np.testing.assert_allclose(answers[output], expected, atol=1e-5)
+    write(folder, "regression", "BertRegressor", {"long_text": form}, ["text"])
+    expected = [record["prediction"] for record in api.predict(folder, LONG)]
+    answers = by_its_signatures(folder, tmp_path)["serving_default"](text=tf.constant(LONG))
+    np.testing.assert_allclose(answers["value"], expected, atol=1e-5)
     lengths = np.array([len(text.split()) for text in LONG])
     is_cut = (lengths > LENGTH - 2) & (form != "windows")
     assert answers["truncated"].numpy().tolist() == is_cut.tolist()
