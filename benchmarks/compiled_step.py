@@ -279,7 +279,7 @@ def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[
     path, hlo_file = (folder / f"{stem}.{kind}" for kind in ("mlir", "hlo"))
     environment = {**os.environ, **ENVIRONMENT}
     if target.platform == "cuda":
-        from bert_tf.startup import COMPILER_FLAGS
+        from bert_tf.io.runtime import COMPILER_FLAGS
 
         environment.setdefault("XLA_FLAGS", COMPILER_FLAGS)
     text, flops = lower(target.platform, size, rows, length)

@@ -10,15 +10,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import forks
+from .io import runtime
 
-os.register_at_fork(after_in_child=forks.note)
+os.register_at_fork(after_in_child=runtime.note_fork)
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.load import load as load
     from bert_tf.checkpoints.model_directory import save as save
     from bert_tf.config import BertConfig as BertConfig
-    from bert_tf.differences import DifferenceWarning as DifferenceWarning
+    from bert_tf.io.wording import DifferenceWarning as DifferenceWarning
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
     from bert_tf.modeling import BertFeatures as BertFeatures
@@ -39,7 +39,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
-    "DifferenceWarning": "bert_tf.differences",
+    "DifferenceWarning": "bert_tf.io.wording",
     "BatchPredictor": "bert_tf.predicting.batches",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",
@@ -55,8 +55,8 @@ _PUBLIC = {
 }
 _ROOMS = (
     *("api", "checkpoints", "cli", "config", "evaluation", "extraction", "features", "finetuning"),
-    *("modeling", "pipelines", "predicting", "pretraining", "readers", "saved_models", "serving"),
-    *("tasks", "training", "transformers"),
+    *("io", "modeling", "pipelines", "predicting", "pretraining", "readers", "saved_models"),
+    *("serving", "tasks", "training", "transformers"),
 )
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf import export as export_command
-from bert_tf import forks, startup
 from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
+from bert_tf.io import runtime
 from bert_tf.predicting import settings as predicting_settings
 from bert_tf.pretraining import settings as pretraining_settings
 
@@ -63,7 +63,7 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
-            forks.check()
+            runtime.check_fork()
             try:
                 return function(*arguments, **keywords)
             except ValueError as error:
@@ -107,8 +107,8 @@ def _preserved_global_state(verbose: bool) -> Iterator[None]:
 
     Progress lines and the seeds of models belong to the call.
     """
-    with startup.compiler_flags():
-        startup.check_backend()
+    with runtime.compiler_flags():
+        runtime.check_backend()
         from bert_tf.training.precision import preserved_arithmetic
         from bert_tf.training.progress import NOWHERE, progress_to
 
@@ -494,7 +494,7 @@ def pretrain(
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_preserved_global_state(verbose))
         from bert_tf.checkpoints.load import load
-        from bert_tf.files import read_json
+        from bert_tf.io.files import read_json
         from bert_tf.pretraining.run import run
         from bert_tf.training.progress import print_progress
         from bert_tf.training.run_directory import RunDirectory

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self, cast
 
-from bert_tf.untrusted import MAX_JSON_BYTES, is_number, parse_json_object
-from bert_tf.wording import listed, quote
+from bert_tf.io.untrusted import MAX_JSON_BYTES, is_number, parse_json_object
+from bert_tf.io.wording import listed, quote
 
 # Names as bert_config.json and Hugging Face's config.json spell them. "gelu" is computed by the
 # error function, as by Hugging Face and the first months of google-research/bert; the next three

@@ -9,11 +9,11 @@ docs/checkpoints.md lists the formats.
 
 import dataclasses
 
-from bert_tf import paths
-from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, required, string, switch
-from bert_tf.wording import listed
+from bert_tf.io import paths
+from bert_tf.io.checkpoint_formats import WRITTEN
+from bert_tf.io.wording import listed
 
 _NEEDED = required("convert needs --model, --output and --format")
 
@@ -49,7 +49,7 @@ def main(settings: ConvertSettings) -> None:
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
     from bert_tf.checkpoints import conversion
-    from bert_tf.files import size_of
+    from bert_tf.io.files import size_of
 
     print(f"Reading {settings.model}.", flush=True)
     result = conversion.convert(

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command
 from bert_tf.cli.flag_fields import choice, integer, number, required, string, switch, words
-from bert_tf.paths import absolute, local_path
-from bert_tf.wording import listed, reason
+from bert_tf.io.paths import absolute, local_path
+from bert_tf.io.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "it has to name a file"
@@ -138,7 +138,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         )
     pipeline = _beam_pipeline(settings.runner, beam_flags) if settings.runner else None
     command.load_tensorflow()
-    from bert_tf.files import check_new
+    from bert_tf.io.files import check_new
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
     from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
 

@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import paths
 from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import Given, Values, names_a_model, required
-from bert_tf.differences import tell
+from bert_tf.io import paths
+from bert_tf.io.wording import tell
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -75,7 +75,7 @@ def run(
     from bert_tf.checkpoints import model_card
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
     from bert_tf.checkpoints.weights import checkpoint_of
-    from bert_tf.files import check_new
+    from bert_tf.io.files import check_new
     from bert_tf.saved_models import export
     from bert_tf.training.progress import print_progress
 
@@ -136,7 +136,7 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
 
 
 def _report(exported: "Exported") -> None:
-    from bert_tf.files import size_of
+    from bert_tf.io.files import size_of
     from bert_tf.training.progress import print_progress
 
     print_progress("Signatures:")

@@ -7,9 +7,9 @@ A line is a sentence, or two with " ||| " between them. The same command resumes
 stopped; docs/features.md describes the files.
 """
 
-from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.extraction.settings import ExtractionSettings, resolve
+from bert_tf.io import paths
 
 
 def main(settings: ExtractionSettings) -> None:

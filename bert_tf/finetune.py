@@ -7,9 +7,9 @@ A tenth of the file is held out, and --model_dir keeps the weights that are best
 ``python -m bert_tf.predict`` and ``export``; docs/fine_tuning.md has all tasks.
 """
 
-from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.finetuning import data, settings
+from bert_tf.io import paths
 
 
 def main(resolved: settings.FineTuningSettings) -> None:

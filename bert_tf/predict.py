@@ -6,8 +6,8 @@ Each row of --input, a table (.gz too), CoNLL's columns or SQuAD's JSON, has one
 its order; docs/fine_tuning.md says what it holds.
 """
 
-from bert_tf import paths
 from bert_tf.cli import command
+from bert_tf.io import paths
 from bert_tf.predicting.settings import PredictionSettings
 
 

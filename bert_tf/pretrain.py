@@ -9,8 +9,8 @@ says what a run would cost; docs/pretraining.md has all choices.
 import os
 from collections.abc import Sequence
 
-from bert_tf import paths
 from bert_tf.cli import command
+from bert_tf.io import paths
 from bert_tf.pretraining.settings import DECLARATIONS, PretrainingSettings, settings_from_flags
 
 

@@ -9,9 +9,9 @@ compares the answers; the exit status is 1 if one differs. docs/serving.md has m
 import dataclasses
 import sys
 
-from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.cli.flag_fields import number, string
+from bert_tf.io import paths
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bert_tf import paths
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command
 from bert_tf.cli.flag_fields import choice, integer, required, string, switch, words
+from bert_tf.io import paths
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpora.corpus import Corpus
@@ -68,7 +68,7 @@ def main(settings: VocabularySettings) -> None:
 
 def learn(settings: VocabularySettings) -> None:
     """Learns a vocabulary from files, writes it, and prints a description."""
-    from bert_tf.files import check_new, replace_whole
+    from bert_tf.io.files import check_new, replace_whole
     from bert_tf.pipelines.corpora import sources
     from bert_tf.pipelines.text_notes import marks_note
     from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary

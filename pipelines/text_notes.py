@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.io.wording import listed, quote
 from bert_tf.pipelines.corpora.corpus import Corpus
-from bert_tf.wording import listed, quote
 
 from .wordpiece import BertTokenizer
 

@@ -20,10 +20,10 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.files import replace_whole
-from bert_tf.paths import check_readable
+from bert_tf.io.files import replace_whole
+from bert_tf.io.paths import check_readable
+from bert_tf.io.wording import quote
 from bert_tf.pipelines.corpora.text_bytes import grouped
-from bert_tf.wording import quote
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"

@@ -34,14 +34,14 @@ from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description
 from bert_tf.checkpoints.weights import checkpoint_of
-from bert_tf.files import check_new, remove_written, whole_directory
+from bert_tf.io.files import check_new, remove_written, whole_directory
+from bert_tf.io.runtime import check_backend
+from bert_tf.io.untrusted import check_model_name
+from bert_tf.io.wording import one_line
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.startup import check_backend
 from bert_tf.tasks.signatures import model_signatures
 from bert_tf.training.precision import preserved_arithmetic, set_rewrite
-from bert_tf.untrusted import check_model_name
-from bert_tf.wording import one_line
 
 from . import serving_files
 from .samples import Sample, run_samples

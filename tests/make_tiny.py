@@ -14,7 +14,7 @@ import ml_dtypes
 from bert_tf.checkpoints import hugging_face, model_card
 from bert_tf.checkpoints.checkpoint import StoredTensor
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.files import read_json_object, write_json
 from bert_tf.pretraining import recipes
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"

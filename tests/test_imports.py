@@ -17,41 +17,28 @@ ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # room and all in it; the commands at the top of bert_tf/, and the rooms of their stages, may import
 # everything but each other.
 ALLOWED = {
-    "wording": "",
-    "untrusted": "wording",
+    "io": "",
     "choices": "",
-    "cores": "",
-    "config": "choices untrusted wording",
+    "config": "choices io",
     "features": "",
-    "checkpoint_formats": "",
-    "forks": "",
     "graph_gradients": "",
-    "startup": "",
-    "differences": "",
-    "paths": "checkpoint_formats wording",
-    "files": "paths untrusted wording",
-    "modeling": "choices config features forks graph_gradients",
-    "training": "choices config cores differences features files graph_gradients modeling paths "
-    "training.workers wording",
-    "training.workers": "differences graph_gradients untrusted wording",
-    "pipelines.corpora": "choices cores files paths untrusted wording",
-    "pipelines": "choices config cores features files graph_gradients paths pipelines.corpora "
-    "startup wording",
-    "pipelines.pretraining": "choices cores features files paths pipelines pipelines.corpora "
-    "startup wording",
+    "modeling": "choices config features graph_gradients io",
+    "training": "choices config features graph_gradients io modeling training.workers",
+    "training.workers": "graph_gradients io",
+    "pipelines.corpora": "choices io",
+    "pipelines": "choices config features graph_gradients io pipelines.corpora",
+    "pipelines.pretraining": "choices features io pipelines pipelines.corpora",
     "answering": "choices cli config features modeling pipelines",
-    "saved_models": "answering checkpoints files modeling paths pipelines startup tasks training "
-    "untrusted wording",
-    "checkpoints": "checkpoint_formats choices config differences features files modeling paths "
-    "pipelines training untrusted wording",
-    "readers": "config features files paths pipelines.corpora untrusted wording",
-    "evaluation": "answering choices features files modeling pipelines readers wording",
-    "tasks": "answering checkpoints choices cli evaluation features modeling pipelines readers "
-    "training untrusted wording",
-    "cli": "choices differences files startup untrusted wording",
+    "saved_models": "answering checkpoints io modeling pipelines tasks training",
+    "checkpoints": "choices config features io modeling pipelines training",
+    "readers": "config features io pipelines.corpora",
+    "evaluation": "answering choices features io modeling pipelines readers",
+    "tasks": "answering checkpoints choices cli evaluation features io modeling pipelines readers "
+    "training",
+    "cli": "choices io",
 }
 # What the folder of a kind of task may import, besides its own: no other kind.
-OF_A_KIND = ALLOWED["tasks"] + " files tasks"
+OF_A_KIND = ALLOWED["tasks"] + " tasks"
 LIBRARY = [ROOT / name for name in ("bert_tf", "pipelines", "saved_models")]
 FOLDERS = {
     ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf."): path.parent

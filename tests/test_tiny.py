@@ -10,9 +10,9 @@ import setuptools
 
 import bert_tf
 import bert_tf.transformers
-from bert_tf import paths
 from bert_tf.checkpoints.tensor_files import open_safetensors
 from bert_tf.finetuning.run import run
+from bert_tf.io import paths
 from tests.documents import ROOT, commands
 from tests.finetuning.small_runs import parse
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import ONLY_AS_PUBLISHED, BertConfig
-from bert_tf.files import read_json_object
-from bert_tf.wording import listed, quote
+from bert_tf.io.files import read_json_object
+from bert_tf.io.wording import listed, quote
 
 HONOURED, NO_EFFECT, TOLD, REFUSED = "honoured", "without effect", "told", "refused"
 

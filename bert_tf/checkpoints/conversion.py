@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf import features, files
-from bert_tf.checkpoint_formats import WRITTEN
-from bert_tf.differences import tell
+from bert_tf import features
+from bert_tf.io import files
+from bert_tf.io.checkpoint_formats import WRITTEN
+from bert_tf.io.wording import listed, tell
 from bert_tf.modeling.base import BertModel
-from bert_tf.wording import listed
 
 from . import model_card
 from .checkpoint import Checkpoint

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoint_formats import SIZES
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.checkpoint_formats import SIZES
+from bert_tf.io.files import read_json_object, write_json
 from bert_tf.modeling import BertClassifier, BertSpanPredictor
 from bert_tf.pipelines.vocabulary import save_vocabulary
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoint_formats import CONFIG, HDF5, SIZES
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.checkpoint_formats import CONFIG, HDF5, SIZES
+from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.paths import begins_with, hint, is_file
+from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import most_tokens
-from bert_tf.paths import begins_with, hint, is_file
-from bert_tf.wording import listed, quote
 
 from . import config_keys, tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.config import BertConfig
+from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import (
     MODEL_CLASSES,
     BertClassifier,
@@ -19,7 +20,6 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
-from bert_tf.wording import listed, quote
 
 from .checkpoint import (
     SIGMOID,

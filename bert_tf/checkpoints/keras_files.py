@@ -13,10 +13,10 @@ import zipfile
 import zlib
 
 from bert_tf.config import BertConfig
+from bert_tf.io.paths import check_readable
+from bert_tf.io.untrusted import parse_json_object
+from bert_tf.io.wording import quote, reason
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.paths import check_readable
-from bert_tf.untrusted import parse_json_object
-from bert_tf.wording import quote, reason
 
 from .checkpoint import Checkpoint, ModelSpec, check_model
 from .tensor_files import open_hdf5

@@ -15,12 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object
+from bert_tf.io.checkpoint_formats import CONFIG
+from bert_tf.io.files import read_json_object
+from bert_tf.io.wording import quote
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.wording import quote
 
 from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import paths
-from bert_tf.checkpoint_formats import FORMATS, SETFIT
-from bert_tf.differences import tell
+from bert_tf.io import paths
+from bert_tf.io.checkpoint_formats import FORMATS, SETFIT
+from bert_tf.io.wording import listed, one_line, reason, tell
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fits
-from bert_tf.wording import listed, one_line, reason
 
 from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor

@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoint_formats import FORMATS
-from bert_tf.files import read_bounded, replace_whole
-from bert_tf.wording import markdown_code, one_line
+from bert_tf.io.checkpoint_formats import FORMATS
+from bert_tf.io.files import read_bounded, replace_whole
+from bert_tf.io.wording import markdown_code, one_line
 
 from .checkpoint import Checkpoint
 

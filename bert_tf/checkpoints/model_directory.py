@@ -18,14 +18,14 @@ import os
 
 import tensorflow as tf
 
-from bert_tf.checkpoint_formats import SIZES
 from bert_tf.config import BertConfig
-from bert_tf.files import encode_json, read_json_object, replace_whole, whole_directory
+from bert_tf.io.checkpoint_formats import SIZES
+from bert_tf.io.files import encode_json, read_json_object, replace_whole, whole_directory
+from bert_tf.io.paths import is_file
+from bert_tf.io.wording import listed
 from bert_tf.modeling.base import BertModel
-from bert_tf.paths import is_file
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
-from bert_tf.wording import listed
 
 from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, names_left, parse_description
 from .tensor_files import Bundle

@@ -15,10 +15,10 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert_tf.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object
-from bert_tf.wording import quote
+from bert_tf.io.checkpoint_formats import OBJECT_GRAPH, SIZES
+from bert_tf.io.files import read_json_object
+from bert_tf.io.wording import quote
 
 from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
 from .tensor_files import Bundle, find_prefix

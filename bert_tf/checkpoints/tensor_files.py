@@ -20,10 +20,10 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.files import read_json_object, readable, whole_file
-from bert_tf.paths import local_path
+from bert_tf.io.files import read_json_object, readable, whole_file
+from bert_tf.io.paths import local_path
+from bert_tf.io.wording import listed, one_line, quote, reason
 from bert_tf.training import saved_states
-from bert_tf.wording import listed, one_line, quote, reason
 
 from .checkpoint import StoredTensor
 from .weights import to_tensor

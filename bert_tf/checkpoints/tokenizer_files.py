@@ -15,12 +15,12 @@ from typing import Any
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.checkpoint_formats import CONFIG
-from bert_tf.files import replace_whole, write_json
+from bert_tf.io.checkpoint_formats import CONFIG
+from bert_tf.io.files import replace_whole, write_json
+from bert_tf.io.untrusted import is_number
+from bert_tf.io.wording import listed, quote
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
-from bert_tf.untrusted import is_number
-from bert_tf.wording import listed, quote
 
 from . import config_keys
 from .checkpoint import Tokenization

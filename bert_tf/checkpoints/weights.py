@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.io.wording import listed
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from
-from bert_tf.wording import listed
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 

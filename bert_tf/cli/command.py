@@ -19,15 +19,14 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from bert_tf.differences import print_as_lines
-from bert_tf.startup import (
+from bert_tf.io.runtime import (
     check_versions,
     has_reader,
     load_quietly,
     quiet_without_reader,
     set_environment,
 )
-from bert_tf.wording import Screen, did_you_mean, one_line, quote, reason
+from bert_tf.io.wording import Screen, did_you_mean, one_line, print_as_lines, quote, reason
 
 from . import flag_fields
 from .other_scripts import instead

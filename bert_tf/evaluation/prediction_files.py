@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_tf.files import replace_whole
+from bert_tf.io.files import replace_whole
+from bert_tf.io.wording import quote
 from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, shown
-from bert_tf.wording import quote
 
 # An example's id, prediction and what else is reported of it.
 Record = Mapping[str, Any]

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.files import replace_whole
+from bert_tf.io.files import replace_whole
+from bert_tf.io.wording import one_line
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.wording import one_line
 
 from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake

@@ -21,8 +21,8 @@ from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import PAIR_MARK
-from bert_tf.differences import tell
-from bert_tf.files import whole_file
+from bert_tf.io.files import whole_file
+from bert_tf.io.wording import tell
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool

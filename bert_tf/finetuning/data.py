@@ -12,14 +12,14 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import paths
 from bert_tf.choices import PAIR_MARK
+from bert_tf.io import paths
+from bert_tf.io.wording import listed, quote
 from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, shown
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
 from bert_tf.tasks.kinds import table_options
 from bert_tf.tasks.task import TEST, FormReader, Task
-from bert_tf.wording import listed, quote
 
 from .held_out import hold_out
 from .settings import FineTuningSettings

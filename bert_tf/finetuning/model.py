@@ -13,8 +13,8 @@ from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
-from bert_tf.differences import tell
 from bert_tf.evaluation.evaluation import Inference
+from bert_tf.io.wording import tell
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant

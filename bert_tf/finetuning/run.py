@@ -8,7 +8,7 @@ from typing import Any
 import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.files import read_json, replace_whole, write_json
+from bert_tf.io.files import read_json, replace_whole, write_json
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, task_of

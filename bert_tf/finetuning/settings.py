@@ -13,12 +13,12 @@ from absl import flags
 from bert_tf.choices import FREELY, HEAD_POOLINGS, PATH, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
+from bert_tf.io.wording import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
 from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
-from bert_tf.wording import did_you_mean
 
 # How settings may change when a run resumes: those that do not change data, model or schedule, and
 # those that name files whose contents a run keeps the fingerprints of. Others stay.

@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf.evaluation.calibration import FEW
 from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import score_text
+from bert_tf.io.wording import listed, one_line, quote
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.pipelines.tokenized_examples import Examples
@@ -16,7 +17,6 @@ from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts
 from bert_tf.training.progress import duration, print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
-from bert_tf.wording import listed, one_line, quote
 
 from .training import FineTuningInputs, TrainingOutcome, scores_line
 

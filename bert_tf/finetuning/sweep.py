@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
-from bert_tf.files import read_json, replace_whole, write_json
+from bert_tf.io.files import read_json, replace_whole, write_json
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.tasks.task import with_options

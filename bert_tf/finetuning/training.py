@@ -11,6 +11,7 @@ from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.scores import LOWER_IS_BETTER, json_scores, rank, score_text
+from bert_tf.io.wording import one_line
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
@@ -24,7 +25,6 @@ from bert_tf.training.progress import Progress, print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Inputs, Trainer
-from bert_tf.wording import one_line
 
 from .few_shot import few_shot_learner
 from .model import StartingModel, build_model, inference_of, model_spec

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Self
 import keras
 from keras import ops
 
-from bert_tf import features, forks
+from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
 from bert_tf.features import TEMPERATURE as TEMPERATURE
 from bert_tf.graph_gradients import traced_in_owner
+from bert_tf.io import runtime
 
 from .layers import normalize, pool
 
@@ -131,7 +132,7 @@ def _checked(method: str) -> Any:
     """Returns Keras' own method, which first checks that the process can run TensorFlow."""
 
     def run(self: Any, *arguments: Any, **options: Any) -> Any:
-        forks.check()
+        runtime.check_fork()
         return getattr(super(BertModel, self), method)(*arguments, **options)
 
     return functools.wraps(getattr(keras.Model, method))(run)
@@ -297,7 +298,7 @@ class BertModel(keras.Model):
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on a batch, which may hold further features."""
-        forks.check()
+        runtime.check_fork()
         is_batch = isinstance(inputs, Mapping)
         missing = [key for key in self.input if not is_batch or key not in inputs]
         if missing:

@@ -10,10 +10,11 @@ import keras
 from keras import ops
 from keras.random import SeedGenerator
 
-from bert_tf import features, forks
+from bert_tf import features
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient
+from bert_tf.io import runtime
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .keras_hooks import own_call
@@ -265,7 +266,7 @@ class BertEncoder(BertModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        forks.check()
+        runtime.check_fork()
         # === Layers ===
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         seed_generator = SeedGenerator(name="dropout_seed")

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import forks
-from bert_tf.paths import absolute
+from bert_tf.io import runtime
+from bert_tf.io.paths import absolute
+from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRowError, shown, text
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
 from bert_tf.tasks.python_data import plain_value
-from bert_tf.wording import listed
 
 # What a row without an answer has in its place, by the kind of a NumPy dtype; others have 0.
 _NO_ANSWER = {"O": None, "f": np.nan}
@@ -87,7 +87,7 @@ class BatchPredictor:
 
         from bert_tf.saved_models import replay
 
-        forks.check()
+        runtime.check_fork()
         with _loading:
             if self.export not in _loaded:
                 if self.threads is not None:

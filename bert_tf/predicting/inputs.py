@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.evaluation.prediction_files import TABLES, check_columns
+from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
@@ -21,7 +22,6 @@ from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
 from bert_tf.tasks.texts.task import TextTask
-from bert_tf.wording import listed
 
 _CHUNK = 2048
 

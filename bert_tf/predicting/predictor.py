@@ -6,18 +6,18 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf import forks
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
+from bert_tf.io import runtime
+from bert_tf.io.runtime import check_backend
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, giving
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.startup import check_backend
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.registry import KINDS
@@ -234,7 +234,7 @@ class Predictor:
 
     def _loaded(self) -> BertModel:
         """The model, loaded once, with its preprocessor."""
-        forks.check()
+        runtime.check_fork()
         with _loading:  # threads may make the first call together
             model: BertModel = self._model or load(self._checkpoint)
             self._model = model

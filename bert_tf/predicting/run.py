@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
-from bert_tf.files import replace_whole
+from bert_tf.io.files import replace_whole
+from bert_tf.io.wording import Screen
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress, progress_to
-from bert_tf.wording import Screen
 
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings

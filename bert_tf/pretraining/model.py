@@ -9,8 +9,8 @@ from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.differences import tell
-from bert_tf.files import read_json_object
+from bert_tf.io.files import read_json_object
+from bert_tf.io.wording import tell
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines import vocabulary

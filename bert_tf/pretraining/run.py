@@ -10,8 +10,8 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.choices import SCHEDULE
 from bert_tf.config import BertConfig
-from bert_tf.differences import tell
-from bert_tf.files import check_outside, read_json, remove, write_json
+from bert_tf.io.files import check_outside, read_json, remove, write_json
+from bert_tf.io.wording import tell
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.files import read_json_object, write_json
 from bert_tf.pipelines.pretraining.pools import Cursor, Reached
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import saved_states

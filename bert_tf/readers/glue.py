@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bert_tf import paths
-from bert_tf.wording import reason
+from bert_tf.io import paths
+from bert_tf.io.wording import reason
 
 from . import examples as read
 from .examples import BadRowError, BadRows, ExampleSet, Place, TextExample, shown
@@ -311,7 +311,7 @@ def write_glue_submission(
         lines.append(f"{example_id}\t{prediction}")
     definition = glue_task(task, split)
     path = os.path.join(folder, definition.submissions.get(split, f"{definition.name}.tsv"))
-    from bert_tf.files import replace_whole  # loads TensorFlow
+    from bert_tf.io.files import replace_whole  # loads TensorFlow
 
     with replace_whole(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())

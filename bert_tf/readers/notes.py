@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.wording import listed, quote
+from bert_tf.io.wording import listed, quote
 
 from .examples import Place, TextExample, name, place_name
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO, Any
 
-from bert_tf import paths
+from bert_tf.io import paths
+from bert_tf.io.untrusted import parse_json
+from bert_tf.io.wording import listed, reason
 from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chunks
-from bert_tf.untrusted import parse_json
-from bert_tf.wording import listed, reason
 
 from .examples import BadRowError, ClassName, Place, shown
 

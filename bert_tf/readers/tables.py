@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from bert_tf.untrusted import max_line_bytes
-from bert_tf.wording import listed
+from bert_tf.io.untrusted import max_line_bytes
+from bert_tf.io.wording import listed
 
 from .examples import BadRowError, BadRows, Place, shown
 from .table_formats import LINES, READERS_BY_SUFFIX, Given, Record, is_given, read_given, read_lines

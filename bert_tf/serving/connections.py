@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bert_tf.wording import one_line
+from bert_tf.io.wording import one_line
 
 # A client has so many seconds to send headers, and to read an answer. Load balancers give up a
 # connection that asks nothing after 60, and must be the first to do so.

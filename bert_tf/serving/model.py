@@ -18,9 +18,9 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_tf.cores import usable_cores
+from bert_tf.io.runtime import usable_cores
+from bert_tf.io.wording import reason
 from bert_tf.saved_models import replay
-from bert_tf.wording import reason
 
 from .rest import RestError, Tensors, to_array
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from bert_tf.untrusted import parse_json
+from bert_tf.io.untrusted import parse_json
 
 Tensors = dict[str, np.ndarray]
 _MODEL = "/v1/models/([^/:]+)(?:/versions/([0-9]{1,18}))?"

@@ -9,9 +9,9 @@ from typing import Any
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values, refuses, within
+from bert_tf.io.untrusted import parse_json_object
+from bert_tf.io.wording import listed
 from bert_tf.readers.glue import GLUE_TASKS, glue_task
-from bert_tf.untrusted import parse_json_object
-from bert_tf.wording import listed
 
 # GLUE's tasks as the command line spells them, with their published spellings.
 GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}

@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
 from bert_tf.readers.table_formats import Given, check_columns_differ, names_of_classes
-from bert_tf.wording import listed
 
 from .task import Task
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import flag_fields
-from bert_tf.wording import listed, quote
+from bert_tf.io.wording import listed, quote
 
 from .kinds import option_fields, table_options, trains
 from .registry import KINDS

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf import choices
-from bert_tf.cores import usable_cores
+from bert_tf.io.runtime import usable_cores
 
 from .precision import set_precision
 from .progress import print_progress

@@ -13,8 +13,8 @@ from typing import TextIO
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf.paths import local_path
-from bert_tf.wording import Screen
+from bert_tf.io.paths import local_path
+from bert_tf.io.wording import Screen
 
 _LOG_INTERVAL_S = 10.0
 # An object store takes all of a file again each time something is added to it.

@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.choices import FREELY, PATH
-from bert_tf.files import hold, is_temporary, read_json_object, remove, write_json
-from bert_tf.paths import local_path
-from bert_tf.wording import listed, one_line, quote, reason
+from bert_tf.io.files import hold, is_temporary, read_json_object, remove, write_json
+from bert_tf.io.paths import local_path
+from bert_tf.io.wording import listed, one_line, quote, reason
 
 from . import saved_states
 from .progress import print_progress

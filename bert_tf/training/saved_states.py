@@ -26,7 +26,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import (
+from bert_tf.io.files import (
     check_fingerprints,
     fingerprint,
     fingerprint_change,
@@ -35,8 +35,8 @@ from bert_tf.files import (
     remove_written,
     whole_file,
 )
-from bert_tf.paths import check_readable
-from bert_tf.wording import listed, one_line, quote, reason
+from bert_tf.io.paths import check_readable
+from bert_tf.io.wording import listed, one_line, quote, reason
 
 INDEX = ".index"
 BUNDLE = "variables"

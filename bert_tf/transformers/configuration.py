@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
-from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import directory_of as hub_directory
 from bert_tf.checkpoints.hugging_face_config import config_values, read_config
-from bert_tf.files import read_json_object, write_json
-from bert_tf.paths import HUB_SCHEME, of_model
+from bert_tf.io.checkpoint_formats import CONFIG
+from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.paths import HUB_SCHEME, of_model
 
 # === Names of models as scripts have them ===
 

@@ -16,8 +16,8 @@ import tensorflow as tf
 from keras import ops
 from keras.activations import linear
 
-from bert_tf import forks
 from bert_tf.graph_gradients import traced_in_owner
+from bert_tf.io import runtime
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
 
@@ -32,7 +32,7 @@ def _of_lists(method: str) -> Any:
     original = getattr(keras.Model, method)
 
     def run(self: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
-        forks.check()
+        runtime.check_fork()
         if isinstance(x, Mapping):
             x = {k: as_tensor(v, "np") if isinstance(v, list) else v for k, v in x.items()}
         of_text = isinstance(x, list) and x and isinstance(x[0], str)

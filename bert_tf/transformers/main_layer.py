@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 from keras import KerasTensor, ops
 
-from bert_tf import features, forks
+from bert_tf import features
+from bert_tf.io import runtime
 from bert_tf.modeling import BertEncoder, keras_hooks
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.modeling.transformer import TransformerBlock
@@ -174,7 +175,7 @@ class CalledAsTransformers(keras.layers.Layer):
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Runs it; the arguments are transformers' (``TENSORS``, in this order, and labels)."""
-        forks.check()
+        runtime.check_fork()
         if self.native is None:
             return super().__call__(*arguments, **keywords)
         own = {"trains": keywords.pop("trains")} if "trains" in keywords else {}

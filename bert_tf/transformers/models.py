@@ -18,14 +18,14 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.checkpoint_formats import CONFIG
 from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
-from bert_tf.differences import tell
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.checkpoint_formats import CONFIG
+from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.wording import tell
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer

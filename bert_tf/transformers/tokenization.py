@@ -24,8 +24,8 @@ from bert_tf.checkpoints.tokenizer_files import (
     new_tokenizer,
     read_tokenization,
 )
-from bert_tf.differences import tell
-from bert_tf.files import read_json_object, write_json
+from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.wording import tell
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import lacking

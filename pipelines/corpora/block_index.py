@@ -24,8 +24,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.cores import usable_cores
-from bert_tf.files import replace_whole
+from bert_tf.io.files import replace_whole
+from bert_tf.io.runtime import usable_cores
 
 from . import files as corpus_files
 from . import formats as corpus_formats

@@ -18,9 +18,9 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import paths
-from bert_tf.files import WritableFile, replace_whole
-from bert_tf.paths import local_path
+from bert_tf.io import paths
+from bert_tf.io.files import WritableFile, replace_whole
+from bert_tf.io.paths import local_path
 
 from .text_bytes import open_bytes
 

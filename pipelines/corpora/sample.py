@@ -22,7 +22,7 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
-from bert_tf.cores import usable_cores
+from bert_tf.io.runtime import usable_cores
 
 _SHORTEST_SENTENCE = 4  # words
 _LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
@@ -217,7 +217,7 @@ def write_sample_corpus(path: str) -> None:
             f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
         )
     # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
-    from bert_tf.files import replace_whole
+    from bert_tf.io.files import replace_whole
 
     with replace_whole(str(path)) as file:
         file.write(text)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.files import check_outside, replace_whole
+from bert_tf.io.files import check_outside, replace_whole
 
 from . import block_index as corpus_index
 from . import files as corpus_files

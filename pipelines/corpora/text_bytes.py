@@ -14,8 +14,8 @@ from typing import IO, Any, TypeVar, cast
 
 from isal import igzip, isal_zlib
 
-from bert_tf.paths import local_path
-from bert_tf.untrusted import check_line
+from bert_tf.io.paths import local_path
+from bert_tf.io.untrusted import check_line
 
 T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20

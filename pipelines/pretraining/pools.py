@@ -12,7 +12,7 @@ from typing import Required, TypedDict, cast
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.cores import usable_cores
+from bert_tf.io.runtime import usable_cores
 from bert_tf.pipelines.packing import check_at_least
 from bert_tf.pipelines.randomness import Operation, fold, permutation
 

@@ -17,12 +17,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.cores import usable_cores
-from bert_tf.files import check_new, move_new, scratch_directory
+from bert_tf.io.files import check_new, move_new, scratch_directory
+from bert_tf.io.runtime import begin_worker, usable_cores
+from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.startup import begin_worker
-from bert_tf.wording import listed
 
 from . import tfrecords
 from .dataset import RowOptions, batches_of_rows

@@ -27,12 +27,12 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import features
-from bert_tf.files import whole_file
-from bert_tf.paths import local_path
+from bert_tf.io.files import whole_file
+from bert_tf.io.paths import local_path
+from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora import files as corpus_files
 from bert_tf.pipelines.corpora.files import SourceFile, describe_file, in_threads
 from bert_tf.pipelines.randomness import Operation, fold, permutation
-from bert_tf.wording import listed
 
 from .pools import Batching, PoolPlan, pool_batches
 

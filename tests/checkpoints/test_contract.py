@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.weights import expected_shapes
+from bert_tf.io.checkpoint_formats import WRITTEN
 from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.checkpoints import hugging_face_files
 from tests.checkpoints.samples import SAMPLES, assert_as_recorded

@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 
-from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.checkpoints import conversion, model_card
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import OTHER_TABLES
+from bert_tf.io.checkpoint_formats import WRITTEN
 from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.checkpoints.small_checkpoints import (
     MODELS,

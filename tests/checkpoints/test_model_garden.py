@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert_tf.checkpoint_formats import OBJECT_GRAPH
 from bert_tf.checkpoints import model_garden
 from bert_tf.checkpoints.model_garden import find_weights
 from bert_tf.checkpoints.tensor_files import Bundle
+from bert_tf.io.checkpoint_formats import OBJECT_GRAPH
 from tests.checkpoints.samples import DATA, SAMPLES
 
 CHECKPOINTS = DATA / "model_garden"

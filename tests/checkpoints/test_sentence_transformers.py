@@ -9,12 +9,12 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.answering.served import serve
-from bert_tf.checkpoint_formats import WRITTEN
 from bert_tf.checkpoints import conversion, hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.load import make_preprocessor, open_checkpoint
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
+from bert_tf.io.checkpoint_formats import WRITTEN
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions

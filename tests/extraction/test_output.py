@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.extraction import output
 from bert_tf.extraction import run as extraction
-from bert_tf.files import whole_file
+from bert_tf.io.files import whole_file
 from tests.extraction.conftest import files_of, run, write_many
 
 FLAGS = {"pooling": "mean", "lines_per_file": 15}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.cli import flag_fields
-from bert_tf.files import read_json
+from bert_tf.io.files import read_json
 from bert_tf.pretraining.run import _change_schedule, run
 from bert_tf.pretraining.settings import MAY_CHANGE, PretrainingSettings
 from bert_tf.training import saved_states

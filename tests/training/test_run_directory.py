@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.choices import FREELY, PATH
-from bert_tf.files import read_json, whole_file, write_json
+from bert_tf.io.files import read_json, whole_file, write_json
 from bert_tf.training import saved_states
 from bert_tf.training.run_directory import RunDirectory
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.io.wording import reason
 from bert_tf.training import saved_states
 from bert_tf.training.saved_states import BackgroundSaving
-from bert_tf.wording import reason
 
 
 class Killed(BaseException):

@@ -9,11 +9,11 @@ by its first byte, as TensorFlow counts.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from bert_tf.io.wording import listed, one_line, quote
 from bert_tf.readers import examples as read
 from bert_tf.readers.examples import Answer, BadRowError, BadRows, ExampleSet, QuestionExample
 from bert_tf.readers.table_formats import read_json_document
 from bert_tf.readers.tables import Row, TableFile, read_columns
-from bert_tf.wording import listed, one_line, quote
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}
 

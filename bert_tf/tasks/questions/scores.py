@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.files import write_json
+from bert_tf.io.files import write_json
 from bert_tf.pipelines.answers import Answers
 from bert_tf.pipelines.answers import null_odds as null_odds_of
 

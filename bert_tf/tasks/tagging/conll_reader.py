@@ -9,6 +9,7 @@ ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so h
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from bert_tf.io.wording import listed, quote
 from bert_tf.readers.examples import (
     DOCUMENT_START,
     BadRowError,
@@ -19,7 +20,6 @@ from bert_tf.readers.examples import (
     shown,
 )
 from bert_tf.readers.table_formats import read_lines
-from bert_tf.wording import listed, quote
 
 from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
 

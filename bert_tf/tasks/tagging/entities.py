@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_tf.io.wording import listed, one_line, quote
 from bert_tf.readers.examples import BadRowError, known_name, shown
-from bert_tf.wording import listed, one_line, quote
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")

@@ -27,10 +27,10 @@ from bert_tf.evaluation.scores import (
     count_confusions,
     total,
 )
+from bert_tf.io.wording import did_you_mean, quote
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.options import ON_DEV, ClassWeights, parse_class_weights
 from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
-from bert_tf.wording import did_you_mean, quote
 
 from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag

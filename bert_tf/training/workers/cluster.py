@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.differences import tell
-from bert_tf.untrusted import parse_json_object
-from bert_tf.wording import quote
+from bert_tf.io.untrusted import parse_json_object
+from bert_tf.io.wording import quote, tell
 
 
 class Cluster(NamedTuple):

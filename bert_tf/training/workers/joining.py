@@ -6,7 +6,7 @@ import signal
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from bert_tf.wording import reason
+from bert_tf.io.wording import reason
 
 from .cluster import Cluster
 from .waiting import Partners, signals_noted

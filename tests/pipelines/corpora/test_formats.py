@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.io.untrusted import LINE_VARIABLE
 from bert_tf.pipelines.corpora import formats as corpus_formats
 from bert_tf.pipelines.corpora import text_bytes
-from bert_tf.untrusted import LINE_VARIABLE
 
 GOOGLE_TEXT = "\n\nOne.\nTwo. Not split.\n \n\t\n  Three.  \n\u00a0\u3000\nFour.\nFive."
 GOOGLE = [["One.", "Two. Not split."], ["Three."], ["Four.", "Five."]]

@@ -96,7 +96,7 @@ def test_a_tree_of_sources(tmp_path, recwarn):
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
     """A Python with one topic, a standard library of one module and three packages."""
-    importlib.import_module("bert_tf.files")  # from the real one
+    importlib.import_module("bert_tf.io.files")  # from the real one
 
     topics = types.SimpleNamespace(topics={"b": text("topic b"), "a": text("topic a"), "c": ""})
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from bert_tf import startup
+from bert_tf.io import runtime
 from tests.anew import run_python
 
 
@@ -28,23 +28,23 @@ from tests.anew import run_python
     ],
 )  # fmt: skip
 def test_a_mismatch_is_told_with_the_command_that_mends_it(installed, message, monkeypatch):
-    monkeypatch.setattr(startup, "_installed", installed.get)
+    monkeypatch.setattr(runtime, "_installed", installed.get)
     with pytest.raises(ImportError, match=message):
-        startup.check_versions()
+        runtime.check_versions()
 
 
 def test_tpu_builds_count_as_tensorflow(monkeypatch):
     installed = {"tensorflow-tpu": "2.20.0", "tensorflow-text": "2.20.1"}
-    monkeypatch.setattr(startup, "_installed", installed.get)
-    startup.check_versions()
-    assert startup.SUPPORTED_MINORS == ("2.20", "2.21")
+    monkeypatch.setattr(runtime, "_installed", installed.get)
+    runtime.check_versions()
+    assert runtime.SUPPORTED_MINORS == ("2.20", "2.21")
 
 
 @pytest.mark.parametrize("value, status, said", [("1", 0, "a warning"), ("x", 1, "a notice\n")])
 def test_what_loading_says_is_shown_only_where_it_fails(value, status, said, tmp_path):
     fake = f"import os; os.write(2, b'a notice\\n'); int({value!r})"
     (tmp_path / "tensorflow.py").write_text(fake)
-    script = "import os; from bert_tf import startup; startup.load_quietly()"
+    script = "import os; from bert_tf.io import runtime; runtime.load_quietly()"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = run_python(f"{script}; os.write(2, b'a warning')", env=environment)
     assert done.returncode == status and done.stderr.startswith(said)
@@ -69,9 +69,9 @@ def test_what_loading_says_is_shown_only_where_it_fails(value, status, said, tmp
 def test_tritons_products_are_off_on_a_gpu_unless_the_user_names_them(
     cards, before, after, monkeypatch
 ):
-    monkeypatch.setattr(startup.glob, "glob", lambda pattern: cards)
+    monkeypatch.setattr(runtime.glob, "glob", lambda pattern: cards)
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     if before is not None:
         monkeypatch.setenv("XLA_FLAGS", before)
-    startup.set_compiler_flags()
+    runtime.set_compiler_flags()
     assert os.environ.get("XLA_FLAGS") == after

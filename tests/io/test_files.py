@@ -9,9 +9,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf import files
 from bert_tf.checkpoints.tensor_files import open_hdf5, open_safetensors
-from bert_tf.files import (
+from bert_tf.io import files
+from bert_tf.io.files import (
     read_json,
     read_json_object,
     remove_written,
@@ -148,7 +148,7 @@ def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from bert_tf import files
+from bert_tf.io import files
 with files.whole_directory(sys.argv[1] + "/1") as folder, files.whole_file(sys.argv[1] + "/a") as a:
     for name in (os.path.join(folder, "half"), a):
         with open(name, "w") as file:

@@ -1,7 +1,11 @@
-"""Words of others in sentences: values of files, names, errors, each in one short line.
+"""Text for people: values of files in sentences, each in one short line, and warnings.
 
 A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
 ``listed``: without what a terminal obeys, line breaks, and what is long.
+
+What is done otherwise than a file of another library says is told by ``tell``. In Python it is a
+warning of a category of its own; a command prints it as one line on standard error. Each sentence
+names the key and the consequence.
 """
 
 import difflib
@@ -9,9 +13,12 @@ import glob
 import os
 import re
 import reprlib
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+_PACKAGE = __name__.partition(".")[0]
 _LONGEST = 120
 _LISTED = 10
 _LONGEST_REASON = 2000
@@ -117,3 +124,40 @@ def _cut(text: str, longest: int) -> str:
         return text
     head = (longest - 3) // 2
     return f"{text[:head]}...{text[len(text) - (longest - 3 - head) :]}"
+
+
+# === Differences ===
+
+
+class DifferenceWarning(UserWarning):
+    """A file says something that this library does otherwise, or does not say what it assumed.
+
+    ``warnings.simplefilter("error", bert_tf.DifferenceWarning)`` makes it an error.
+
+    >>> import warnings
+    >>> issubclass(DifferenceWarning, UserWarning)
+    True
+    """
+
+
+def tell(sentences: Iterable[str]) -> None:
+    """Warns by each sentence, at the line that called the library."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    for sentence in sentences:
+        warnings.warn(sentence, DifferenceWarning, stacklevel=level)
+
+
+def print_as_lines() -> None:
+    """Makes a process print what is told as one line each, other warnings as before."""
+    show = warnings.showwarning
+
+    def show_line(message: Any, category: type[Warning], *place: Any, **options: Any) -> None:
+        if issubclass(category, DifferenceWarning):
+            print(message, file=sys.stderr, flush=True)
+        else:
+            show(message, category, *place, **options)
+
+    warnings.showwarning = show_line
+    warnings.simplefilter("always", DifferenceWarning)

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from bert_tf import wording
+from bert_tf.io import wording
 
 # C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
 OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]

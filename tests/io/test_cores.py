@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_tf.cores import usable_cores
+from bert_tf.io.runtime import usable_cores
 
 
 def _kernel(root, files):

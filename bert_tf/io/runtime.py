@@ -1,8 +1,9 @@
-"""Steps before TensorFlow loads: a check of the installed packages, and a quiet screen."""
+"""The process: checks of packages and of forks, its environment, a quiet screen, its cores."""
 
 import contextlib
 import glob
 import importlib
+import math
 import multiprocessing
 import os
 import select
@@ -13,6 +14,9 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
+
+# === Packages ===
 
 # Distributions that install the ``tensorflow`` package: each owns the same files.
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu")
@@ -63,6 +67,8 @@ def check_versions() -> None:
             f"pip install --no-deps 'tensorflow-text~={minor}.1'."
         )
 
+
+# === Environment and screen ===
 
 _BACKEND = "KERAS_BACKEND"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -191,3 +197,91 @@ def begin_worker(scratch: str | None = None) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
     set_environment()
     load_quietly()
+
+
+# === Cores ===
+
+
+def usable_cores(root: str = "/") -> int:
+    """The cores of the process' affinity, or of its cgroup's quota, rounded up, if that is less.
+
+    A container of two processors on a machine of 64 has a quota of two and sees 64. ``root`` holds
+    the kernel's files.
+
+    >>> 1 <= usable_cores() <= os.cpu_count()
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min([cores, *map(math.ceil, _quotas(Path(root)))]))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The quotas, in cores, of the process' cgroup and of those around it, of versions 1 and 2."""
+    mounted = root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            top = mounted
+        elif "cpu" in controllers.split(","):
+            top = mounted / "cpu"
+        else:
+            continue
+        # A container may see its own cgroup as the top, and its name as the machine has it.
+        inner = top / path.lstrip("/")
+        for folder in (inner, *inner.parents):
+            if folder.is_relative_to(top):
+                text = _read(folder / "cpu.max") or " ".join(
+                    _read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")
+                )
+                quota, period = (text.split() or ["max", ""])[:2]
+                if quota not in ("max", "-1"):
+                    yield int(quota) / int(period)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+# === Forks ===
+
+# A fork copies TensorFlow's state without its threads: the child would wait for them forever.
+_has_lost_threads = False
+
+
+def check_fork() -> None:
+    """Checks that TensorFlow can run in this process.
+
+    Raises:
+        RuntimeError: If the process was forked after TensorFlow had run.
+    """
+    if _has_lost_threads:
+        raise RuntimeError(
+            "TensorFlow ran in the parent process before the fork, so it cannot run here. Load the "
+            "model in the child process only, or start processes with spawn."
+        )
+
+
+def note_fork() -> None:
+    """Notes in a process that was just forked whether TensorFlow had run."""
+    global _has_lost_threads
+    _has_lost_threads = _has_lost_threads or _has_run()
+
+
+def _has_run() -> bool:
+    """Returns whether TensorFlow has started its threads, after which their number is fixed."""
+    try:
+        threads = sys.modules["tensorflow"].config.threading
+        number = threads.get_intra_op_parallelism_threads()
+        threads.set_intra_op_parallelism_threads(number + 1)
+        threads.set_intra_op_parallelism_threads(number)
+    except RuntimeError:
+        return True
+    except (KeyError, AttributeError):  # not imported, or not completely
+        pass
+    return False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.paths import check_inputs
+from bert_tf.io.paths import check_inputs
 from tests.anew import run_in_forks
 
 COLUMNS = "--text_columns=a --label_column=b"

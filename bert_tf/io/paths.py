@@ -14,7 +14,7 @@ from .wording import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"
-_SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
+_SHIPPED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")

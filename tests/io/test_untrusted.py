@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bert_tf import untrusted
+from bert_tf.io import untrusted
 
 
 def test_json_is_read_as_pythons_own_json_does():

@@ -1,0 +1,1 @@
+"""Files, paths, input that is not trusted, and text for people; the process and its machine."""
