@@ -130,6 +130,7 @@ def _tables():
     one, two = (_squad(_data(f"squad/{n}")) for n in ("dev-v1.1.json.zip", "half-dev-v2.0.json.gz"))
     texts, twos = ("text", "label"), ("one", "other", "label")
     entities = list(_sentences("esp", 2))
+    tagged = ({"words": w, "tags": t} for w, t in _sentences("ned", 1))
     return {
         "texts": (".tsv", *_split(lambda r: _columns(texts, r), films, 400, 100)),
         "labels": (
@@ -141,7 +142,7 @@ def _tables():
         ),
         "pairs": (".tsv", *_split(lambda r: _columns(twos, r), pairs, 400, 100)),
         "choices": (".jsonl", *_split(_lines, choices, 200, 60)),
-        "tags": (".conll", *_split(_conll, _sentences("ned", 1), 200, 60)),
+        "tags": (".jsonl", *_split(_lines, tagged, 200, 60)),
         "entities": (".conll", *_split(_conll, entities, 200, 60)),
         "spans": (
             ".jsonl",
@@ -167,7 +168,7 @@ RUNS = {
     "similarity": ("pairs", {"task": "similarity", **_TWO}),
     "choices": ("choices", {"task": "multiple_choice", "text_columns": "context,choices",
                             "label_column": "label"}),
-    "tags": ("tags", {"task": "ner"}),
+    "tags": ("tags", {"task": "tagging", "text_columns": "words", "label_column": "tags"}),
     "entities": ("entities", {"task": "ner"}),
     "documents": ("entities", {"task": "ner", "document_context": True}),
     "spans": ("spans", {"task": "tagging", "text_columns": "text", "label_column": "entities",
@@ -284,7 +285,7 @@ def _rows_to_predict(name, texts):
     if flags["task"] == "multiple_choice":
         return [{"context": t, "choices": [o, t[:30], "none"][: 2 + n % 2]}
                 for n, (t, o) in enumerate(zip(texts, others, strict=True))]  # fmt: skip
-    if flags["task"] == "ner":
+    if flags["task"] == "ner" or flags["text_columns"] == "words":
         return [{"words": t.split()} for t in texts]
     if flags["text_columns"] == "one,other":
         return [{"one": t, "other": o} for t, o in zip(texts, others, strict=True)]
