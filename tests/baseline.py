@@ -300,7 +300,9 @@ def _predictions(name, run, texts, scratch):
     source = scratch / "input.jsonl"
     source.write_text(_lines(rows))
     found = {"Predictor": _json(Predictor(run)(rows, skip_bad_rows=True))}
-    for suffix in (".jsonl", ".tsv"):
+    # Words of any form stand in CoNLL's columns alone.
+    is_tagged = name in RUNS and RUNS[name][1]["task"] in ("ner", "tagging")
+    for suffix in (".jsonl", ".conll" if is_tagged else ".tsv"):
         output = scratch / f"predictions{suffix}"
         api.predict(run, source, output, text_columns=[*rows[0]], skip_bad_rows=True)
         found[suffix] = _read_written(output)
