@@ -68,13 +68,14 @@ _loaded = {}
 
 
 def _load_once(checkpoint):
-    """The model of a directory, loaded and traced once, whatever its task.json says."""
+    """The model of a directory, loaded and traced once for all tasks."""
     key = checkpoint.path
     if os.path.isdir(key):
         paths = (path for path in sorted(pathlib.Path(key).rglob("*")) if path.is_file())
         key = tuple(path.read_bytes() for path in paths if path.name != "task.json")
     if key not in _loaded:
         _loaded[key] = load(checkpoint)
+    _loaded[key].task = checkpoint.task
     return _loaded[key]
 
 
