@@ -101,7 +101,7 @@ def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = Non
     array = check_column("labels", labels, num_examples, "integers of shape (N,)", "biu")
     _check_range("labels", array, 0, np.iinfo(np.int32).max)
     if counts is not None and (array >= counts).any():
-        place = int(np.argmax(array >= counts))
+        place = int(np.flatnonzero(array >= counts)[0])
         raise ValueError(f"labels[{place}] is {array[place]}: expected 0 to {counts[place] - 1}.")
     return array.astype(np.int32)
 

@@ -7,12 +7,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.answering.class_probabilities import log_probabilities
 from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.long_texts import mean_of_windows
@@ -156,16 +157,31 @@ def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
-def of_one_class(
-    logits: np.ndarray, true: np.ndarray, predicted: np.ndarray, thresholds: Thresholds | None
-) -> dict[str, Any]:
-    """Fields of an ``Evaluation`` of one class each, by logits (N, C) and ids, (N,) each."""
+class PredictedClasses(NamedTuple):
+    """The predictions of one class each: ids and negative log-likelihoods, (N,) each.
+
+    ``fields`` are those of an ``Evaluation``.
+    """
+
+    predicted: np.ndarray
+    losses: np.ndarray
+    log_probabilities: np.ndarray  # (N, C)
+    fields: dict[str, Any]
+
+
+def predicted_classes(
+    logits: np.ndarray, true: np.ndarray, thresholds: Thresholds | None
+) -> PredictedClasses:
+    """Predicts one class each by logits (N, C), and compares with the true ids, (N,)."""
     temperature = temperature_of(thresholds, logits, true)
-    return {
+    logs = log_probabilities(logits).numpy()
+    predicted = logs.argmax(1)
+    fields = {
         "thresholds": {TEMPERATURE: temperature},
         "calibrate": functools.partial(of_classes, logits, true, temperature),
         "constant": is_constant(true, predicted),
     }
+    return PredictedClasses(predicted, -logs[np.arange(len(true)), true], logs, fields)
 
 
 def worst_mistakes(

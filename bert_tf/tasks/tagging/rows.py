@@ -171,7 +171,7 @@ def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "iu":
         raise ValueError(f"tags: expected integers, the tags' ids; got dtype {values.dtype}.")
     if values.min() < 0:
-        place = np.argmax(values < 0)
+        place = np.flatnonzero(values < 0)[0]
         ends = np.cumsum(words_per_sentence)
         index = np.searchsorted(ends, place, "right")
         word = place - ends[index] + words_per_sentence[index]

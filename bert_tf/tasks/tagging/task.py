@@ -319,12 +319,10 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        from bert_tf.answering import class_probabilities
-        from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
+        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
-        predicted = outputs.argmax(1)
-        losses = -class_probabilities.log_probabilities(outputs).numpy()[np.arange(len(true)), true]
+        predicted, losses, _, fields = predicted_classes(outputs, true, thresholds)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
@@ -335,7 +333,7 @@ class TaggingTask(Task):
             return self.shown_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
-            **of_one_class(outputs, true, predicted, thresholds),
+            **fields,
             scores=self.scores_of(comparison),
             mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
             comparison=comparison,

@@ -114,20 +114,15 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import class_probabilities
-        from bert_tf.evaluation.evaluation import Evaluation, of_one_class
+        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes
 
         true = self._targets(items)
-        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
-        predicted = log_probabilities.argmax(1)
-        losses = -log_probabilities[np.arange(len(items)), true]
+        predicted, losses, logs, fields = predicted_classes(outputs, true, thresholds)
         comparison = compare_classes(true, predicted, self.labels, losses)
         return Evaluation(
-            **of_one_class(outputs, true, predicted, thresholds),
+            **fields,
             scores=self.scores_of(comparison),
-            mistakes=self._mistakes(
-                items, losses, true != predicted, true, predicted, log_probabilities
-            ),
+            mistakes=self._mistakes(items, losses, true != predicted, true, predicted, logs),
             confusion=count_confusions(true, predicted),
             comparison=comparison,
         )

@@ -81,24 +81,21 @@ class MultipleChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import class_probabilities
-        from bert_tf.evaluation.evaluation import Evaluation, of_one_class, worst_mistakes
+        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes, worst_mistakes
 
-        log_probabilities = class_probabilities.log_probabilities(outputs).numpy()
-        chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
+        chosen, losses, logs, fields = predicted_classes(outputs, labels, thresholds)
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[at].choices
             return self.shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
 
-        losses = -log_probabilities[np.arange(len(items)), labels]
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
         return Evaluation(
-            **of_one_class(outputs, labels, chosen, thresholds),
+            **fields,
             scores=self.scores_of(comparison),
             comparison=comparison,
-            mistakes=worst_mistakes(items, losses, chosen != labels, show, log_probabilities),
+            mistakes=worst_mistakes(items, losses, chosen != labels, show, logs),
         )
 
     @staticmethod
