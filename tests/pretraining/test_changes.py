@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -14,6 +15,7 @@ from bert_tf.pretraining.settings import MAY_CHANGE, PretrainingSettings
 from bert_tf.training import saved_states
 from bert_tf.training.loop import BadStepError
 from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.schedules import WarmupLinearDecay
 
 from .commands import arguments, parse
 
@@ -118,12 +120,21 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
-    with pytest.raises(BadStepError, match=r"no checkpoint was saved .* --learning_rate=1e\+29\."):
-        _train(inputs, tmp_path / "anew", save_checkpoints_steps=2, learning_rate=1e30)
-    assert not (tmp_path / "anew" / "checkpoints").exists()  # none of ruined weights
-    with pytest.raises(BadStepError) as raised:
-        _train(inputs, tmp_path / "run", save_checkpoints_steps=1, learning_rate=1e30)
-    named = "go on from the checkpoint before it with --learning_rate=1e+29."
+    def rise(schedule, step):
+        """From 0 to what no weights bear."""
+        return tf.where(tf.cast(step, tf.int32) < 1, 0.0, 1e30)
+
+    ruinous = mock.patch.object(WarmupLinearDecay, "__call__", rise)
+    rate = {"learning_rate": 0.5}
+    with ruinous:
+        with pytest.raises(
+            BadStepError, match=r"no checkpoint was saved .* --learning_rate=0\.05\."
+        ):
+            _train(inputs, tmp_path / "anew", save_checkpoints_steps=2, **rate)
+        assert not (tmp_path / "anew" / "checkpoints").exists()  # none of ruined weights
+        with pytest.raises(BadStepError) as raised:
+            _train(inputs, tmp_path / "run", save_checkpoints_steps=1, **rate)
+    named = "go on from the checkpoint before it with --learning_rate=0.05."
     assert str(raised.value).endswith(named)
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000001"]
     _train(inputs, tmp_path / "run", learning_rate=1e-3)
