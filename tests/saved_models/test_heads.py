@@ -225,6 +225,13 @@ def test_a_batch_answers_as_its_parts(name):
                     signature.function(**columns)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_have_types_that_every_client_reads(name):
+    for _, _, answers in answers_of(name).values():
+        dtypes = {value.dtype for answer in answers for value in answer.values()}
+        assert dtypes <= {*map(np.dtype, ("O", "int32", "int64", "float32", "bool"))}
+
+
 # What is exported elsewhere answers from its graphs there.
 @pytest.mark.parametrize(
     "name",

@@ -218,7 +218,8 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
         """Of (B,) contexts and (B, K) choices, "" for none. Source: the paper's section 4.4."""
         context, choices = check_equally_many(context, choices)
         logits, truncated = _choice_logits(served, context, choices)
-        return {**task.answer(logits, served.model.thresholds), "truncated": truncated}
+        answers = with_names(task.answer(logits, served.model.thresholds), task.labels)
+        return {**answers, "truncated": truncated}
 
     odd = odd_texts(served)
     choices = Signature(
