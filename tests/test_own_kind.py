@@ -8,9 +8,14 @@ import sys
 
 import keras
 import pytest
+import tensorflow as tf
 
+import bert_tf
 from bert_tf import api
+from bert_tf.answering.served import untraced
+from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.registry import KINDS, register
+from bert_tf.tasks.signatures import model_signatures
 from tests.finetuning.small_runs import assert_ends_as, write_checkpoint
 
 FILE = pathlib.Path(__file__).parent.parent / "examples" / "star_ratings.py"
@@ -66,6 +71,12 @@ def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
     assert_ends_as(tmp_path / "whole", tmp_path / "stopped")
     (record,) = api.predict(str(tmp_path / "whole"), ["good good good good"])
     assert record["id"] == "0" and record["prediction"] in range(1, 6) and len(record) == 2
+    texts = [text for text, _ in reviews(9, 3)]
+    model = bert_tf.load(tmp_path / "whole")
+    served = untraced(model, model.preprocessor.tokenizer, ExportOptions(max_seq_length=16))
+    answers = model_signatures(served)["serving_default"].function(text=tf.constant(texts))
+    predicted = api.predict(str(tmp_path / "whole"), texts)
+    assert answers["value"].numpy().tolist() == [each["prediction"] for each in predicted]
 
 
 @needs_checkout

@@ -14,7 +14,7 @@ import tensorflow as tf
 LABELS = frozenset({"label", "chosen_labels", "tags"})
 
 
-def with_names(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict[str, tf.Tensor]:
+def name_labels(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict[str, tf.Tensor]:
     """Answers with names instead of numbers, "" instead of -1; in-graph."""
     names = tf.constant([*labels, ""])
 
@@ -22,37 +22,27 @@ def with_names(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict[
         return tf.gather(names, tf.where(numbers < 0, tf.size(names, numbers.dtype) - 1, numbers))
 
     return {
-        key: named(value) if key in LABELS else in_float32(value) for key, value in answers.items()
+        key: named(value) if key in LABELS else to_float32(value) for key, value in answers.items()
     }
 
 
-def in_float32(value: tf.Tensor) -> tf.Tensor:
+def to_float32(value: tf.Tensor) -> tf.Tensor:
     """An answer as signatures return it: probabilities are float64 until then."""
     return tf.cast(value, tf.float32) if value.dtype.is_floating else value
 
 
 def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the answers of each example as Python's numbers, texts and lists, without -1.
-
-    Answers of an export, which have names, stay as they are.
-    """
+    """Yields the answers of each example as Python's numbers, labels and lists, without -1."""
     arrays = {key: np.asarray(value) for key, value in answers.items()}
-    numbers = {key for key in LABELS & arrays.keys() if arrays[key].dtype != object}
     for row in range(len(next(iter(arrays.values())))):
         yield {
-            key: _names(array[row], labels) if key in numbers else _plain(array[row])
+            key: name_numbers(array[row], labels) if key in LABELS else array[row].tolist()
             for key, array in arrays.items()
         }
 
 
-def _names(numbers: np.ndarray, labels: Sequence[str]) -> Any:
+def name_numbers(numbers: np.ndarray, labels: Sequence[str]) -> Any:
+    """The label of a number, or the labels of several, without -1."""
     if numbers.ndim == 0:
         return labels[int(numbers)]
     return [labels[number] for number in numbers[numbers >= 0]]
-
-
-def _plain(value: Any) -> Any:
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.decode() if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""What all signatures of an export share: limits, reports of invalid bytes, other names."""
+"""Signatures of an export: their form and sample requests, limits, reports of invalid bytes."""
 
 import dataclasses
 import functools
@@ -128,12 +128,14 @@ def requests_of_texts(served: Served, names: Sequence[str]) -> Requests:
     return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))
 
 
+# === All signatures of a model ===
+
 SERVING_DEFAULT = "serving_default"
 INT64_SERVING = "int64_serving"  # transformers' signature of ids that are int64
 TEXT_SERVING = "strings"  # what serving_default is where it has not transformers' signature
 
 
-def bound(
+def bind_all(
     by_name: Signatures, served: Served, transformers: Callable[..., Outputs] | None
 ) -> Signatures:
     """Signatures, ``serving_default`` first, whose functions take the inputs alone.

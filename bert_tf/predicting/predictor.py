@@ -22,7 +22,7 @@ from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, rows_of
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import predict
-from bert_tf.tasks.task_file import TaskFile, kind_of_class, kinds_of, task_of
+from bert_tf.tasks.task_file import TaskFile, default_kind, kinds_for_class, task_of
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
@@ -292,7 +292,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     path, model_class = checkpoint.path, checkpoint.model.model_class
     class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
-    kinds = kinds_of(model_class, embeds=embeds)
+    kinds = kinds_for_class(model_class, embeds=embeds)
     if checkpoint.unread_head:
         raise ValueError(checkpoint.unread_head)
     if not kinds:
@@ -303,7 +303,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     positions = checkpoint.config.max_position_embeddings
     task = task_of(checkpoint)
     if task is None:
-        kind = kind_of_class(kinds, multi_label=checkpoint.multi_label)
+        kind = default_kind(kinds, multi_label=checkpoint.multi_label)
         task = TaskFile(kind.kind, path, most_tokens(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_tf.answering import embeddings, fill_mask
 from bert_tf.answering.served import Outputs, Served
-from bert_tf.answering.signatures import Signatures, bound, model_outputs
+from bert_tf.answering.signatures import Signatures, bind_all, model_outputs
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -25,7 +25,7 @@ from .questions import answer as questions
 from .registry import KINDS
 from .tagging import answer as tagging
 from .task import Task
-from .task_file import kind_of_class, kinds_of, read_task_file
+from .task_file import default_kind, kinds_for_class, read_task_file
 from .texts import answer as texts
 
 
@@ -97,20 +97,20 @@ def model_signatures(served: Served) -> Signatures:
     if how is None:
         known = ", ".join(one.__name__ for one in _CLASSES)
         raise ValueError(f"{model_class.__name__} cannot be served: expected one of {known}.")
-    return bound(how.signatures(served, _task_of(served)), served, how.transformers)
+    return bind_all(how.signatures(served, _task_of(served)), served, how.transformers)
 
 
 def _task_of(served: Served) -> Task | None:
     """The task without data whose answers a model has; ``None`` if no kind trains its class."""
     model = served.model
-    kinds = kinds_of(type(model), embeds=False)
+    kinds = kinds_for_class(type(model), embeds=False)
     if not kinds:
         return None
     saved = model.task and read_task_file(model.task, model.name)
     if saved and KINDS[saved.kind] in kinds:
         kind, options = KINDS[saved.kind], saved.options
     else:
-        kind, options = kind_of_class(kinds, multi_label=model.multi_label), {}
+        kind, options = default_kind(kinds, multi_label=model.multi_label), {}
     return kind(
         model.name,
         train=None,

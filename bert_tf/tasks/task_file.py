@@ -127,13 +127,13 @@ def _value_faults(
             yield f"{key} is {quote(value)}", expected
 
 
-def kinds_of(model_class: type[BertModel], *, embeds: bool) -> list[type[Task]]:
+def kinds_for_class(model_class: type[BertModel], *, embeds: bool) -> list[type[Task]]:
     """The kinds that may have trained a model; ``embeds``: it has a ``sentence_embedding``."""
     kinds = (kind for kind in KINDS.values() if trains(kind, model_class))
     return [kind for kind in kinds if embeds or not kind.embeds]
 
 
-def kind_of_class(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task]:
+def default_kind(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task]:
     """The kind of a model without a ``task.json``."""
     return next((kind for kind in kinds if kind.multi_label == multi_label), kinds[0])
 

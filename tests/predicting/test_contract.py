@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api, export
-from bert_tf.answering.answers import split_examples
 from bert_tf.answering.served import untraced
 from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.saved_models.replay import as_text
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.signatures import model_signatures
 from bert_tf.tasks.task_file import TaskFile
@@ -160,10 +160,16 @@ def test_an_export_answers_as_they_do(name, signatures, tmp_path):
     task = KINDS[kind](
         "own", None, {}, {}, labels=model.labels, options=KINDS[kind].options_of(options, {})
     )
-    rows = [_as_task(name, row) for row in split_examples(answers, ())]
+    rows = [_as_task(name, row) for row in _examples(answers)]
     for record, found in zip(records, task.records(items, iter(rows)), strict=True):
         assert json.loads(json.dumps(found)) == about({k: record[k] for k in found})
         assert {*record} - {*found} == {"id"}
+
+
+def _examples(answers):
+    """The answers of a signature, of each example by itself."""
+    columns = {key: as_text(np.asarray(value).tolist()) for key, value in answers.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _as_task(name, answer):

@@ -85,7 +85,7 @@ def _requests(served: Served) -> Requests:
     )
 
 
-def best_answer(answers: Answers, threshold: float | None) -> Outputs:
+def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
     """The answer of each question, "" for no answer, and its best spans.
 
     Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the context, ``score``, the

@@ -315,9 +315,9 @@ class QuestionTask(Task):
         )
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
-        from .answer import best_answer
+        from .answer import answer_questions
 
-        return best_answer(outputs, thresholds.get(NULL_THRESHOLD))
+        return answer_questions(outputs, thresholds.get(NULL_THRESHOLD))
 
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.answers import in_float32, with_names
+from bert_tf.answering.answers import name_labels, to_float32
 from bert_tf.answering.class_probabilities import likeliest
 from bert_tf.answering.rows import Rows, dense, on_rows
 from bert_tf.answering.served import Outputs, Served
@@ -113,7 +113,7 @@ def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Lab
     return Entities(tf.gather(text, first), first, last, types, means)
 
 
-def tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+def answer_tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     """The most probable tag of each word, of logits (..., C).
 
     Returns ``tags``, their numbers, and ``scores``, their probabilities, (...) each.
@@ -209,7 +209,7 @@ def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
     # (W, 2)
     places = tf.where(is_word)
     first = tf.boolean_mask(pieces.row_starts(), tf.reshape(is_word, [-1]))
-    answers = with_names(_answers(task, served, ids, first, places[:, 0]), task.labels)
+    answers = name_labels(_answers(task, served, ids, first, places[:, 0]), task.labels)
     return {
         "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, answers["tags"]),
         "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, answers["scores"]),
@@ -243,7 +243,7 @@ def _answers(
         # (N, S) each
         answers = task.answer(served.call(inputs), served.model.thresholds)
         missing = [[0, 0], [0, width - tf.shape(inputs[features.INPUT_MASK])[1]]]
-        return {key: tf.pad(in_float32(value), missing) for key, value in answers.items()}
+        return {key: tf.pad(to_float32(value), missing) for key, value in answers.items()}
 
     answers = on_rows(served, rows, head, beside)
     return {key: tf.gather_nd(value, columns) for key, value in answers.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -355,18 +354,21 @@ class TaggingTask(Task):
         return {"": " ".join(item.words)}
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
-        from .answer import tags
+        from .answer import answer_tags
 
-        return tags(outputs, thresholds)
+        return answer_tags(outputs, thresholds)
 
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
         """The tags and scores of each sentence, of the logits of all words."""
-        words = super().answers(items, outputs, thresholds)
-        for item in items:
-            own = list(itertools.islice(words, len(item.words)))
-            yield {key: [word[key] for word in own] for key in ("tags", "scores")}
+        from bert_tf.answering.answers import name_numbers
+
+        answers = self.answer(outputs, thresholds)
+        begins = np.cumsum([len(item.words) for item in items])[:-1]
+        tags, scores = (np.split(answers[key].numpy(), begins) for key in ("tags", "scores"))
+        for numbers, shares in zip(tags, scores, strict=True):
+            yield {"tags": name_numbers(numbers, self.labels), "scores": shares.tolist()}
 
     def records(
         self, items: Items, answers: Iterable[Mapping[str, Any]]

@@ -1,7 +1,7 @@
 """Texts, or pairs of texts, to classes or numbers; the choice, of several, that fits a context.
 
-``one_class``, ``several_classes`` and ``choice`` compute answers from a model's outputs; the
-signatures compute these outputs from strings.
+``answer_class``, ``answer_classes`` and ``answer_choice`` compute answers from a model's outputs;
+the signatures compute these outputs from strings.
 
 Letters: B examples, C classes, K choices.
 """
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.answering import class_probabilities
-from bert_tf.answering.answers import with_names
+from bert_tf.answering.answers import name_labels
 from bert_tf.answering.rows import (
     Rows,
     beginnings,
@@ -52,7 +52,7 @@ _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 # === From outputs to answers ===
 
 
-def one_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+def answer_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     """The class of each example, of logits (B, C).
 
     Returns ``label`` and ``score`` (B,), its probability, and ``probabilities`` (B, C).
@@ -65,7 +65,7 @@ def one_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     }
 
 
-def several_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     """The classes of each example, of logits (B, C).
 
     Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
@@ -83,7 +83,7 @@ def several_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     }
 
 
-def choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
+def answer_choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     """The choice of each example, of logits (B, K), ``NO_CHOICE`` where there is none.
 
     Returns ``choice`` (B,), its index or -1, and ``probabilities`` (B, K).
@@ -112,7 +112,7 @@ def text_signatures(served: Served, task: Task) -> Signatures:
     def answer(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
         outputs, truncated = _outputs(served, text, text_pair)
         outputs = served.model.activated(tf.cast(outputs, tf.float32))
-        answers = with_names(task.answer(outputs, served.model.thresholds), task.labels)
+        answers = name_labels(task.answer(outputs, served.model.thresholds), task.labels)
         if task.labels:
             answers["labels"] = tf.tile(tf.constant([task.labels]), [tf.size(text), 1])
         return {**answers, "truncated": truncated}
@@ -218,7 +218,7 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
         """Of (B,) contexts and (B, K) choices, "" for none. Source: the paper's section 4.4."""
         context, choices = check_equally_many(context, choices)
         logits, truncated = _choice_logits(served, context, choices)
-        answers = with_names(task.answer(logits, served.model.thresholds), task.labels)
+        answers = name_labels(task.answer(logits, served.model.thresholds), task.labels)
         return {**answers, "truncated": truncated}
 
     odd = odd_texts(served)

@@ -131,9 +131,9 @@ class ClassificationTask(TextTask):
         return self.labels[target]
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
-        from .answer import one_class
+        from .answer import answer_class
 
-        return one_class(outputs, thresholds)
+        return answer_class(outputs, thresholds)
 
     def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
         probabilities = dict(zip(self.labels, answer["probabilities"], strict=True))

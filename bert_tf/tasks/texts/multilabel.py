@@ -136,9 +136,9 @@ class MultiLabelTask(TextTask):
         )
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
-        from .answer import several_classes
+        from .answer import answer_classes
 
-        return several_classes(outputs, thresholds)
+        return answer_classes(outputs, thresholds)
 
     def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {*answer["chosen_labels"][: answer["counts"]]}

@@ -107,9 +107,9 @@ class MultipleChoiceTask(Task):
         return {"": item.context, **{str(at): text for at, text in enumerate(item.choices)}}
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
-        from .answer import choice
+        from .answer import answer_choice
 
-        return choice(outputs, thresholds)
+        return answer_choice(outputs, thresholds)
 
     def record(self, item: ChoiceExample, answer: Mapping[str, Any]) -> dict[str, Any]:
         num_choices = len(item.choices)
