@@ -47,7 +47,7 @@ def _refused(reason: str, *usual: Any) -> Answer:
 
 
 # In the tables below, keys that have the same answer stand in one text.
-_DONE = Answer(HONOURED, "what it says is done")
+_DONE = Answer(HONOURED, "has the same effect as in that library")
 _HOW_LONG = _no_effect("the caller says how long rows are, and padding is masked")
 _AS_STORED = _no_effect("weights are read as stored; load's dtype computes")
 _SAME = _no_effect("it says how the same is computed")
