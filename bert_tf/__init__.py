@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .io import runtime
+from .io import load_hook, runtime
 
 os.register_at_fork(after_in_child=runtime.note_fork)
 
@@ -75,6 +75,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC, *_ROOMS})
+
+
+# === The models can load checkpoints ===
+
+
+def _load(path: str, **arguments: Any) -> Any:
+    # Imported on first use: it loads TensorFlow.
+    from .checkpoints.load import load
+
+    return load(path, **arguments)
+
+
+load_hook.load = _load
 
 
 # === Keras knows the models ===

@@ -98,6 +98,16 @@ def _room(path):
 
 
 @needs_checkout
+def test_no_import_by_name_goes_round_the_rules():
+    """A literal name would hide an import from the tests here."""
+    rooms = [path for path in _files() if path.parent.name != "bert_tf"]
+    found = [
+        path for path in rooms if re.search(r"import_module\(\s*f?.bert_tf\.", path.read_text())
+    ]
+    assert found == []
+
+
+@needs_checkout
 def test_imports_go_one_way():
     rooms = [(path, _room(path)) for path in _files()]
     allowed = {**ALLOWED, **dict.fromkeys(KINDS, OF_A_KIND)}

@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import DTYPE_POLICIES
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import LOADED, TEMPERATURE, BertModel, most_tokens
+from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.modeling.encoder import outputs_of
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.modeling.transformer import ComputePlan, TokenRows
@@ -75,11 +75,6 @@ class Served:
     def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
         """The outputs for some rows: ``call``, for a caller that is told which model to ask."""
         return self.call(inputs)
-
-    @property
-    def temperature(self) -> float:
-        """Divisor of the logits."""
-        return self.model.thresholds.get(TEMPERATURE, 1.0)
 
     @property
     def labels(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -16,7 +15,7 @@ from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
 from bert_tf.features import TEMPERATURE as TEMPERATURE
 from bert_tf.graph_gradients import traced_in_owner
-from bert_tf.io import runtime
+from bert_tf.io import load_hook, runtime
 
 from .layers import normalize, pool
 
@@ -231,9 +230,7 @@ class BertModel(keras.Model):
         ``path`` is what ``bert_tf.load`` takes, whose errors these are; ``arguments`` are the
         constructor's, besides the config (``num_classes=3``), and ``load``'s.
         """
-        # By name: the readers of checkpoints import the models.
-        load = importlib.import_module("bert_tf.checkpoints.load").load
-        model: Self = load(path, model_class=cls, **arguments)
+        model: Self = load_hook.load(path, model_class=cls, **arguments)
         return model
 
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
