@@ -18,10 +18,12 @@ neither this library nor Keras. This library reads it as a checkpoint, too.
 | assets.extra/sha256.json                | what ``verify`` compares the other files with      |
 """
 
+import contextlib
 import dataclasses
+import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -201,4 +203,23 @@ def save(
     saved = {variable.ref() for variable in weights.values()}
     variables = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
     root.seeds = [variable for reference, variable in variables.items() if reference not in saved]
-    tf.saved_model.save(root, folder, signatures=dict(signatures))
+    with _preserved_logging():
+        tf.saved_model.save(root, folder, signatures=dict(signatures))
+
+
+@contextlib.contextmanager
+def _preserved_logging() -> Iterator[None]:
+    """Restores the root logger's handlers and absl's level, which TensorFlow's save changes.
+
+    absl configures the root logger with its first message; a ``logging.basicConfig`` that a program
+    calls later would do nothing.
+    """
+    logger, handlers = logging.getLogger("absl"), [*logging.root.handlers]
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for handler in [*logging.root.handlers]:
+            if handler not in handlers:
+                logging.root.removeHandler(handler)

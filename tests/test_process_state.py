@@ -314,6 +314,13 @@ def test_each_command_runs_on_tensorflow(other_backend, tmp_path):
     assert {*COMMANDS} == {*commands()}
 
 
+def test_an_export_leaves_logging_for_the_program_to_configure(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.getLogger("absl"), "level", 0)
+    api.export(run, tmp_path / "1", verbose=False)
+    assert (logging.root.handlers, logging.getLogger("absl").level) == ([], 0)
+
+
 @pytest.mark.slow
 def test_a_command_and_a_call_under_another_backend(other_backend, tmp_path):
     line = [sys.executable, "-m", "bert_tf.convert", "--model=tiny", "--format=bert_tf"]
