@@ -28,5 +28,5 @@ Masking = Literal["token", "whole_word"]
 # The percentages of predicted tokens that become [MASK], a random one, and stay: the paper's.
 MASK_SPLIT = (80, 10, 10)
 Objective = Literal["mlm", "ltr"]  # of pre-training
-# How a setting may change when a run resumes, as docs/resuming.md calls it. Others never do.
+# How a setting may change when a run resumes, as docs/guides/resuming.md calls it. Others never do.
 FREELY, SCHEDULE, PATH = "freely", "from the newest checkpoint on", "its path, not its contents"

@@ -4,7 +4,7 @@ r"""Converts a BERT checkpoint from one format to another, and checks that both 
         --format=huggingface
 
 The format of --model is recognised, and --output appears whole, after the check;
-docs/checkpoints.md lists the formats.
+docs/concepts/checkpoints.md lists the formats.
 """
 
 import dataclasses

@@ -3,8 +3,8 @@ r"""Writes pre-training examples as TFRecords in the format of Google's script o
     python -m bert_tf.create_pretraining_data --input='corpus/*.txt' --vocab_file=vocab.txt \
         --output_file=examples.tfrecord
 
-They are for other programs: ``pretrain`` reads text, and needs no such files. docs/data.md says
-how many cores, and workers of Apache Beam, share the work.
+They are for other programs: ``pretrain`` reads text, and needs no such files.
+docs/guides/pretraining_data.md says how many cores, and workers of Apache Beam, share the work.
 """
 
 import contextlib
@@ -107,7 +107,8 @@ def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
     except (AttributeError, ImportError) as error:
         raise ValueError(
             f"{given[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
-            "docs/data.md has, or the class with its module, and install what it needs."
+            "docs/guides/pretraining_data.md has, or the class with its module, and install what "
+            "it needs."
         ) from error
     unknown: list[str] = []
     PipelineOptions([]).get_all_options(

@@ -2,8 +2,8 @@
 
     python -m bert_tf.export --model=runs/reviews --output=exports/reviews/1 --name=reviews
 
-It ends by printing the signatures and the commands that serve them; docs/serving.md says what
-the signatures of each model answer.
+It ends by printing the signatures and the commands that serve them; docs/guides/serving.md says
+what the signatures of each model answer.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ r"""Writes a BERT's hidden states of text: a vector for each token, or one for e
         --pooling=mean --output=embeddings
 
 A line is a sentence, or two with " ||| " between them. The same command resumes one that was
-stopped; docs/features.md describes the files.
+stopped; docs/guides/features.md describes the files.
 """
 
 from bert_tf.cli import command

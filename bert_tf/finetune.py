@@ -4,7 +4,7 @@ r"""Fine-tunes a BERT for a task: labelled files to a model, its scores and pred
         --text_columns=review --label_column=stars --init_checkpoint=tiny
 
 A tenth of the file is held out, and --model_dir keeps the weights that are best on it, for
-``python -m bert_tf.predict`` and ``export``; docs/fine_tuning.md has all tasks.
+``python -m bert_tf.predict`` and ``export``; docs/guides/fine_tuning.md has all tasks.
 """
 
 from bert_tf.cli import command

@@ -3,7 +3,7 @@
     python -m bert_tf.predict --model=runs/reviews --input=new.csv --output=predicted.tsv
 
 Each row of --input, a table (.gz too), CoNLL's columns or SQuAD's JSON, has one in --output, in
-its order; docs/fine_tuning.md says what it holds.
+its order; docs/guides/fine_tuning.md says what it holds.
 """
 
 from bert_tf.cli import command

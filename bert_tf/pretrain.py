@@ -3,7 +3,7 @@
     python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
 
 Without flags it trains a small model on a sample corpus for about five minutes, and --dry_run
-says what a run would cost; docs/pretraining.md has all choices.
+says what a run would cost; docs/guides/pretraining.md has all choices.
 """
 
 import os

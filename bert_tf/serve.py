@@ -3,7 +3,7 @@
     python -m bert_tf.serve --model=runs/reviews
 
 It listens on this machine alone, until Ctrl-C, which lets the requests in hand be answered;
-docs/serving.md shows what clients ask, and how TensorFlow Serving takes over.
+docs/guides/serving.md shows what clients ask, and how TensorFlow Serving takes over.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
     python -m bert_tf.verify exports/reviews/1
 
 A process without this library sends the export the requests that were recorded with it, and
-compares the answers; the exit status is 1 if one differs. docs/serving.md has more.
+compares the answers; the exit status is 1 if one differs. docs/guides/serving.md has more.
 """
 
 import dataclasses

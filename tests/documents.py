@@ -12,7 +12,11 @@ from tests.anew import run_python
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
 NOTEBOOK = ROOT / "examples" / "first_classifier.ipynb"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("", "guides", "concepts", "reference")
+PAGES = [
+    ROOT / "README.md",
+    *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+]
 
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"

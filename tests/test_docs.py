@@ -108,7 +108,8 @@ def test_every_page_is_in_the_site_and_in_the_index():
     assert sorted(nav) == sorted(pages)
     index = (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
-        assert page.name == "index.md" or f"({page.name})" in index, page.name
+        path = str(page.relative_to(ROOT / "docs"))
+        assert path == "index.md" or f"({path})" in index, path
 
 
 def test_the_map_names_every_module_of_the_folders_and_none_else():
@@ -140,7 +141,7 @@ def test_the_description_on_pypi_has_no_link_that_leads_nowhere(monkeypatch):
     readme = (ROOT / "README.md").read_text()
     text = given["long_description"]
     assert "](docs/" in readme and not re.search(r"\]\((?!https?://)", text)
-    assert "Serving (`docs/serving.md`)" in text
+    assert "Serving (`docs/guides/serving.md`)" in text
     # Nothing but links, comments and pictures differs.
     assert [line for line in text.splitlines() if line not in readme.splitlines()] == [
         re.sub(r"\[([^]]*)\]\(([^)]*)\)", r"\1 (`\2`)", line)

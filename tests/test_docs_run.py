@@ -124,7 +124,7 @@ def _run_python(shown, folder):
 
 
 def _copy_models(folder):
-    """What transformers' TFBert classes left, by the names in docs/from_transformers.md."""
+    """What transformers' TFBert classes left, by the names in docs/guides/migrating.md."""
     names = {"model": "tf_bert", "sequence_classification": "tf_classifier"}
     for name, target in names.items():
         shutil.copytree(DATA / "tf_model" / name, folder / target)
@@ -166,7 +166,9 @@ def world(pretrained):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(_shown(page, python=False))], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if any(_shown(page, python=False))],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_commands_of_a_page_run(page, world, tmp_path):
     """And after them the Python that reads what they left."""

@@ -1,4 +1,4 @@
-"""docs/other_tools.md: each program runs unchanged, and its result is right."""
+"""docs/guides/other_tools.md: each program runs unchanged, and its result is right."""
 
 import concurrent.futures
 import contextlib
@@ -24,7 +24,7 @@ pytestmark = [
         not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
     ),
 ]
-PAGE = ROOT / "docs" / "other_tools.md"
+PAGE = ROOT / "docs" / "guides" / "other_tools.md"
 EXPORT = "runs/reviews/export/1"
 TEXTS = ["Film 7 is fine", "", "Film 8 is dull"]
 CORPUS = [

@@ -6,7 +6,7 @@ key that is not there means. A key that is not in the table is told. ``A.B`` is 
 object A.
 
 ``tests/checkpoints/data/config_keys.json`` has the keys that the peers declare and read, and their
-versions; docs/peers.md prints the table.
+versions; docs/reference/compatibility.md prints the table.
 """
 
 import dataclasses

@@ -213,7 +213,7 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
             f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}"
-            f"{hint(path, None)}; docs/weights.md says where released weights are."
+            f"{hint(path, None)}; docs/guides/weights.md says where released weights are."
         )
     folder, source = os.path.dirname(path), path
     if values is None:

@@ -1,7 +1,7 @@
 """The directory that an extraction writes: files, and a manifest of what they hold.
 
-docs/features.md describes the files. Letters: N lines, T tokens of all of them, L layers, D numbers
-of a vector.
+docs/guides/features.md describes the files. Letters: N lines, T tokens of all of them, L layers,
+D numbers of a vector.
 
 Source: google-research/bert ``extract_features.py``.
 """

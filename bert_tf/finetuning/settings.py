@@ -259,7 +259,7 @@ class FineTuningSettings:
     metric: str | None = flag.string(
         None,
         "Keep the weights, and the run of several, that are best by this dev score, such as loss, "
-        "macro_f1 or f1_CLASS; docs/evaluation.md lists those of each task.",
+        "macro_f1 or f1_CLASS; docs/guides/evaluation.md lists those of each task.",
         heading="Evaluation",
         rules=[ON_DEV, _is_score],
     )

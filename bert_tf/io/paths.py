@@ -136,8 +136,8 @@ def checkpoint(path: str) -> str:
     return (
         f"There is no checkpoint at {path}{there}: expected a directory, the prefix of a "
         "TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "
-        f"Hugging Face hub{_guess(path)}, or tiny, which bert_tf ships; docs/weights.md says where "
-        "released weights are."
+        f"Hugging Face hub{_guess(path)}, or tiny, which bert_tf ships; docs/guides/weights.md "
+        "says where released weights are."
     )
 
 

@@ -15,8 +15,8 @@ from bert_tf.config import PRESETS, BertConfig
 
 from .recipes import RECIPES, from_recipe
 
-# How settings may change when a run resumes; others stay as the run began. docs/resuming.md has the
-# same table.
+# How settings may change when a run resumes; others stay as the run began. docs/guides/resuming.md
+# has the same table.
 MAY_CHANGE = {
     # They do not change data, model or schedule, or by rounding alone.
     choices.FREELY: {

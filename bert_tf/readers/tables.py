@@ -173,7 +173,7 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
     if is_task and ("data" in wanted or not row.keys() >= wanted):
         raise BadRowError(
             "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
-            "entities by the program in docs/fine_tuning.md"
+            "entities by the program in docs/guides/entities.md"
         )
     try:
         return [None if name is None else row[name] for name in columns]

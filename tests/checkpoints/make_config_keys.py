@@ -3,7 +3,7 @@
     python -m tests.checkpoints.make_config_keys
 
 writes ``data/config_keys.json``: versions, and by file the keys. It needs the extra ``parity``.
-With ``--page`` it writes the tables of docs/peers.md alone, and needs nothing.
+With ``--page`` it writes the tables of docs/reference/compatibility.md alone, and needs nothing.
 Declared are the fields of a config, the arguments of a constructor and the keys that a module
 saves; read is what a recording mapping in place of a parsed file was asked for.
 """
@@ -25,7 +25,7 @@ from typing import Any
 from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, Answer
 
 LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "peers.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_config_keys --page -->"
 LIBRARIES = ("transformers", "tokenizers", "sentence-transformers", "keras-hub", "setfit", "peft")
 
@@ -217,7 +217,7 @@ def tables() -> str:
 
 
 def page() -> str:
-    """The text of docs/peers.md with today's tables."""
+    """The text of docs/reference/compatibility.md with today's tables."""
     return PAGE.read_text().partition(BEGIN)[0] + BEGIN + "\n\n" + tables()
 
 

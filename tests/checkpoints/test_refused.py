@@ -1,6 +1,6 @@
 """What a stranger, or an accident, changed in a checkpoint is refused in a sentence: one table.
 
-It holds the page docs/threat_model.md; test_keras_files.py has what is refused of a zip.
+It holds the page docs/security.md; test_keras_files.py has what is refused of a zip.
 """
 
 import json

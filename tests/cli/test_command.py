@@ -351,8 +351,8 @@ REFUSED = {
     "serve": "--model is missing: serve needs a run, an export or a checkpoint.",
     "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix "
     "of a TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "
-    "Hugging Face hub, or tiny, which bert_tf ships; docs/weights.md says where released weights "
-    "are.",
+    "Hugging Face hub, or tiny, which bert_tf ships; docs/guides/weights.md says where released "
+    "weights are.",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
 }
 

@@ -12,7 +12,7 @@ CORPUS = "No file matches 'no*': give paths or globs of text files, separated by
 CHECKPOINT = (
     "There is no checkpoint at no: expected a directory, the prefix of a TensorFlow checkpoint "
     "(DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which "
-    "bert_tf ships; docs/weights.md says where released weights are."
+    "bert_tf ships; docs/guides/weights.md says where released weights are."
 )
 NONE = ". is not a checkpoint of a known format: expected model.json and bert_config.json"
 RUN = CHECKPOINT.replace("at no:", "at runs/no:").replace(

@@ -1,4 +1,4 @@
-"""docs/predict_at_scale.md as it stands: each engine answers what ``predict`` does."""
+"""docs/guides/predicting.md as it stands: each engine answers what ``predict`` does."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = [
         not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
     ),
 ]
-PAGE = ROOT / "docs" / "predict_at_scale.md"
+PAGE = ROOT / "docs" / "guides" / "predicting.md"
 # None of these is a text.
 BAD = {3: None, 40: "  ", 77: "\u200b"}
 

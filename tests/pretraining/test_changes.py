@@ -19,7 +19,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 
 from .commands import arguments, parse
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "resuming.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "resuming.md"
 
 
 def test_the_page_has_every_flag_in_its_class():

@@ -97,7 +97,7 @@ def _asked(**fields):
 
 
 WRITE_SO = (
-    'write {"start": 0, "end": 3, "label": "PER"}, as the program in docs/fine_tuning.md does'
+    'write {"start": 0, "end": 3, "label": "PER"}, as the program in docs/guides/entities.md does'
 )
 ROWS = {
     "classification": [
@@ -166,7 +166,7 @@ ROWS = {
          "expected Prodigy's answer accept, got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
          "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
-         "entities by the program in docs/fine_tuning.md"),
+         "entities by the program in docs/guides/entities.md"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []},

@@ -142,8 +142,8 @@ REFUSALS = {
         lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),
         {},
         "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel; docs/weights.md says "
-        "where released weights are.",
+        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel; docs/guides/weights.md "
+        "says where released weights are.",
     ),
     "two BERTs": (
         lambda folder: write_datasets(

@@ -165,7 +165,7 @@ _SPAN_KEYS = ("start", "end", "label")
 
 # Tools that write entities in another form, by one of their keys.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
-_PROGRAM = "docs/fine_tuning.md"
+_PROGRAM = "docs/guides/entities.md"
 
 
 def word_places(text: str) -> tuple[WordPlace, ...]:
