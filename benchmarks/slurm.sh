@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the script for Slurm of docs/guides/distributed.md on two nodes: they are network namespaces of this
+# Runs the script for Slurm of docs/guides/clusters.md on two nodes: they are network namespaces of this
 # machine, each with a slurmd, an address and a name of its own. What happens to a run (SIGTERM at each moment,
 # a lost task, a lost node) is a line: what Slurm says of the job, and whether the weights that it exports are
 # those of two processes that were started by hand, bit for bit.
@@ -107,7 +107,7 @@ cd "$work"
 # Docs' script: the block with #SBATCH in it.
 awk '/^```/ {inside = !inside; block = ""; next}
      inside {block = block $0 "\n"; if (/^exit/ && block ~ /#SBATCH/) printf "%s", block}' \
-  "$repository/docs/guides/distributed.md" >pretrain.sh
+  "$repository/docs/guides/clusters.md" >pretrain.sh
 cat pretrain.sh
 flags=(--input="$work/corpus.txt" --vocab_file= --vocab_size=200 --bert_config="$work/config.json" --max_seq_length=32
   --train_batch_size=8 --eval_batch_size=8 --learning_rate=1e-2 --num_train_steps=60 --save_checkpoints_steps=10)

@@ -107,7 +107,7 @@ def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
     except (AttributeError, ImportError) as error:
         raise ValueError(
             f"{given[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
-            "docs/guides/pretraining_data.md has, or the class with its module, and install what "
+            "docs/guides/clusters.md has, or the class with its module, and install what "
             "it needs."
         ) from error
     unknown: list[str] = []
