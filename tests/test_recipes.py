@@ -12,8 +12,6 @@ from tests.documents import ROOT, blocks, commands
 
 FOLDER = ROOT / "docs" / "recipes"
 RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
-# The pages on tables of one's own.
-TABLES = [ROOT / "docs" / name for name in ("quickstart.md", "guides/fine_tuning.md")]
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="the checkout is missing, whose docs/recipes this reads"
@@ -49,7 +47,7 @@ def test_every_command_line_resolves_to_settings(path):
 
 
 def test_there_is_a_recipe_for_every_task():
-    tasks = {_settings(words).task for path in [*RECIPES, *TABLES] for words in _trainings(path)}
+    tasks = {_settings(words).task for path in RECIPES for words in _trainings(path)}
     # AX has nothing to train on: MNLI's recipe predicts it.
     others = {"swag", "ner", "squad", "classification", "multilabel", "regression"}
     assert tasks == {*GLUE_NAMES, *others, "tagging", "multiple_choice"} - {"ax"}
