@@ -183,27 +183,10 @@ def test_the_commands_of_a_page_run(page, world, tmp_path):
     _run_python([block for block in left if block.language == "python"], folder)
 
 
-def _write_annotations(folder):
-    """Exports of doccano and of Label Studio, with spans that overlap and one cancelled."""
-    folder.mkdir()
-    row = {"text": "Ann Lee \U0001f600 left", "label": [[0, 3, "PER"], [0, 8, "PER"]]}
-    (folder / "all.jsonl").write_text(json.dumps(row) + "\n")
-    value = {"start": 0, "end": 4, "text": "Rome", "labels": ["LOC"]}
-    kept = {"was_cancelled": False, "result": [{"type": "labels", "value": value}]}
-    task = {"data": {"text": "Rome"}, "annotations": [{"was_cancelled": True}, kept]}
-    (folder / "project.json").write_text(json.dumps([task]))
-
-
 def test_the_python_of_the_pages_runs(pretrained):
     shown = [block for page in PAGES for block in _shown(page, python=True)]
     assert len(shown) >= 5
-    _write_annotations(pretrained / "annotations")
     _run_python(shown, pretrained)
-    rows = [json.loads(line) for line in (pretrained / "train.jsonl").read_text().splitlines()]
-    assert rows == [
-        {"text": "Ann Lee \U0001f600 left", "entities": [{"start": 0, "end": 7, "label": "PER"}]},
-        {"text": "Rome", "entities": [{"start": 0, "end": 4, "label": "LOC"}]},
-    ]
 
 
 def test_the_notebook_runs(pretrained):
