@@ -14,8 +14,8 @@ _PAPER = {
     "weight_decay": 0.01,
     "phases": "128:0.9:20,512:0.1:76",
 }
-# A flag that a recipe does not name has its default. docs/guides/pretraining_quickstart.md says
-# what each of the choices of five_minutes brought.
+# A flag that a recipe does not name has its default. benchmarks/NOTES.md says what each of the
+# choices of five_minutes brought.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "bert_base": {"bert_config": "bert-base", **_PAPER},
@@ -33,7 +33,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
-    # docs/guides/weights.md has the trials. tiny, which bert_tf ships, is a run of it.
+    # benchmarks/NOTES.md has the trials. tiny, which bert_tf ships, is a run of it.
     "hour": {
         "config_overrides": [
             "num_attention_heads=4",
