@@ -184,7 +184,8 @@ def test_the_commands_of_a_page_run(page, world, tmp_path):
 
 
 def test_the_python_of_the_pages_runs(pretrained):
-    shown = [block for page in PAGES for block in _shown(page, python=True)]
+    reference = sorted((ROOT / "docs" / "api").glob("*.md"))
+    shown = [block for page in [*PAGES, *reference] for block in _shown(page, python=True)]
     assert len(shown) >= 5
     _run_python(shown, pretrained)
 
