@@ -46,7 +46,7 @@ def on_page_markdown(markdown, *, page, **_):
         resolve_aliases=True,
         try_relative_path=False,
     )
-    rows = ["| name | what it is |", "|---|---|"]
+    rows = ["| Name | Description |", "|---|---|"]
     for path in paths:
         for one in _named(package[path.removeprefix("bert_tf.")]):
             first = one.docstring.value.partition("\n\n")[0].replace("\n", " ")
