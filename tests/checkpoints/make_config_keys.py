@@ -16,6 +16,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest.mock
@@ -27,6 +28,19 @@ from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED,
 LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_config_keys --page -->"
+# The statuses on the page, in the order of the rows.
+STATUSES = {HONOURED: "supported", TOLD: "warned", REFUSED: "rejected", NO_EFFECT: "no effect"}
+# Files that repeat keys of another file: the page lists the other keys.
+COMMON_KEYS = {
+    "config.json of a DistilBERT": "config.json",
+    "tokenizer.json of class BertTokenizer": "tokenizer.json",
+    **dict.fromkeys(
+        (f"{name}.json of KerasHub" for name in ("tokenizer", "preprocessor", "task")),
+        "config.json of KerasHub",
+    ),
+}
+MAX_KEYS = 5  # of a row without effect
+SAME_EFFECT = FILES["modules.json"]["type"]  # what "supported" means on the page
 LIBRARIES = ("transformers", "tokenizers", "sentence-transformers", "keras-hub", "setfit", "peft")
 
 
@@ -198,22 +212,40 @@ def collect() -> dict[str, Any]:
     }
 
 
-def tables() -> str:
-    """The table of keys in Markdown: by file a table, by answer and reason a row."""
-    versions = json.loads(LIST.read_text())["versions"]
-    parts = [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}."]
-    for file, answers in FILES.items():
-        rows: dict[str, tuple[Answer, list[str]]] = {}
-        for key, answer in answers.items():
+def shown_keys(answer: Answer, keys: list[str]) -> str:
+    """Keys for a cell of a table; the first ones of many that have no effect."""
+    if answer.kind == NO_EFFECT and len(keys) > MAX_KEYS:
+        return f"{', '.join(keys[:MAX_KEYS])} and {len(keys) - MAX_KEYS} others"
+    return ", ".join(keys)
+
+
+def table(file: str) -> str:
+    """The table of a file in Markdown: a row for each status and reason."""
+    base = COMMON_KEYS.get(file, "")
+    rows: dict[str, tuple[Answer, list[str]]] = {}
+    for key, answer in FILES[file].items():
+        if FILES.get(base, {}).get(key) != answer:
             rows.setdefault(repr(answer), (answer, []))[1].append(f"`{key}`")
-        lines = ["| keys | answer | |", "|---|---|---|"]
-        order = (HONOURED, TOLD, REFUSED, NO_EFFECT)
-        for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].kind)):
-            usual = " or ".join(f"`{json.dumps(value)}`" for value in answer.usual)
-            unless = f" unless {usual}" if usual else ""
-            lines.append(f"| {', '.join(keys)} | {answer.kind}{unless} | {answer.reason} |")
-        parts.append("\n".join([f"## {file}", "", *lines]))
-    return "\n\n".join(parts) + "\n"
+    lines = [f"## {file}", ""]
+    if base:
+        anchor = re.sub(r"[^\w\- ]", "", base).lower().replace(" ", "-")
+        lines += [f"The keys in common with [{base}](#{anchor}) are handled as there.", ""]
+    lines += ["| Keys | Status | Details |", "|---|---|---|"]
+    order = [*STATUSES]
+    for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].kind)):
+        neutral = " or ".join(f"`{json.dumps(value)}`" for value in answer.usual)
+        unless = f" unless {neutral}" if neutral else ""
+        status = f"{STATUSES[answer.kind]}{unless}"
+        details = "" if answer == SAME_EFFECT else answer.reason
+        lines.append(f"| {shown_keys(answer, keys)} | {status} | {details} |")
+    return "\n".join(lines)
+
+
+def tables() -> str:
+    """The versions of the libraries, and a table for each file."""
+    versions = json.loads(LIST.read_text())["versions"]
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return "\n\n".join([f"Versions: {listed}.", *map(table, FILES)]) + "\n"
 
 
 def page() -> str:
