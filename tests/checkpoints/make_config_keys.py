@@ -214,7 +214,7 @@ def collect() -> dict[str, Any]:
 
 def shown_keys(answer: Answer, keys: list[str]) -> str:
     """Keys for a cell of a table; the first ones of many that have no effect."""
-    if answer.kind == NO_EFFECT and len(keys) > MAX_KEYS:
+    if answer.kind == NO_EFFECT and len(keys) > MAX_KEYS + 2:
         return f"{', '.join(keys[:MAX_KEYS])} and {len(keys) - MAX_KEYS} others"
     return ", ".join(keys)
 
