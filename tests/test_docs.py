@@ -22,7 +22,7 @@ ALL = [*PAGES, *RECIPES, *API, ROOT / "CONTRIBUTING.md"]
 OTHERS = {
     *("all", "dir", "enable_batching", "enable_per_model_batching_parameters", "gpus", "help"),
     *("kill", "load_fast", "logdir", "model_base_path", "model_name", "no", "nodes", "ntasks"),
-    *("old", "port", "preload", "requeue", "rest_api_port", "signal", "strict", "tag_set"),
+    *("old", "port", "preload", "requeue", "rest_api_port", "signal", "strict", "tag_set", "utf16"),
 }
 
 # Apache Beam's, which create_pretraining_data passes on.

@@ -26,7 +26,7 @@ This page lists the flags of each command. `bert-tf COMMAND --help` prints the c
 `--help=all` all of them.
 
 - Write `--name=value`. Separate the items of a list with commas.
-- Switch a true/false flag on with `--name` and off with `--noname` or `--name=false`.
+- Switch a true/false flag on with `--name` and off with `--name=false`.
 - `--debug`, which every command has, prints the Python traceback of an error.
 - The functions of [`bert_tf.api`](../guides/python.md) take the same names as keyword arguments.
 """
