@@ -15,7 +15,7 @@ from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import Given, Values, names_a_model, required
 from bert_tf.io import paths
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -90,7 +90,7 @@ def run(
         )
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
-        tell(report.notes)
+        warn(report.notes)
         differences = model_card.differences(report.notes, checkpoint.path)
         for sentence in report.sentences(settings.model):
             print_progress(sentence)

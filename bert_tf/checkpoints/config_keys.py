@@ -19,35 +19,35 @@ from bert_tf.config import ONLY_AS_PUBLISHED, BertConfig
 from bert_tf.io.files import read_json_object
 from bert_tf.io.wording import listed, quote
 
-HONOURED, NO_EFFECT, TOLD, REFUSED = "honoured", "without effect", "told", "refused"
+SUPPORTED, NO_EFFECT, WARNED, REJECTED = "honoured", "without effect", "told", "refused"
 
 
 class Answer(NamedTuple):
     """Answer to a key.
 
     ``reason`` says what is particular where a key is honoured, why one is without effect, and of
-    what is told or refused the consequence. ``usual`` are the values that mean what is done anyway.
+    what is told or refused the consequence. ``neutral_values`` are the values that mean what is done anyway.
     """
 
     kind: str
     reason: str
-    usual: tuple[Any, ...] = ()
+    neutral_values: tuple[Any, ...] = ()
 
 
 def _no_effect(reason: str) -> Answer:
     return Answer(NO_EFFECT, reason)
 
 
-def _told(reason: str, *usual: Any) -> Answer:
-    return Answer(TOLD, reason, usual)
+def _warned(reason: str, *neutral_values: Any) -> Answer:
+    return Answer(WARNED, reason, neutral_values)
 
 
-def _refused(reason: str, *usual: Any) -> Answer:
-    return Answer(REFUSED, reason, usual)
+def _rejected(reason: str, *neutral_values: Any) -> Answer:
+    return Answer(REJECTED, reason, neutral_values)
 
 
 # In the tables below, keys that have the same answer stand in one text.
-_DONE = Answer(HONOURED, "has the same effect as in that library")
+_DONE = Answer(SUPPORTED, "has the same effect as in that library")
 _HOW_LONG = _no_effect("the caller says how long rows are, and padding is masked")
 _AS_STORED = _no_effect("weights are read as stored; load's dtype computes")
 _SAME = _no_effect("it says how the same is computed")
@@ -58,8 +58,8 @@ _TO_TEXT = _no_effect("of ids that become text")
 _CONFIG = {
     "architectures model_type id2label label2id problem_type tokenizer_class "
     "sentence_transformers.activation_fn sbert_ce_default_activation_function": _DONE,
-    "tie_word_embeddings": Answer(HONOURED, "the decoder has to equal the embeddings"),
-    "transformers_weights": Answer(HONOURED, "the file that has the weights, by its plain name"),
+    "tie_word_embeddings": Answer(SUPPORTED, "the decoder has to equal the embeddings"),
+    "transformers_weights": Answer(SUPPORTED, "the file that has the weights, by its plain name"),
     "sentence_transformers.version": _no_effect("a note of the release that wrote it"),
     "num_labels _num_labels": _no_effect("the tensors have the number of classes"),
     "output_attentions output_hidden_states return_dict use_return_dict use_cache output_past "
@@ -81,22 +81,22 @@ _CONFIG = {
     "return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p "
     "typical_p task_specific_params": _no_effect("no text is generated"),
     "cross_attention_hidden_size tie_encoder_decoder": _no_effect("of a pair of models alone"),
-    "function_to_apply": _told(
+    "function_to_apply": _warned(
         "transformers' pipelines apply it to a classifier's logits, and here problem_type says "
         "what is applied"
     ),
-    "auto_map custom_pipelines": _told(
+    "auto_map custom_pipelines": _warned(
         "code of the model's own is not run: BERT as published is computed"
     ),
-    "is_encoder_decoder": _refused("one half of a pair of models cannot be computed", False),
-    "quantization_config": _refused("save the model dequantised: quantised weights are not read"),
-    "per_layer_config": _refused("layers of different sizes cannot be built"),
-    "pruned_heads": _refused("heads that were cut out cannot be left out here", {}, []),
+    "is_encoder_decoder": _rejected("one half of a pair of models cannot be computed", False),
+    "quantization_config": _rejected("save the model dequantised: quantised weights are not read"),
+    "per_layer_config": _rejected("layers of different sizes cannot be built"),
+    "pruned_heads": _rejected("heads that were cut out cannot be left out here", {}, []),
 }
 _BERT = {
     # ``BertConfig.from_dict`` refuses these, of Google's files, too.
     **{
-        key: _refused("only BERT as published can be built", published)
+        key: _rejected("only BERT as published can be built", published)
         for key, published in ONLY_AS_PUBLISHED.items()
     },
     **_CONFIG,
@@ -122,7 +122,7 @@ _DISTILBERT = {
     **_CONFIG,
     **dict.fromkeys(DISTILBERT_FIELDS, _DONE),
     "hidden_size num_attention_heads num_hidden_layers": Answer(
-        HONOURED, "a size of the encoder, before the shorter names"
+        SUPPORTED, "a size of the encoder, before the shorter names"
     ),
     "seq_classif_dropout": _DONE,
     "qa_dropout": _no_effect("of training alone: no dropout is in front of a span head"),
@@ -135,13 +135,13 @@ _DISTILBERT = {
 _MODULES = {
     "type path": _DONE,
     "idx name": _no_effect("modules are run in the list's order"),
-    "kwargs": _told("arguments of encode are not handed to the module", [], {}),
+    "kwargs": _warned("arguments of encode are not handed to the module", [], {}),
 }
 _TRANSFORMER = {
     "max_seq_length tokenizer_args.model_max_length processor_kwargs.model_max_length "
     "processing_kwargs.text.max_length processing_kwargs.common.max_length do_lower_case "
     "transformer_task": _DONE,
-    "config_args config_kwargs": Answer(HONOURED, "keys that go before those of config.json"),
+    "config_args config_kwargs": Answer(SUPPORTED, "keys that go before those of config.json"),
     "modality_config module_output_name": _no_effect("texts have one form"),
     "unpad_inputs": _SAME,
     "tokenizer_args.max_length processor_kwargs.max_length": _no_effect(
@@ -153,17 +153,17 @@ _TRANSFORMER = {
         "long texts are cut, and padding is masked"
     ),
     "model_args model_kwargs": _no_effect("load's dtype and the machine's devices compute"),
-    "query_length document_length": _told(
+    "query_length document_length": _warned(
         "queries and documents are cut to one length, the tokenizer's"
     ),
-    "query_expansion": _told("queries are not filled up with [MASK]"),
-    "tokenizer_name_or_path": _told("the tokenizer in this directory is taken"),
+    "query_expansion": _warned("queries are not filled up with [MASK]"),
+    "tokenizer_name_or_path": _warned("the tokenizer in this directory is taken"),
 }
 _SENTENCES = {
     "prompts truncate_dim activation_fn model_type": _DONE,
-    "default_prompt_name": Answer(HONOURED, "where the document has no prompt, this one"),
+    "default_prompt_name": Answer(SUPPORTED, "where the document has no prompt, this one"),
     "similarity_fn_name": Answer(
-        HONOURED, "cosines: another one is told unless vectors have length 1"
+        SUPPORTED, "cosines: another one is told unless vectors have length 1"
     ),
     "__version__": _no_effect("a note of the releases that wrote it"),
     "requirements": _no_effect("a condition on packages"),
@@ -181,7 +181,7 @@ POOLING_MODES = {
 _MODULE = {
     **dict.fromkeys(POOLING_MODES, _DONE),
     "pooling_mode include_prompt out_features activation_function bias use_residual": _DONE,
-    "module_input_name module_output_name": Answer(HONOURED, "only whole vectors are changed"),
+    "module_input_name module_output_name": Answer(SUPPORTED, "only whole vectors are changed"),
     "embedding_dimension word_embedding_dimension in_features": _no_effect("the tensors say it"),
 }
 
@@ -190,12 +190,12 @@ _MODULE = {
 _TOKENIZER_CONFIG = {
     "model_max_length max_len model_input_names split_special_tokens added_tokens_decoder "
     "extra_special_tokens additional_special_tokens model_specific_special_tokens": _DONE,
-    "tokenizer_class": Answer(HONOURED, "whose settings count, these or tokenizer.json's"),
+    "tokenizer_class": Answer(SUPPORTED, "whose settings count, these or tokenizer.json's"),
     "do_lower_case strip_accents tokenize_chinese_chars": Answer(
-        HONOURED, "how a BERT's tokenizer reads text; tokenizer.json says it of another class"
+        SUPPORTED, "how a BERT's tokenizer reads text; tokenizer.json says it of another class"
     ),
     "unk_token sep_token pad_token cls_token mask_token bos_token eos_token": Answer(
-        HONOURED,
+        SUPPORTED,
         "special tokens, as all keys that end so; the first five have BERT's names or are refused",
     ),
     "__type": _no_effect("of a token that is spelled out"),
@@ -216,19 +216,19 @@ _TOKENIZER_CONFIG = {
     "transformers_version tokenizer_type fix_mistral_regex": _no_effect(
         "a note of where the tokenizer comes from, or of how it is loaded"
     ),
-    "truncation_side": _told("a text that is too long is cut at its end", "right"),
-    "padding_side": _told("rows are padded behind their tokens", "right"),
-    "auto_map": _told("code of the tokenizer's own is not run"),
-    "fast_tokenizer_files": _refused("name the file of the release that you use tokenizer.json"),
-    "word_tokenizer_type": _refused("words are split by BERT's rules alone", "basic"),
-    "subword_tokenizer_type": _refused("words are split into WordPiece's alone", "wordpiece"),
+    "truncation_side": _warned("a text that is too long is cut at its end", "right"),
+    "padding_side": _warned("rows are padded behind their tokens", "right"),
+    "auto_map": _warned("code of the tokenizer's own is not run"),
+    "fast_tokenizer_files": _rejected("name the file of the release that you use tokenizer.json"),
+    "word_tokenizer_type": _rejected("words are split by BERT's rules alone", "basic"),
+    "subword_tokenizer_type": _rejected("words are split into WordPiece's alone", "wordpiece"),
 }
 _ROWS = {
     "added_tokens": _DONE,
     "version": _no_effect("of the form of the file, which has not changed"),
     "decoder": _TO_TEXT,
-    "truncation.direction": _told("a text that is too long is cut at its end", "Right"),
-    "padding.direction": _told("rows are padded behind their tokens", "Right"),
+    "truncation.direction": _warned("a text that is too long is cut at its end", "Right"),
+    "padding.direction": _warned("rows are padded behind their tokens", "Right"),
     "truncation.max_length truncation.strategy truncation.stride padding.strategy "
     "padding.pad_to_multiple_of padding.pad_id padding.pad_type_id padding.pad_token": _HOW_LONG,
 }
@@ -236,16 +236,16 @@ _TOKENIZER = {
     **_ROWS,
     "model.type model.vocab model.max_input_chars_per_word normalizer.handle_chinese_chars "
     "normalizer.strip_accents normalizer.lowercase": _DONE,
-    "post_processor": Answer(HONOURED, "rows as BERT's are, and the types of pairs; no others"),
-    "model.unk_token": _refused("only BERT's can be computed", "[UNK]"),
-    "model.continuing_subword_prefix": _refused("only BERT's can be computed", "##"),
-    "normalizer.type": _refused("only BERT's can be computed", "BertNormalizer"),
-    "normalizer.clean_text": _refused("control characters are removed from every text", True),
-    "pre_tokenizer.type": _refused("only BERT's can be computed", "BertPreTokenizer"),
+    "post_processor": Answer(SUPPORTED, "rows as BERT's are, and the types of pairs; no others"),
+    "model.unk_token": _rejected("only BERT's can be computed", "[UNK]"),
+    "model.continuing_subword_prefix": _rejected("only BERT's can be computed", "##"),
+    "normalizer.type": _rejected("only BERT's can be computed", "BertNormalizer"),
+    "normalizer.clean_text": _rejected("control characters are removed from every text", True),
+    "pre_tokenizer.type": _rejected("only BERT's can be computed", "BertPreTokenizer"),
 }
 _TOKENIZER_OF_BERT = {
     **_ROWS,
-    "model": Answer(HONOURED, "its vocabulary: class BertTokenizer has settings of its own"),
+    "model": Answer(SUPPORTED, "its vocabulary: class BertTokenizer has settings of its own"),
     "normalizer pre_tokenizer post_processor": _no_effect(
         "class BertTokenizer makes its own of tokenizer_config.json"
     ),
@@ -254,11 +254,11 @@ _TOKENIZER_OF_BERT = {
 # === setfit, peft ===
 
 _SETFIT = {
-    "labels normalize_embeddings span_context spacy_model": _told(
+    "labels normalize_embeddings span_context spacy_model": _warned(
         "it is of the classifier in model_head.pkl, which is never read"
     )
 }
-_ADAPTER = {"peft_type": _refused("an adapter is to be merged into the weights first")}
+_ADAPTER = {"peft_type": _rejected("an adapter is to be merged into the weights first")}
 
 # === KerasHub: the object ``config`` of each file ===
 
@@ -281,30 +281,30 @@ KERAS_HUB_SIZES = {
 _BACKBONE = {**OF_KERAS, **dict.fromkeys(KERAS_HUB_SIZES, _DONE), "dropout": _DONE}
 _PIECES = {
     **OF_KERAS,
-    "lowercase strip_accents": Answer(HONOURED, "both or neither: lowercase alone is told"),
+    "lowercase strip_accents": Answer(SUPPORTED, "both or neither: lowercase alone is told"),
     "vocabulary": _no_effect("the file in assets/tokenizer has the pieces"),
     "special_tokens": _no_effect("of special_tokens_in_strings alone"),
-    "split split_on_cjk": _refused("words are parted as BERT's", True),
-    "suffix_indicator": _refused("BERT's pieces begin so within a word", "##"),
-    "oov_token": _refused("BERT's unknown word is spelled so", "[UNK]"),
-    "special_tokens_in_strings": _refused("a text's [SEP] would be a token of its own", False),
-    "sequence_length": _refused("each text would be filled up before it is packed"),
+    "split split_on_cjk": _rejected("words are parted as BERT's", True),
+    "suffix_indicator": _rejected("BERT's pieces begin so within a word", "##"),
+    "oov_token": _rejected("BERT's unknown word is spelled so", "[UNK]"),
+    "special_tokens_in_strings": _rejected("a text's [SEP] would be a token of its own", False),
+    "sequence_length": _rejected("each text would be filled up before it is packed"),
 }
 _PACKED = {
     **OF_KERAS,
     "sequence_length": _DONE,
-    "tokenizer": Answer(HONOURED, "as tokenizer.json, which has to say the same"),
+    "tokenizer": Answer(SUPPORTED, "as tokenizer.json, which has to say the same"),
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate": _no_effect(
         "of training alone: pretrain's own flags mask"
     ),
-    "truncate": _told("a pair that is too long is cut as round_robin cuts it", "round_robin"),
+    "truncate": _warned("a pair that is too long is cut as round_robin cuts it", "round_robin"),
 }
 _TASK = {
     **OF_KERAS,
     "num_classes dropout": _DONE,
-    "preprocessor": Answer(HONOURED, "as preprocessor.json, before which it goes"),
+    "preprocessor": Answer(SUPPORTED, "as preprocessor.json, before which it goes"),
     "backbone": _no_effect("config.json has the same"),
-    "activation": _told("the logits are given without it", "linear"),
+    "activation": _warned("the logits are given without it", "linear"),
 }
 
 #: By file, the answer to each of its keys.
@@ -351,7 +351,7 @@ def read(path: str) -> dict[str, Any]:
     return read_json_object(path) if tf.io.gfile.exists(path) else {}
 
 
-def sentences(file: str, values: Mapping[str, Any], source: str) -> Iterator[str]:
+def messages(file: str, values: Mapping[str, Any], source: str) -> Iterator[str]:
     """What is to be told of a file's keys; a ``ValueError`` where one is refused.
 
     ``file`` is a name of ``FILES``, ``source`` what sentences call the file.
@@ -363,13 +363,13 @@ def sentences(file: str, values: Mapping[str, Any], source: str) -> Iterator[str
         yield f"{source}: {listed(unknown)} is not known here, and what it says is not done."
     for key, value in flat:
         answer = answers.get(key)
-        if answer is None or value in answer.usual:
+        if answer is None or value in answer.neutral_values:
             continue
-        elif answer.kind == TOLD:
+        elif answer.kind == WARNED:
             yield f"{source}: {key} is {quote(value)}: {answer.reason}."
-        elif answer.kind == REFUSED:
-            usual = " or ".join(map(repr, answer.usual))
-            expected = f"expected {usual}: " if usual else ""
+        elif answer.kind == REJECTED:
+            neutral = " or ".join(map(repr, answer.neutral_values))
+            expected = f"expected {neutral}: " if neutral else ""
             raise ValueError(f"{source}: {key} is {quote(value)}, {expected}{answer.reason}.")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.io import files
 from bert_tf.io.checkpoint_formats import WRITTEN
-from bert_tf.io.wording import listed, tell
+from bert_tf.io.wording import listed, warn
 from bert_tf.modeling.base import BertModel
 
 from . import model_card
@@ -126,7 +126,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
         model_card.write_converted(checkpoint, folder, form, notes)
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
-    tell(notes)
+    warn(notes)
     return Conversion(checkpoint, left_out, differences, notes)
 
 

@@ -272,7 +272,7 @@ def _of_tensors(
     if not isinstance(problem, str | None):
         raise ValueError(f"{source}: problem_type is {quote(problem)}, expected a text or null.")
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
-    told = config_keys.sentences(form, values, source)
+    told = config_keys.messages(form, values, source)
     return Checkpoint(
         path=path,
         format="huggingface",

@@ -131,7 +131,7 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
         "attention_probs_dropout_prob": values["dropout"],
     }
     config = BertConfig.from_dict({**sizes, **rest}, source)
-    return config, (*config_keys.sentences(f"{CONFIG}{_OF}", values, source),)
+    return config, (*config_keys.messages(f"{CONFIG}{_OF}", values, source),)
 
 
 def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...]]:
@@ -149,7 +149,7 @@ def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
     model = check_model(BertClassifier.__name__, arguments, source)
-    return model, (*config_keys.sentences(f"{_TASK}{_OF}", values, source),)
+    return model, (*config_keys.messages(f"{_TASK}{_OF}", values, source),)
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
@@ -207,7 +207,7 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
         checked(value, IS_SWITCH, f"{source}: {key}")
     try:
-        notes = (*config_keys.sentences(f"{_TOKENIZER}{_OF}", values, source),)
+        notes = (*config_keys.messages(f"{_TOKENIZER}{_OF}", values, source),)
         if strip and not lowercase:
             raise ValueError(f"{source} has strip_accents=True without lowercase.")
         for other, preprocessor in _preprocessors(path):
@@ -232,7 +232,7 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
         length = values.get("sequence_length")
         if length is not None:
             checked(length, IS_POSITIVE, f"{source}: sequence_length")
-        return length, (*config_keys.sentences(f"{_PREPROCESSOR}{_OF}", values, source),)
+        return length, (*config_keys.messages(f"{_PREPROCESSOR}{_OF}", values, source),)
     return None, ()
 
 

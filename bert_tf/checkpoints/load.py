@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.io import paths
 from bert_tf.io.checkpoint_formats import FORMATS, SETFIT
-from bert_tf.io.wording import listed, one_line, reason, tell
+from bert_tf.io.wording import listed, one_line, reason, warn
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import LOADED, BertModel, most_tokens
 from bert_tf.pipelines.preprocessor import BertPreprocessor
@@ -143,7 +143,7 @@ class LoadReport(NamedTuple):
     unused: tuple[str, ...]  # what it has and the model does not use, by its own names
     notes: tuple[str, ...]  # to be told: what is done otherwise than it says, or was assumed
 
-    def sentences(self, path: str) -> list[str]:
+    def messages(self, path: str) -> list[str]:
         """Sentences on what started anew and what is left over; [] if all is one to one."""
         lines = []
         if self.new:
@@ -214,8 +214,8 @@ def load(
         **arguments,
     )
     where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
-    tell(report.notes)
-    for sentence in report.sentences(where):
+    warn(report.notes)
+    for sentence in report.messages(where):
         _LOGGER.warning(sentence)
     return model
 

@@ -81,14 +81,14 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         )
     names = (os.path.join(inner, name) for name in _TRANSFORMER)
     source, of_all = next(filter(tf.io.gfile.exists, names), ""), os.path.join(path, _SENTENCES)
-    values, sentences = config_keys.read(source), config_keys.read(of_all)
+    values, sentence_config = config_keys.read(source), config_keys.read(of_all)
     notes += (
-        *config_keys.sentences(_TRANSFORMER[0], values, source),
-        *config_keys.sentences(_SENTENCES, sentences, of_all),
+        *config_keys.messages(_TRANSFORMER[0], values, source),
+        *config_keys.messages(_SENTENCES, sentence_config, of_all),
     )
     # What goes before the keys of the transformer's own file.
     overrides = dict(_object(values, "config_kwargs", "config_args"))
-    if len(modules) == 1 and (activation := sentences.get("activation_fn")) is not None:
+    if len(modules) == 1 and (activation := sentence_config.get("activation_fn")) is not None:
         overrides["sentence_transformers"] = {"activation_fn": activation}
     checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, overrides)
     length = _read_length(values, source or inner, checkpoint)
@@ -100,9 +100,9 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         notes=(*notes, *checkpoint.notes),
     )
     try:
-        _check_task(values, sentences, checkpoint, is_more=len(modules) > 1)
+        _check_task(values, sentence_config, checkpoint, is_more=len(modules) > 1)
         if len(modules) == 1:
-            return _with_prompt_notes(whole, sentences, of_all)
+            return _with_prompt_notes(whole, sentence_config, of_all)
         pooling = _read_pooling(path, modules)
         encoder = _encoder_alone(whole, inner)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
@@ -112,7 +112,7 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
             _check_places(os.path.join(path, modules[-1][1], CONFIG))
     except _NotComputedError as reason:
         return dataclasses.replace(whole, not_computed=f"{path} {reason}")
-    prompts, told = _read_prompts(sentences, of_all, normalize)
+    prompts, told = _read_prompts(sentence_config, of_all, normalize)
     embedding = check_sentence_embedding(
         {
             **{"pooling": pooling, "normalize": normalize, **prompts},
@@ -137,13 +137,16 @@ def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def _check_task(
-    values: Mapping[str, Any], sentences: Mapping[str, Any], checkpoint: Checkpoint, is_more: bool
+    values: Mapping[str, Any],
+    sentence_config: Mapping[str, Any],
+    checkpoint: Checkpoint,
+    is_more: bool,
 ) -> None:
     """Checks that the transformer makes states, or of a cross-encoder logits.
 
     ``is_more``: whether further modules follow.
     """
-    kind = sentences.get("model_type") or _MAKES_VECTORS
+    kind = sentence_config.get("model_type") or _MAKES_VECTORS
     if not isinstance(kind, str) or kind not in _OUTPUTS or (kind != _MAKES_VECTORS and is_more):
         raise _NotComputedError(f"holds a {quote(kind)} of such modules, which is not computed")
     form = _object(_object(values, "modality_config"), "text")
@@ -167,10 +170,13 @@ def _check_task(
 
 
 def _with_prompt_notes(
-    checkpoint: Checkpoint, sentences: Mapping[str, Any], source: str
+    checkpoint: Checkpoint, sentence_config: Mapping[str, Any], source: str
 ) -> Checkpoint:
     """A cross-encoder's checkpoint, with a note on prompts."""
-    if not (sentences.get("default_prompt_name") or any(_object(sentences, "prompts").values())):
+    if not (
+        sentence_config.get("default_prompt_name")
+        or any(_object(sentence_config, "prompts").values())
+    ):
         return checkpoint
     note = f"{source}: put its prompts before your texts yourself."
     return dataclasses.replace(checkpoint, notes=(*checkpoint.notes, note))
@@ -196,7 +202,7 @@ def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
                 "within the directory."
             )
         modules.append((kind.rsplit(".", 1)[-1], folder))
-        notes += (*config_keys.sentences(MODULES, value, source),)
+        notes += (*config_keys.messages(MODULES, value, source),)
     return modules, notes
 
 
@@ -232,7 +238,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
 def _read_module(source: str) -> dict[str, Any]:
     """The settings of a module behind the transformer; one with a key that is not known is none."""
     values = read_json_object(source)
-    if told := [*config_keys.sentences("N_*/config.json", values, source)]:
+    if told := [*config_keys.messages("N_*/config.json", values, source)]:
         raise _NotComputedError(f"has a module that is not computed: {' '.join(told)[:-1]}")
     return values
 

@@ -146,8 +146,8 @@ def _tokenization(
     settings = {key: value for key, value in config.items() if not key.endswith("_token")}
     form = TOKENIZER if runs_file else f"{TOKENIZER} of class BertTokenizer"
     told = [
-        *config_keys.sentences(TOKENIZER_CONFIG, settings, source),
-        *config_keys.sentences(form, file, json_source),
+        *config_keys.messages(TOKENIZER_CONFIG, settings, source),
+        *config_keys.messages(form, file, json_source),
     ]
     vocab, added = _with_added_tokens(pieces, config, file, path, runs_file)
     names = config.get(_INPUTS)

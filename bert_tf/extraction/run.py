@@ -22,7 +22,7 @@ from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import PAIR_MARK
 from bert_tf.io.files import whole_file
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool
@@ -130,7 +130,7 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
     )
-    tell(report.notes)
+    warn(report.notes)
     if encoder.config.is_decoder and settings.pooling == "cls":
         raise ValueError(
             f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees no other "

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant
@@ -242,7 +242,7 @@ def build_model(
         tensors, report = select(checkpoint, spec, new_head=is_new)
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
         keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
-        tell(report.notes)
+        warn(report.notes)
     model = weights.build_model(start.config, spec, generator=random.Random(settings.seed))
     weights.assign(model, tensors)
     if keeps_regressor:

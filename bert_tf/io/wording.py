@@ -3,7 +3,7 @@
 A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
 ``listed``: without what a terminal obeys, line breaks, and what is long.
 
-What is done otherwise than a file of another library says is told by ``tell``. In Python it is a
+What is done otherwise than a file of another library says is told by ``warn``. In Python it is a
 warning of a category of its own; a command prints it as one line on standard error. Each sentence
 names the key and the consequence.
 """
@@ -140,13 +140,13 @@ class DifferenceWarning(UserWarning):
     """
 
 
-def tell(sentences: Iterable[str]) -> None:
+def warn(messages: Iterable[str]) -> None:
     """Warns by each sentence, at the line that called the library."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, level = frame.f_back, level + 1
-    for sentence in sentences:
-        warnings.warn(sentence, DifferenceWarning, stacklevel=level)
+    for message in messages:
+        warnings.warn(message, DifferenceWarning, stacklevel=level)
 
 
 def print_as_lines() -> None:

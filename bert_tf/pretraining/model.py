@@ -10,7 +10,7 @@ from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.io.files import read_json_object
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines import vocabulary
@@ -66,7 +66,7 @@ def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
     """Gives a model a checkpoint's weights; returns sentences on what was new or not used."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
-    tell(report.notes)
+    warn(report.notes)
     return report.sentences(checkpoint.path)
 
 

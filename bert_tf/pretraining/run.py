@@ -11,7 +11,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.choices import SCHEDULE
 from bert_tf.config import BertConfig
 from bert_tf.io.files import check_outside, read_json, remove, write_json
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
@@ -54,7 +54,7 @@ def run(
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
     if cluster is None:
-        tell(lone_tasks())
+        warn(lone_tasks())
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":

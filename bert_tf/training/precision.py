@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context as eager
 
 from bert_tf import choices
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
@@ -58,7 +58,7 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = dtype_policy(precision, device_type, jit_compile)
     set_rewrite(is_rewritten(precision, device_type, jit_compile))
     if precision == "bfloat16" and device_type == "GPU":
-        tell(_without_bfloat16())
+        warn(_without_bfloat16())
     keras.config.set_dtype_policy(policy)
     return policy
 

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
@@ -96,7 +96,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
                 "here, in transformers the first: leave it out, or give add_pooling_layer=False."
             )
         if config.tie_word_embeddings is False and native.masked_lm is not None:
-            tell(["tie_word_embeddings is false: here the masked-LM head shares the embeddings."])
+            warn(["tie_word_embeddings is false: here the masked-LM head shares the embeddings."])
         self.keep_native(native)
         name = config.model_type
         setattr(self, name, _MAIN[name](config, encoder=native.encoder, name=name))
@@ -235,7 +235,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         and on the weights' format are ignored: the format is recognised. Errors are those of
         ``bert_tf.load``, or a ``TypeError``.
         """
-        tell(
+        warn(
             f"{name} is {options[name]}: weights are computed with in Keras' policy, "
             f"{keras.config.dtype_policy().name} (keras.config.set_dtype_policy)."
             for name in ("dtype", "torch_dtype")

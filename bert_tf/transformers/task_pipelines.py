@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.answering import class_probabilities
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 
 from . import replacement
 from .encoding import BatchEncoding
@@ -301,7 +301,7 @@ class FillMaskPipeline(Pipeline):
         targets = [targets] if isinstance(targets, str) else words if targets is None else targets
         # Of a word that is no token, the first one of its tokens.
         found = {word: [word] if word in words else parts(word)[:1] for word in targets}
-        tell(
+        warn(
             f"fill-mask has no token {word!r}: {f'{its[0]!r} is taken' if its else 'left out'}."
             for word, its in found.items()
             if its != [word]

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_tokenization,
 )
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import lacking
@@ -188,7 +188,7 @@ class PreTrainedTokenizerFast:
             if tokenization is None:
                 what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
                 raise ValueError(" ".join([*notes, what_to_do]))
-            tell(notes)
+            warn(notes)
             settings["tokenizer_object"] = new_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
         return cls(**{**settings, "name_or_path": path, **options})
@@ -274,7 +274,7 @@ class PreTrainedTokenizerFast:
         if pad_to_max_length and padding is False:
             padding = "longest" if max_length is None else "max_length"
         if return_attention_masks is not None:
-            tell(
+            warn(
                 ["return_attention_masks is no argument of a tokenizer: return_attention_mask is."]
             )
         bounds = self._bounds(

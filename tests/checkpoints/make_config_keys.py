@@ -23,7 +23,7 @@ import unittest.mock
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, Answer
+from bert_tf.checkpoints.config_keys import FILES, NO_EFFECT, REJECTED, SUPPORTED, WARNED, Answer
 
 LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf.checkpoints.config_keys import FILES, HONOURED, NO_EFFECT, REFUSED, TOLD, sentences
+from bert_tf.checkpoints.config_keys import FILES, NO_EFFECT, REJECTED, SUPPORTED, WARNED, messages
 from tests.checkpoints.make_config_keys import LIST, PAGE, collect, page
 
 KEYS = json.loads(LIST.read_text())["keys"]
@@ -19,8 +19,8 @@ def test_every_key_that_a_peer_declares_or_reads_has_an_answer(file):
 @pytest.mark.parametrize("file", FILES)
 def test_an_answer_has_a_kind_and_a_reason(file):
     for key, answer in FILES[file].items():
-        assert answer.kind in (HONOURED, NO_EFFECT, TOLD, REFUSED) and answer.reason, key
-        assert not answer.usual or answer.kind in (TOLD, REFUSED), key
+        assert answer.kind in (SUPPORTED, NO_EFFECT, WARNED, REJECTED) and answer.reason, key
+        assert not answer.neutral_values or answer.kind in (WARNED, REJECTED), key
         assert not answer.reason.endswith("."), key
 
 
@@ -44,7 +44,7 @@ def test_an_answer_has_a_kind_and_a_reason(file):
     ],
 )  # fmt: skip
 def test_what_is_told(file, values, told):
-    assert [*sentences(file, values, "c")] == told
+    assert [*messages(file, values, "c")] == told
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_what_is_told(file, values, told):
 )  # fmt: skip
 def test_what_is_refused(file, values, sentence):
     with pytest.raises(ValueError, match=sentence):
-        [*sentences(file, values, "c")]
-    assert [*sentences(file, dict.fromkeys(values), "c")] == []
+        [*messages(file, values, "c")]
+    assert [*messages(file, dict.fromkeys(values), "c")] == []
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the checkout is missing, whose page this reads")

@@ -139,7 +139,7 @@ def test_loaded_and_saved(tmp_path, name):
     model, report = load_with_report(path)
     assert type(model) is EVERY[name].model_class and model.config == config
     assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
-    assert set(report.loaded) == set(checkpoint.tensors) and report.sentences(path) == []
+    assert set(report.loaded) == set(checkpoint.tensors) and report.messages(path) == []
     assert (report.format, report.new, report.unused) == ("bert_tf", (), ())
     stored = {tensor.name for tensor in open_checkpoint(path).tensors.values()}
     assert stored == {f"model/{variable.path}" for variable in model.weights}

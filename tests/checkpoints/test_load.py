@@ -177,7 +177,7 @@ def test_what_the_source_says_besides(save):
         "classifier", tokenization=CASED, labels=("x", "y", "z"), thresholds={"probability": 0.25}
     )
     model = load(path)
-    assert load_with_report(path)[1].sentences(path) == []
+    assert load_with_report(path)[1].messages(path) == []
     assert (model.labels, model.thresholds) == (("x", "y", "z"), {"probability": 0.25})
     assert model.dropout.rate == 0.4
     assert not model.preprocessor.tokenizer.do_lower_case
@@ -212,7 +212,7 @@ def test_a_new_head(save, model_class, arguments, head):
     heads = {name for name in checkpoint.tensors if name.startswith(("masked", "next", "pooler"))}
     used = {name for name in variables if name.startswith("pooler/")}
     assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
-    lines = report.sentences("PATH")
+    lines = report.messages("PATH")
     if new:
         assert lines[0] == f"Not in PATH, and new (train before use): {', '.join(new)}."
     assert lines[-1].startswith("In PATH and not used: model/") and "/masked_lm/" in lines[-1]

@@ -8,17 +8,17 @@ import warnings
 import pytest
 
 import bert_tf
-from bert_tf.io.wording import tell
+from bert_tf.io.wording import warn
 
 
 def test_a_warning_stands_at_the_callers_line_and_may_be_made_an_error():
     with pytest.warns(bert_tf.DifferenceWarning, match="a key is ignored") as told:
-        tell(["a key is ignored"])
+        warn(["a key is ignored"])
     assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error", bert_tf.DifferenceWarning)
         with pytest.raises(bert_tf.DifferenceWarning, match="a key is ignored"):
-            tell(["a key is ignored"])
+            warn(["a key is ignored"])
 
 
 def test_a_command_prints_each_as_a_line_of_standard_error():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.io.untrusted import parse_json_object
-from bert_tf.io.wording import quote, tell
+from bert_tf.io.wording import quote, warn
 
 
 class Cluster(NamedTuple):
@@ -92,9 +92,9 @@ def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
         if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
             raise ValueError(f"{_EXPECTED}, got {quote(addresses)} for {job}.")
     if "master" in cluster:
-        tell(["TF_CONFIG: master is read as chief, which is TensorFlow's name for it."])
+        warn(["TF_CONFIG: master is read as chief, which is TensorFlow's name for it."])
     if cluster.pop("evaluator", None):
-        tell(
+        warn(
             ["TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates."]
         )
     if isinstance(task, dict):
