@@ -98,7 +98,7 @@ def run(
         checkpoint = checkpoint_of(model)
         options = options_of(checkpoint, user_options)
     print_progress(f"Exporting a {checkpoint.model.class_name}.", flush=True)
-    exported = export(model, output, options=options, name=settings.name, told=differences)
+    exported = export(model, output, options=options, name=settings.name, notes=differences)
     _report(exported)
     return exported
 

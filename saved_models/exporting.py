@@ -77,7 +77,7 @@ def export(
     tokenizer: BertTokenizer | None = None,
     options: ExportOptions = _DEFAULTS,
     name: str = "bert",
-    told: str = "",
+    notes: str = "",
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
@@ -92,7 +92,7 @@ def export(
         tokenizer: the one that the model was trained with; by default its preprocessor's.
         options: how it is served.
         name: what a server is to call it.
-        told: a section of the export's card, on what was told of the model when it was loaded.
+        notes: a section of the export's card with the warnings issued when the model was loaded.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
@@ -148,7 +148,7 @@ def export(
                 signatures,
                 traced,
                 next(sample for sample in samples if sample.signature == "serving_default"),
-                told,
+                notes,
             ),
         }
         for path, text in texts.items():

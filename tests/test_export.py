@@ -140,9 +140,9 @@ def test_what_is_told_of_a_model_stands_in_the_card_of_its_export(tmp_path, aske
     file.write_text(json.dumps({**json.loads(file.read_text()), "feed_forward_type": "geglu"}))
     sentence = "config.json: 'feed_forward_type' is not known here, and what it says is not done."
     with pytest.warns(DifferenceWarning) as found:
-        told = asked(source)[1]["told"]
+        notes = asked(source)[1]["told"]
     assert [str(each.message) for each in found] == [f"{source}/{sentence}"]
-    assert told == f"## Differences from the source\n\n- {sentence}"
+    assert notes == f"## Differences from the source\n\n- {sentence}"
 
 
 @pytest.mark.parametrize(

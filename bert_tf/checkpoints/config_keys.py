@@ -25,8 +25,8 @@ SUPPORTED, NO_EFFECT, WARNED, REJECTED = "honoured", "without effect", "told", "
 class Answer(NamedTuple):
     """Answer to a key.
 
-    ``reason`` says what is particular where a key is honoured, why one is without effect, and of
-    what is told or refused the consequence. ``neutral_values`` are the values that mean what is done anyway.
+    ``reason`` is a limit of a supported key, the reason why a key has no effect, or the consequence
+    of a key that is warned about or rejected. ``neutral_values`` have no consequence.
     """
 
     kind: str

@@ -272,7 +272,7 @@ def _of_tensors(
     if not isinstance(problem, str | None):
         raise ValueError(f"{source}: problem_type is {quote(problem)}, expected a text or null.")
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
-    told = config_keys.messages(form, values, source)
+    key_notes = config_keys.messages(form, values, source)
     return Checkpoint(
         path=path,
         format="huggingface",
@@ -286,7 +286,7 @@ def _of_tensors(
         activation=activation,
         problem_type=problem,
         max_seq_length=read_length(folder, config.max_position_embeddings),
-        notes=(*told, *unwrapped, *notes, *label_notes, *activation_notes, *tokenizer_notes),
+        notes=(*key_notes, *unwrapped, *notes, *label_notes, *activation_notes, *tokenizer_notes),
     )
 
 

@@ -83,7 +83,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     read as JSON, the weights as arrays.
     """
     source = os.path.join(path, CONFIG)
-    config, told = _read_config(source)
+    config, key_notes = _read_config(source)
     model, notes = _read_task(path, config)
     names = {_NAMES.spell(name): name for name in expected_shapes(config, model)}
     tensors: dict[str, StoredTensor] = {}
@@ -110,7 +110,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         unused=tuple(sorted(unused)),
         tokenization=tokenization,
         max_seq_length=length,
-        notes=(*told, *notes, *tokenizer_notes, *length_notes),
+        notes=(*key_notes, *notes, *tokenizer_notes, *length_notes),
     )
 
 

@@ -176,8 +176,8 @@ def write_converted(
     embeds = form == "huggingface" and checkpoint.sentence_embedding
     library = _OF_SENTENCES if embeds else _LIBRARIES[form]
     text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
-    if told := differences(notes, checkpoint.path):
-        text = f"{text}\n{told}\n"
+    if notes_section := differences(notes, checkpoint.path):
+        text = f"{text}\n{notes_section}\n"
     write(os.path.join(folder, README), text)
 
 
@@ -191,12 +191,12 @@ def export_card(
     signatures: Mapping[str, Any],
     traced: Mapping[str, Any],
     example: Any,
-    told: str = "",
+    notes_section: str = "",
 ) -> str:
     """The card of an export, which shows how ``serving_default`` is asked.
 
     ``signatures`` are ``answering.signatures``'s, ``traced`` their concrete functions, for the
-    outputs' shapes; ``example`` is a sample, ``told`` the section of ``differences``.
+    outputs' shapes; ``example`` is a sample, ``notes_section`` the section of ``differences``.
     """
     return fill(
         "export.md",
@@ -204,7 +204,7 @@ def export_card(
         model_class=checkpoint.model.class_name,
         summary=signatures["serving_default"].summary,
         facts=bullets([*facts(checkpoint), *limits]),
-        differences=told,
+        differences=notes_section,
         arguments=_arguments(example),
         request=shlex.quote(json.dumps(example.rest_request(rows=1), ensure_ascii=False)),
         signatures="\n\n".join(

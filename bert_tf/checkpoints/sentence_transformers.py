@@ -112,7 +112,7 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
             _check_places(os.path.join(path, modules[-1][1], CONFIG))
     except _NotComputedError as reason:
         return dataclasses.replace(whole, not_computed=f"{path} {reason}")
-    prompts, told = _read_prompts(sentence_config, of_all, normalize)
+    prompts, prompt_notes = _read_prompts(sentence_config, of_all, normalize)
     embedding = check_sentence_embedding(
         {
             **{"pooling": pooling, "normalize": normalize, **prompts},
@@ -121,7 +121,7 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         },
         inner,
     )
-    notes = (*encoder.notes, *told)
+    notes = (*encoder.notes, *prompt_notes)
     return dataclasses.replace(encoder, sentence_embedding=embedding, notes=notes)
 
 
@@ -238,8 +238,8 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
 def _read_module(source: str) -> dict[str, Any]:
     """The settings of a module behind the transformer; one with a key that is not known is none."""
     values = read_json_object(source)
-    if told := [*config_keys.messages("N_*/config.json", values, source)]:
-        raise _NotComputedError(f"has a module that is not computed: {' '.join(told)[:-1]}")
+    if key_notes := [*config_keys.messages("N_*/config.json", values, source)]:
+        raise _NotComputedError(f"has a module that is not computed: {' '.join(key_notes)[:-1]}")
     return values
 
 

@@ -145,7 +145,7 @@ def _tokenization(
     # Any other role is a special token's.
     settings = {key: value for key, value in config.items() if not key.endswith("_token")}
     form = TOKENIZER if runs_file else f"{TOKENIZER} of class BertTokenizer"
-    told = [
+    notes = [
         *config_keys.messages(TOKENIZER_CONFIG, settings, source),
         *config_keys.messages(form, file, json_source),
     ]
@@ -167,12 +167,12 @@ def _tokenization(
         most = file["model"].get("max_input_chars_per_word", most)
         has_types &= _template_has_types(file, vocab, json_source)
     elif do_lower_case is None and "do_lower_case" not in config and not is_lower_cased(pieces):
-        told.append(
+        notes.append(
             f"{path} does not say do_lower_case: text is lower-cased, as in transformers, and the "
             "vocabulary has capital letters; write it into tokenizer_config.json."
         )
     if file and not runs_file:
-        told += _passed_over(file, {**how, "max_input_chars_per_word": most}, vocab, source)
+        notes += _passed_over(file, {**how, "max_input_chars_per_word": most}, vocab, source)
     if type(most) is not int:
         raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(most)}.")
     rules = dataclasses.replace(
@@ -188,7 +188,7 @@ def _tokenization(
     made = Tokenization(vocab, is_lower, rules)
     if any(token.normalized for token in added):
         made.tokenizer()  # an error where nothing is left of one
-    return made, tuple(told)
+    return made, tuple(notes)
 
 
 def why_none(notes: Iterable[str]) -> str:

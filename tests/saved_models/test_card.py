@@ -42,8 +42,8 @@ def card(labels=("neg", "pos"), lower=True, **more):
     }
     example = Sample("serving_default", 0, texts, {})
     limits = ["1,234 parameters.", ""]
-    told = "## Differences from the source\n\n- A key."
-    return export_card(checkpoint, "mine", limits, signatures, traced, example, told)
+    notes = "## Differences from the source\n\n- A key."
+    return export_card(checkpoint, "mine", limits, signatures, traced, example, notes)
 
 
 def test_what_the_model_is():
