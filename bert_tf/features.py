@@ -65,7 +65,7 @@ NO_LABEL = -1
 NULL_THRESHOLD = "null"
 PROBABILITY_THRESHOLD = "probability"
 # From this probability on a text has a class, where no dev set has decided.
-USUAL_PROBABILITY = 0.5
+DEFAULT_THRESHOLD = 0.5
 TEMPERATURE = "temperature"
 
 

@@ -45,7 +45,7 @@ class StarsTask(Task):
     Options = Options
     model = "BertRegressor"
     metrics = (*SCORES, LOSS)
-    usual_headline = "near"
+    default_metric = "near"
 
     @classmethod
     def read(cls, table, text_columns, label_column, **how):

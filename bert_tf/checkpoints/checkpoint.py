@@ -222,8 +222,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     if tokenization is not None and (rules := tokenization.rules.to_json()):
         values["text_rules"] = rules
-    for name, usual in _USUAL.items():
-        if (value := getattr(checkpoint, name)) != usual:
+    for name, default in _DEFAULTS.items():
+        if (value := getattr(checkpoint, name)) != default:
             values[name] = value
     if embedding is not None:
         values["sentence_embedding"] = dataclasses.asdict(embedding)
@@ -265,13 +265,13 @@ _EMBEDDING_CHECKS: dict[str, Check] = {
     "rescale": IS_SWITCH,
 }
 # What a description leaves out.
-_USUAL: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "thresholds": {},
     "activation": "",
     "problem_type": "",
     "max_seq_length": None,
 }
-_DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case": None, **_USUAL}
+_DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case": None, **_DEFAULTS}
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "text_rules"}
 
 

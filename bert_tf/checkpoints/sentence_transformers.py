@@ -152,7 +152,8 @@ def _check_task(
     form = _object(_object(values, "modality_config"), "text")
     found = values.get("transformer_task"), form.get("method_output_name")
     task, output = (
-        usual if each is None else each for each, usual in zip(found, _OUTPUTS[kind], strict=True)
+        default if each is None else each
+        for each, default in zip(found, _OUTPUTS[kind], strict=True)
     )
     if (task, output) != _OUTPUTS[kind]:
         raise _NotComputedError(
@@ -309,15 +310,15 @@ def _read_prompts(
     prompts = {key: text for key, text in _object(values, "prompts").items() if text is not None}
     default = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]
-    usual = prompts.get(default, "") if isinstance(default, str) else ""
-    prefixes = [prompts.get(name, usual) for name in names]
+    default = prompts.get(default, "") if isinstance(default, str) else ""
+    prefixes = [prompts.get(name, default) for name in names]
     notes = []
     if names[1] not in ("document", ""):
         notes.append(
             f"{source}: prompts.{names[1]} is put before documents, and encode_document of "
             "sentence-transformers 6 puts nothing there."
         )
-    if usual:
+    if default:
         notes.append(
             f"{source}: default_prompt_name is {quote(default)}, whose prompt encode puts before "
             f"every text: here documents begin with {quote(prefixes[1])} and queries with "

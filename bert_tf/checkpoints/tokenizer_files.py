@@ -154,15 +154,17 @@ def _tokenization(
     has_types = isinstance(names, list) and _TYPES in names
     if names is None:
         has_types = not runs_file and not class_name.startswith("DistilBert")
-    how = {here: _switch(config, key, usual, source) for here, (key, usual) in _SWITCHES.items()}
+    how = {
+        here: _switch(config, key, default, source) for here, (key, default) in _SWITCHES.items()
+    }
     most: Any = BERT_RULES.max_word_length
     if runs_file:
         for name in ("normalizer", "pre_tokenizer"):
             if not isinstance(part := file.get(name), Mapping):
                 raise ValueError(f"{json_source}: {name} is {quote(part)}, expected a BERT's.")
         how = {
-            here: _switch(file["normalizer"], here, usual, json_source)
-            for here, (_, usual) in _SWITCHES.items()
+            here: _switch(file["normalizer"], here, default, json_source)
+            for here, (_, default) in _SWITCHES.items()
         }
         most = file["model"].get("max_input_chars_per_word", most)
         has_types &= _template_has_types(file, vocab, json_source)
@@ -219,12 +221,12 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
     return not any(piece != piece.lower() for piece in words)
 
 
-def _switch(values: Mapping[str, Any], name: str, usual: bool | None, source: str) -> bool | None:
+def _switch(values: Mapping[str, Any], name: str, default: bool | None, source: str) -> bool | None:
     """A setting that is true, false, or not said."""
     value = values.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{source}: {name} is {quote(value)}, not true or false.")
-    return usual if value is None else value
+    return default if value is None else value
 
 
 def _class_of(path: str, config: Mapping[str, Any]) -> str:
@@ -379,7 +381,7 @@ def _passed_over(
 ) -> Iterator[str]:
     """A sentence on what a tokenizer.json says otherwise than the class that does not read it."""
     said = {**(file.get("normalizer") or {}), **(file.get("model") or {})}
-    other = [name for name, usual in made.items() if said.get(name) not in (None, usual)]
+    other = [name for name, default in made.items() if said.get(name) not in (None, default)]
     try:
         if "post_processor" in file:
             _template_has_types(file, vocab, source)

@@ -22,7 +22,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.task import Task
 from bert_tf.training.run_directory import FineTuningDirectory
 
-from .settings import BY_SIZE, USUAL, FineTuningSettings
+from .settings import DEFAULT_SCHEDULE, SCHEDULE_BY_HIDDEN_SIZE, FineTuningSettings
 
 # The arguments of a model that its start decides, each as it is without being named.
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
@@ -78,8 +78,10 @@ class Origin:
         return {f"--{flag}": start.fingerprint()}
 
 
-def with_usual(settings: FineTuningSettings, origin: Origin) -> tuple[FineTuningSettings, str]:
-    """The settings, with the rate and the epochs of ``BY_SIZE`` where none are given.
+def with_default_schedule(
+    settings: FineTuningSettings, origin: Origin
+) -> tuple[FineTuningSettings, str]:
+    """The settings, with the rate and the epochs of ``SCHEDULE_BY_HIDDEN_SIZE`` where none are given.
 
     Also a sentence on what was taken, "" where nothing was.
     """
@@ -87,10 +89,12 @@ def with_usual(settings: FineTuningSettings, origin: Origin) -> tuple[FineTuning
     if settings.sweep or all(getattr(settings, name) for name in names):
         return settings, ""
     units = origin.checkpoint.config.hidden_size
-    usual = next((row for most, *row in BY_SIZE if units <= most), USUAL)
+    default = next(
+        (row for most, *row in SCHEDULE_BY_HIDDEN_SIZE if units <= most), DEFAULT_SCHEDULE
+    )
     taken: dict[str, Any] = {
         name: value
-        for name, value in zip(names, usual, strict=True)
+        for name, value in zip(names, default, strict=True)
         if getattr(settings, name) is None
     }
     flags = [f"--{name}={value:g}" for name, value in taken.items()]
@@ -188,14 +192,14 @@ def _check_start(settings: FineTuningSettings, start: StartingModel) -> None:
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
     """Definition of a text's vector: that of the flags, else that of the checkpoint."""
-    usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
+    default = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
     changes: dict[str, Any] = {
         "pooling": settings.pooling,
         "normalize": settings.option("normalize"),
         "max_seq_length": settings.max_seq_length,
     }
     return dataclasses.replace(
-        checkpoint.sentence_embedding or usual,
+        checkpoint.sentence_embedding or default,
         dims=None,
         **{name: value for name, value in changes.items() if value is not None},
     )
@@ -213,8 +217,8 @@ def model_spec(task: Task, start: StartingModel) -> ModelSpec:
     known = MODEL_CLASSES[task.model].argument_checks
     head = {
         name: value
-        for name, usual in _HEAD.items()
-        if name in known and (value := start.head.get(name, usual)) != usual
+        for name, default in _HEAD.items()
+        if name in known and (value := start.head.get(name, default)) != default
     }
     return ModelSpec(MODEL_CLASSES[task.model], {**task.model_arguments, **head})
 
@@ -236,8 +240,8 @@ def build_model(
     if checkpoint is not None:
         own = checkpoint.model
         is_new = own.model_class is not spec.model_class or checkpoint.labels != task.labels
-        for name, usual in _HEAD.items():
-            is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
+        for name, default in _HEAD.items():
+            is_new |= own.arguments.get(name, default) != spec.arguments.get(name, default)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(checkpoint, spec, new_head=is_new)
         sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)

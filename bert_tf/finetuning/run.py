@@ -19,7 +19,7 @@ from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
 from .data import read_splits, read_task
-from .model import Origin, starting_model, with_usual
+from .model import Origin, starting_model, with_default_schedule
 from .run_card import run_card
 from .settings import MAY_CHANGE, FineTuningSettings
 from .summary import lines_before, show, write_outputs
@@ -40,7 +40,7 @@ def run(
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place(settings.files)
     origin = Origin(settings.init_checkpoint, directory)
-    settings, sentence = with_usual(settings, origin)
+    settings, sentence = with_default_schedule(settings, origin)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             training_in_process(

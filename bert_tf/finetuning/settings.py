@@ -32,8 +32,8 @@ MAY_CHANGE = {
 
 # Units (hidden_size) of the weights to start from, or fewer, and the rate and the epochs that such
 # weights learn best with. Google's 24 miniatures were released with rates from 3e-4 to 3e-5.
-BY_SIZE = ((128, 1e-3, 10), (256, 3e-4, 3), (512, 1e-4, 3))
-USUAL = (5e-5, 3)  # of all larger ones, and of the paper
+SCHEDULE_BY_HIDDEN_SIZE = ((128, 1e-3, 10), (256, 3e-4, 3), (512, 1e-4, 3))
+DEFAULT_SCHEDULE = (5e-5, 3)  # of all larger ones, and of the paper
 
 # === Rules: what is wrong with a flag, in a sentence, or "" ===
 
@@ -198,14 +198,14 @@ class FineTuningSettings:
     learning_rate: float = flag.number(
         None,
         "Let the rate rise to this (the paper's: 5e-5 to 2e-5), by default by hidden_size: "
-        + "".join(f"{rate:g} up to {units} units, " for units, rate, _ in BY_SIZE)
-        + f"{USUAL[0]:g} above.",
+        + "".join(f"{rate:g} up to {units} units, " for units, rate, _ in SCHEDULE_BY_HIDDEN_SIZE)
+        + f"{DEFAULT_SCHEDULE[0]:g} above.",
         rules=[flag.IS_RATE],
     )
     num_train_epochs: int = flag.number(
         None,
-        f"See each example this many times, a whole number: by default {USUAL[1]}, and "
-        f"{BY_SIZE[0][2]} with weights of up to {BY_SIZE[0][0]} units.",
+        f"See each example this many times, a whole number: by default {DEFAULT_SCHEDULE[1]}, and "
+        f"{SCHEDULE_BY_HIDDEN_SIZE[0][2]} with weights of up to {SCHEDULE_BY_HIDDEN_SIZE[0][0]} units.",
         rules=[_WHOLE],
     )
     max_steps: int | None = flag.integer(

@@ -314,7 +314,7 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     state = training.state
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
-    thresholds = _floats(deciding.thresholds if deciding else task.usual_thresholds)
+    thresholds = _floats(deciding.thresholds if deciding else task.default_thresholds)
     # Without a set that decides, the others say whether a run has collapsed.
     judged = [task.deciding_set] if deciding else evaluations
     constant = next((name for name in judged if name and evaluations[name].constant), None)

@@ -83,8 +83,8 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-        usual = RECIPES[settings.recipe].get("vocab_size")  # a recipe's size is for presets
-        if settings.vocab_size != usual and (settings.vocab_size or 0) > config.vocab_size:
+        default = RECIPES[settings.recipe].get("vocab_size")  # a recipe's size is for presets
+        if settings.vocab_size != default and (settings.vocab_size or 0) > config.vocab_size:
             raise ValueError(
                 f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
                 f"that {settings.bert_config} has room for: give as many or fewer."

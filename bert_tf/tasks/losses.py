@@ -26,7 +26,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Source: Szegedy et al. 2016, "Rethinking the Inception Architecture", section 7.
     """
 
-    usual_name = "smoothed_cross_entropy"
+    default_name = "smoothed_cross_entropy"
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name or self.usual_name, **kwargs)
+        super().__init__(name=name or self.default_name, **kwargs)
         self.smoothing = smoothing
         self.class_weights = None if class_weights is None else list(class_weights)
 
@@ -68,7 +68,7 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
     ``SmoothedCrossEntropy``, with the example's own number of choices; no class has a weight.
     """
 
-    usual_name = "choice_cross_entropy"
+    default_name = "choice_cross_entropy"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each of B examples, (B,)."""
@@ -89,7 +89,7 @@ class SmoothedClasses(SmoothedCrossEntropy):
     the examples that have the class, as ``pos_weight`` does in PyTorch.
     """
 
-    usual_name = "smoothed_classes"
+    default_name = "smoothed_classes"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each of B examples, (B,)."""

@@ -198,7 +198,7 @@ class Task(abc.ABC):
             )
         )
         self._apply(self.options)
-        self.headline = self.usual_headline
+        self.headline = self.default_metric
         if metric is not None:
             _check_metric(self, metric)
             self.headline = metric
@@ -213,7 +213,7 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def usual_headline(self) -> str:
+    def default_metric(self) -> str:
         """The headline without a ``metric``."""
 
     @property
@@ -253,7 +253,7 @@ class Task(abc.ABC):
     # === Data ===
 
     @property
-    def usual_thresholds(self) -> Thresholds:
+    def default_thresholds(self) -> Thresholds:
         """The thresholds where no set decides on any."""
         return {}
 

@@ -255,8 +255,8 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             config = cls.config_class.of_checkpoint(checkpoint)
         others = config.update(values)
         # A script's class may have a constructor, whose options are its own.
-        has_usual_options = cls.__init__ is TFPreTrainedModel.__init__
-        if has_usual_options and others.keys() - {"name", "trainable", "add_pooling_layer"}:
+        has_default_options = cls.__init__ is TFPreTrainedModel.__init__
+        if has_default_options and others.keys() - {"name", "trainable", "add_pooling_layer"}:
             raise TypeError(
                 f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
                 "config, ignore_mismatched_sizes, revision, or a setting of the config."

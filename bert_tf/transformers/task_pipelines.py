@@ -144,9 +144,9 @@ class TextClassificationPipeline(Pipeline):
             pair = text.get("text_pair")
             [text] = _texts(text, "text")
         config = self.model.config
-        usual = "sigmoid" if config.num_labels == 1 else "softmax"
-        usual = {REGRESSION: "none", SEVERAL_CLASSES: "sigmoid"}.get(config.problem_type, usual)
-        apply = _FUNCTIONS[_one_of("function_to_apply", function_to_apply or usual, _FUNCTIONS)]
+        default = "sigmoid" if config.num_labels == 1 else "softmax"
+        default = {REGRESSION: "none", SEVERAL_CLASSES: "sigmoid"}.get(config.problem_type, default)
+        apply = _FUNCTIONS[_one_of("function_to_apply", function_to_apply or default, _FUNCTIONS)]
 
         def answer(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import training
-from bert_tf.finetuning.model import Origin, build_model, starting_model, with_usual
+from bert_tf.finetuning.model import Origin, build_model, starting_model, with_default_schedule
 from bert_tf.finetuning.run import run
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
@@ -222,7 +222,7 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
     flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
     origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, sentence = with_usual(flags_alone, origin)
+    resolved, sentence = with_default_schedule(flags_alone, origin)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
@@ -243,7 +243,7 @@ def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
     origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, _ = with_usual(flags_alone, origin)
+    resolved, _ = with_default_schedule(flags_alone, origin)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 

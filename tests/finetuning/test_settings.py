@@ -191,10 +191,10 @@ def test_wrong_flags_are_refused(task, flags, sentence):
         ("ner", {"dev_fraction": 0}, LAST, "--{} needs something to evaluate on: give --dev_file"),
     ],
 )  # fmt: skip
-def test_flags_that_mean_nothing_are_refused(task, usual, others, sentence):
+def test_flags_that_mean_nothing_are_refused(task, default, others, sentence):
     for name, value in others.items():
         with pytest.raises(ValueError, match=f"^{sentence.format(name)}"):
-            settings_of(task, {**usual, name: value})
+            settings_of(task, {**default, name: value})
 
 
 def test_every_option_of_a_kind_is_refused_to_the_other_kinds():

@@ -99,7 +99,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(attention, "attend_in_groups", attend)
     seen = trainings(monkeypatch)
     # As that of no answer, without which an export would answer every question.
-    monkeypatch.setattr(ClassificationTask, "usual_thresholds", {TEMPERATURE: 1.5})
+    monkeypatch.setattr(ClassificationTask, "default_thresholds", {TEMPERATURE: 1.5})
     run(settings(inputs, tmp_path / "run", gradient_accumulation_steps=4, **flags))
     assert in_groups and not seen[0].model.encoder.recomputes_blocks
     # A labelled test set decides nothing.

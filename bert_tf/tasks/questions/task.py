@@ -142,7 +142,7 @@ class QuestionTask(Task):
         if self._with_null:
             scores = ("exact", "f1")
             names += [f"{part}_{name}" for part in ("HasAns", "NoAns") for name in scores]
-            if self.usual_headline == "best_f1":
+            if self.default_metric == "best_f1":
                 names += [f"{name}_at_0" for name in scores]
         return names
 
@@ -162,18 +162,18 @@ class QuestionTask(Task):
         return {key: super(QuestionTask, self).loss() for key in _OUTPUTS}
 
     @property
-    def usual_headline(self) -> str:
+    def default_metric(self) -> str:
         """F1, that of the best threshold where a threshold is tuned."""
         return "best_f1" if self._with_null and self._null_threshold is None else "f1"
 
     @property
     def no_scores(self) -> Sequence[str]:
         """Scores of the other version; a threshold that the user names leaves nothing to tune."""
-        tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
+        tuned = () if self.default_metric == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
     @property
-    def usual_thresholds(self) -> Thresholds:
+    def default_thresholds(self) -> Thresholds:
         """The threshold that the user names, or Google's default."""
         return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
 

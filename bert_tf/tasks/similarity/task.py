@@ -161,7 +161,7 @@ class SimilarityTask(Task):
         return any(item.label is not None for examples in sets for item in examples.items)
 
     @property
-    def usual_headline(self) -> str:
+    def default_metric(self) -> str:
         """Spearman correlation for pairs with scores, else NDCG@10 of the search."""
         return "spearman" if self._has_scores else "ndcg@10"
 

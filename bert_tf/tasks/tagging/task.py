@@ -226,7 +226,7 @@ class TaggingTask(Task):
         )
 
     @property
-    def usual_headline(self) -> str:
+    def default_metric(self) -> str:
         """F1 of entities, or the share of words that are right where the tags are of none."""
         return "f1" if self._has_entities else "accuracy"
 

@@ -72,7 +72,7 @@ def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     are chosen; and ``probabilities`` (B, C).
     """
     probabilities = class_probabilities.probabilities_of_several(logits, _temperature(thresholds))
-    threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.USUAL_PROBABILITY)
+    threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.DEFAULT_THRESHOLD)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     num_classes = logits.shape[1]
     best_first = tf.math.top_k(probabilities, num_classes).indices

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_tf.cli import flag_fields
 from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, SEVERAL_SCORES, compare_several
-from bert_tf.features import PROBABILITY_THRESHOLD, TEMPERATURE, USUAL_PROBABILITY
+from bert_tf.features import DEFAULT_THRESHOLD, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
 from bert_tf.tasks.options import BALANCED, ClassWeights, LongTexts, parse_class_weights
@@ -107,7 +107,7 @@ class MultiLabelTask(TextTask):
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
-            threshold = thresholds.get(PROBABILITY_THRESHOLD, USUAL_PROBABILITY)
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, DEFAULT_THRESHOLD)
         predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
@@ -170,7 +170,7 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
-        return USUAL_PROBABILITY
+        return DEFAULT_THRESHOLD
     # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
-    return float(cuts[best[np.argmin(np.abs(cuts[best] - USUAL_PROBABILITY))]])
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - DEFAULT_THRESHOLD))]])

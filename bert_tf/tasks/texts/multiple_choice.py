@@ -36,7 +36,7 @@ class MultipleChoiceTask(Task):
     num_texts = (2, 100)
     texts_in_python = (("context", "choices"),)
     metrics = (*CHOICE_SCORES, LOSS)
-    usual_headline = "accuracy"
+    default_metric = "accuracy"
     read = staticmethod(read_choices)
 
     @classmethod

@@ -48,7 +48,7 @@ class TextTask(Task):
         return GLUE_TASKS.get(self.name)
 
     @property
-    def usual_headline(self) -> str:
+    def default_metric(self) -> str:
         """The score that GLUE reports first of its own tasks, else the kind's."""
         return self._glue.headline if self._glue else self.text_headline
 

@@ -152,8 +152,8 @@ def test_null_is_tuned_on_the_set(tmp_path):
 
     # A threshold of one's own decides instead.
     fixed = task_on((), items, with_null=True, null_score_diff_threshold=1.75)
-    assert fixed.headline == "f1" and fixed.usual_thresholds == {"null": 1.75}
-    assert (task.usual_thresholds, task_on().usual_thresholds) == ({"null": 0.0}, {})
+    assert fixed.headline == "f1" and fixed.default_thresholds == {"null": 1.75}
+    assert (task.default_thresholds, task_on().default_thresholds) == ({"null": 0.0}, {})
     found = evaluate(fixed, how, "dev")
     assert found.thresholds == {"null": 1.75}
     assert found.scores["f1"] == 60.0
