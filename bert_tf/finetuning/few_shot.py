@@ -16,12 +16,14 @@ from bert_tf.tasks.similarity.task import SimilarityTask, at_length_1
 from bert_tf.tasks.task import Task
 from bert_tf.training.progress import print_progress
 
-from .objective import Learner
+from .objective import FewShotTraining
 
 _MOST_ROUNDS = 5000  # of the regression of the head
 
 
-def few_shot_learner(task: Task, inference: Inference, pairs_each: int, seed: int) -> Learner:
+def few_shot_training(
+    task: Task, inference: Inference, pairs_each: int, seed: int
+) -> FewShotTraining:
     """Learning from few examples: pairs of texts move the vectors, then a head is fitted to these.
 
     Two texts of one class are to have vectors of the same direction, two of different classes of
@@ -49,7 +51,7 @@ def few_shot_learner(task: Task, inference: Inference, pairs_each: int, seed: in
         head.set_weights(fit_head(vectors, ids, len(task.labels)))
 
     examples = learned.training_examples(inference.tokenizer, length)
-    return Learner(encoder, learned, examples, fit)
+    return FewShotTraining(encoder, learned, examples, fit)
 
 
 def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, float]]:

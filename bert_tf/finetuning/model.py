@@ -28,7 +28,7 @@ from .settings import DEFAULT_SCHEDULE, SCHEDULE_BY_HIDDEN_SIZE, FineTuningSetti
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
 
 
-class StartingModel(NamedTuple):
+class InitialModel(NamedTuple):
     """Model that a run starts from; a resumed run has no ``checkpoint``.
 
     ``head`` are the arguments of the model's constructor that the start decides: what the head
@@ -44,7 +44,7 @@ class StartingModel(NamedTuple):
     embedding: SentenceEmbedding | None = None
 
 
-class Origin:
+class RunSource:
     """What a run goes on from: itself, where it has begun, or what ``--init_checkpoint`` names.
 
     Either is opened once, where it is first asked for. A run that has begun has weights of its own:
@@ -79,7 +79,7 @@ class Origin:
 
 
 def with_default_schedule(
-    settings: FineTuningSettings, origin: Origin
+    settings: FineTuningSettings, source: RunSource
 ) -> tuple[FineTuningSettings, str]:
     """The settings, with the rate and the epochs of ``SCHEDULE_BY_HIDDEN_SIZE`` where none are given.
 
@@ -88,7 +88,7 @@ def with_default_schedule(
     names = ("learning_rate", "num_train_epochs")
     if settings.sweep or all(getattr(settings, name) for name in names):
         return settings, ""
-    units = origin.checkpoint.config.hidden_size
+    units = source.checkpoint.config.hidden_size
     default = next(
         (row for most, *row in SCHEDULE_BY_HIDDEN_SIZE if units <= most), DEFAULT_SCHEDULE
     )
@@ -104,21 +104,21 @@ def with_default_schedule(
     return dataclasses.replace(settings, **taken), sentence
 
 
-def starting_model(
-    settings: FineTuningSettings, checkpoint: Checkpoint, *, goes_on: bool = False
-) -> StartingModel:
-    """The start of a run; where it ``goes_on``, the ``checkpoint`` is its own description."""
+def initial_model(
+    settings: FineTuningSettings, checkpoint: Checkpoint, *, resumes: bool = False
+) -> InitialModel:
+    """The start of a run; where it ``resumes``, the ``checkpoint`` is its own description."""
     _check_pooling(settings)
     tokenization = _readable(settings, checkpoint)
-    if not goes_on:
+    if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.tokenizer()
-    if goes_on:  # its weights come later
+    if resumes:  # its weights come later
         head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
-        start = StartingModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
+        start = InitialModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
     else:
         config, head, embedding = _of_checkpoint(settings, checkpoint)
-        start = StartingModel(config, tokenization, tokenizer, checkpoint, head, embedding)
+        start = InitialModel(config, tokenization, tokenizer, checkpoint, head, embedding)
     _check_start(settings, start)
     return start
 
@@ -160,7 +160,7 @@ def _of_checkpoint(
     return config, {"pooling": pooling}, None
 
 
-def _check_start(settings: FineTuningSettings, start: StartingModel) -> None:
+def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
     """Refuses rows, frozen blocks and layers of features that the model does not have."""
     positions, blocks = start.config.max_position_embeddings, start.config.num_hidden_layers
     if settings.max_seq_length > positions:
@@ -212,7 +212,7 @@ def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}
 
 
-def model_spec(task: Task, start: StartingModel) -> ModelSpec:
+def model_spec(task: Task, start: InitialModel) -> ModelSpec:
     """The model that a task trains from a start, as a directory describes it."""
     known = MODEL_CLASSES[task.model].argument_checks
     head = {
@@ -224,7 +224,7 @@ def model_spec(task: Task, start: StartingModel) -> ModelSpec:
 
 
 def build_model(
-    settings: FineTuningSettings, task: Task, start: StartingModel
+    settings: FineTuningSettings, task: Task, start: InitialModel
 ) -> tuple[BertModel, list[str]]:
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 

@@ -66,7 +66,7 @@ class TaskObjective(Objective):
         return sums[0]
 
 
-class Learner(NamedTuple):
+class FewShotTraining(NamedTuple):
     """Learner of another objective than the task's: a part of the model, from other examples.
 
     ``fit`` is called before each evaluation, and makes the rest of the model fit that part.

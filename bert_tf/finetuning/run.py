@@ -19,7 +19,7 @@ from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
 from .data import read_splits, read_task
-from .model import Origin, starting_model, with_default_schedule
+from .model import RunSource, initial_model, with_default_schedule
 from .run_card import run_card
 from .settings import MAY_CHANGE, FineTuningSettings
 from .summary import lines_before, show, write_outputs
@@ -39,8 +39,8 @@ def run(
     devices = open_distribution(settings.strategy, settings.precision, jit_compile=jit_compile)
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place(settings.files)
-    origin = Origin(settings.init_checkpoint, directory)
-    settings, sentence = with_default_schedule(settings, origin)
+    source = RunSource(settings.init_checkpoint, directory)
+    settings, sentence = with_default_schedule(settings, source)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             training_in_process(
@@ -57,7 +57,7 @@ def run(
             # Rows given in Python have no path by which to tell whether they are the same.
             if moved or any(is_given(str(path)) for path in settings.files.values()):
                 of_data = read_splits(settings).fingerprints()
-                directory.check_inputs({**of_data, **origin.fingerprint(moved)})
+                directory.check_inputs({**of_data, **source.fingerprint(moved)})
             print_progress(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
@@ -66,7 +66,7 @@ def run(
                 write_json(directory.results, results)
             show(results, directory)
             return results
-        inputs = open_inputs(settings, directory, devices, origin, moved, callbacks)
+        inputs = open_inputs(settings, directory, devices, source, moved, callbacks)
         if sentence:
             print_progress(sentence)
         if settings.sweep or settings.restarts > 1 or settings.variants:
@@ -90,7 +90,7 @@ def open_inputs(
     settings: FineTuningSettings,
     directory: FineTuningDirectory,
     devices: Distribution,
-    origin: Origin,
+    source: RunSource,
     moved: Sequence[str],
     callbacks: Sequence[Any],
 ) -> FineTuningInputs:
@@ -98,9 +98,9 @@ def open_inputs(
 
     ``moved`` are the flags that name another place than when the run started.
     """
-    start = starting_model(settings, origin.checkpoint, goes_on=origin.is_run)
+    start = initial_model(settings, source.checkpoint, resumes=source.is_run)
     task, splits = read_task(settings, start.embedding)
-    directory.check_inputs({**splits.fingerprints(), **origin.fingerprint(moved)})
+    directory.check_inputs({**splits.fingerprints(), **source.fingerprint(moved)})
     for note in splits.notes:
         print_progress(note)
     if splits.skipped:

@@ -26,9 +26,9 @@ from bert_tf.training.run_directory import FineTuningDirectory
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
-from .few_shot import few_shot_learner
-from .model import StartingModel, build_model, inference_of, model_spec
-from .objective import Learner, TaskObjective, training_batches
+from .few_shot import few_shot_training
+from .model import InitialModel, build_model, inference_of, model_spec
+from .objective import FewShotTraining, TaskObjective, training_batches
 from .settings import FineTuningSettings
 
 _AVERAGED_STEPS = 20  # the loss of a step or two says little
@@ -48,14 +48,14 @@ class FineTuningInputs(Inputs):
     directory: FineTuningDirectory
     task: Task
     columns: Mapping[str, Any]
-    start: StartingModel
+    start: InitialModel
     examples: Examples
 
 
 class FineTuningTrainer(Trainer):
     """The training of a task's model, which is built and has the weights to start from.
 
-    A ``learner`` learns another task than what is evaluated.
+    A ``few_shot_model`` learns another task than what is evaluated.
     """
 
     state: "TrainingState"
@@ -63,7 +63,10 @@ class FineTuningTrainer(Trainer):
     logs_figures = False
 
     def __init__(
-        self, inputs: FineTuningInputs, inference: Inference, learner: Learner | None = None
+        self,
+        inputs: FineTuningInputs,
+        inference: Inference,
+        few_shot_model: FewShotTraining | None = None,
     ) -> None:
         super().__init__(
             inputs,
@@ -73,8 +76,8 @@ class FineTuningTrainer(Trainer):
         )
         settings, self.task = self.settings, inputs.task
         self.inference, self.model = inference, inference.model
-        learner = learner or Learner(self.model, self.task, inputs.examples)
-        self.examples, self._fit = learner.examples, learner.fit
+        few_shot_model = few_shot_model or FewShotTraining(self.model, self.task, inputs.examples)
+        self.examples, self._fit = few_shot_model.examples, few_shot_model.fit
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self._num_epochs = -(-self.last_step // self.steps_per_epoch)
         self.state = TrainingState(0, LossCurve(self.last_step))
@@ -85,11 +88,11 @@ class FineTuningTrainer(Trainer):
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = -1
-        self.loop = self._make_loop(learner)
+        self.loop = self._make_loop(few_shot_model)
         names = self.task.logged_scores if self.task.deciding_set else ()
         self.callbacks = Callbacks(
             inputs.callbacks,
-            learner.model,
+            few_shot_model.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
             scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
@@ -98,7 +101,7 @@ class FineTuningTrainer(Trainer):
         replicas = self.devices.strategy.num_replicas_in_sync
         self.makes_single_steps = bool(inputs.callbacks) or replicas > 1
 
-    def _make_loop(self, learner: Learner) -> TrainingLoop:
+    def _make_loop(self, few_shot_model: FewShotTraining) -> TrainingLoop:
         """The steps of the learner's model, which is compiled for callbacks to look at."""
         settings, strategy, device = self.settings, self.devices.strategy, self.devices.device_type
         warmup = int(settings.warmup_proportion * self.last_step)
@@ -107,21 +110,23 @@ class FineTuningTrainer(Trainer):
         jit_compile = asks_for_xla(settings.jit_compile, device, changes)
         self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
-        arguments = learner.task.compile_arguments
+        arguments = few_shot_model.task.compile_arguments
         with strategy.scope():
             optimizer = create_optimizer(
                 settings.optimizer,
                 schedule,
-                learner.model.trainable_variables,
+                few_shot_model.model.trainable_variables,
                 weight_decay=settings.weight_decay,
             )
-            learner.model.compile(optimizer, jit_compile=False, **arguments)
+            few_shot_model.model.compile(optimizer, jit_compile=False, **arguments)
         compares_rows = getattr(arguments["loss"], "compares_rows", False)
         return TrainingLoop(
-            learner.model,
+            few_shot_model.model,
             optimizer,
             strategy,
-            TaskObjective(learner.model, learner.task.loss_weight, compares_rows=compares_rows),
+            TaskObjective(
+                few_shot_model.model, few_shot_model.task.loss_weight, compares_rows=compares_rows
+            ),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             device_type=device,
@@ -137,8 +142,8 @@ class FineTuningTrainer(Trainer):
         asked to stop; the state is saved.
         """
         self.restore()
-        goes_on = not self.has_ended()
-        if goes_on:
+        resumes = not self.has_ended()
+        if resumes:
             self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
             self.examples = self.task.prepared(self.model, self.examples)
             if self.loop.compilation.jit_compile:
@@ -147,7 +152,7 @@ class FineTuningTrainer(Trainer):
                     f"XLA compiles the step once for each length of rows: {lengths} tokens."
                 )
         with self.interruption, self.background:
-            if goes_on:
+            if resumes:
                 self.callbacks.begin()
                 self.train("Training")
                 self.callbacks.end()
@@ -305,11 +310,11 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     for sentence in sentences:
         print_progress(sentence, flush=True)
     inference = inference_of(settings, inputs.start.tokenizer, model)
-    learner = None
+    few_shot_model = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
-        learner = few_shot_learner(task, inference, pairs, settings.seed)
-    training = FineTuningTrainer(inputs, inference, learner)
+        few_shot_model = few_shot_training(task, inference, pairs, settings.seed)
+    training = FineTuningTrainer(inputs, inference, few_shot_model)
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)

@@ -10,7 +10,7 @@ import bert_tf
 from bert_tf import BertClassifier, api
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import build_model, starting_model
+from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.run import run
 
 from .small_runs import settings, write_model
@@ -21,7 +21,7 @@ TEXTS = ["good film", "the plot was so poor and bad", "fine"]
 def started(inputs, tmp_path, **changes):
     """The model that a run would train, and what is said of it."""
     given = settings(inputs, tmp_path / "run", **changes)
-    start = starting_model(given, open_checkpoint(given.init_checkpoint))
+    start = initial_model(given, open_checkpoint(given.init_checkpoint))
     return build_model(given, read_task(given)[0], start)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf import api
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.finetuning.model import build_model, starting_model
+from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.run import run
 from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
@@ -54,7 +54,7 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
     flags = regression(inputs, tmp_path)
     items = [TextExample(str(number), "good", None, number) for number in (70.0, 90.0)]
     task = text_task("own", examples_of(items), {}, {}, kind="regression")
-    start = starting_model(flags, open_checkpoint(flags.init_checkpoint))
+    start = initial_model(flags, open_checkpoint(flags.init_checkpoint))
     start = start._replace(checkpoint=open_checkpoint(str(folder)))
     model, sentences = build_model(flags, task, start)
     assert not any("new" in sentence for sentence in sentences)

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import training
-from bert_tf.finetuning.model import Origin, build_model, starting_model, with_default_schedule
+from bert_tf.finetuning.model import RunSource, build_model, initial_model, with_default_schedule
 from bert_tf.finetuning.run import run
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
@@ -77,13 +77,13 @@ def test_a_run_keeps_how_special_tokens_in_texts_were_read(finished, inputs, tmp
         run(settings(inputs, tmp_path / "run", **{**asked, "special_tokens_in_texts": False}))
     # A run that starts from it reads texts as it does.
     other = settings(inputs, tmp_path / "next", max_steps=1, init_checkpoint=tmp_path / "run")
-    start = starting_model(other, open_checkpoint(other.init_checkpoint))
+    start = initial_model(other, open_checkpoint(other.init_checkpoint))
     assert start.tokenizer.tokenize(["good [SEP]"]).to_list() == ids[True]
 
 
 def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkeypatch):
     # Of its results alone.
-    monkeypatch.setattr(Origin, "checkpoint", property(lambda self: pytest.fail("it is opened")))
+    monkeypatch.setattr(RunSource, "checkpoint", property(lambda self: pytest.fail("it is opened")))
     flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
     printed = capsys.readouterr().out
@@ -196,7 +196,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
     task = TaggingTask("own", ExampleSet(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
-    start = starting_model(flags, open_checkpoint(flags.init_checkpoint))
+    start = initial_model(flags, open_checkpoint(flags.init_checkpoint))
     model, sentences = build_model(flags, task, start)
     kept = {weight.path: weight for weight in model.weights}
     assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in kept}
@@ -221,8 +221,8 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
     flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
-    origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, sentence = with_default_schedule(flags_alone, origin)
+    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
+    resolved, sentence = with_default_schedule(flags_alone, source)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
@@ -242,8 +242,8 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, 
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
-    origin = Origin(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, _ = with_default_schedule(flags_alone, origin)
+    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
+    resolved, _ = with_default_schedule(flags_alone, source)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 

@@ -13,7 +13,7 @@ from bert_tf.answering.served import serve
 from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import build_model, starting_model
+from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.run import run
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
@@ -114,7 +114,7 @@ def test_a_run_begins_with_its_starts_layer_and_prefixes_or_the_usual_ones(
     def started(**changes):
         given = settings(inputs, tmp_path / "run", **flags, **changes)
         task = read_task(given)[0]
-        start = starting_model(given, open_checkpoint(given.init_checkpoint))
+        start = initial_model(given, open_checkpoint(given.init_checkpoint))
         return build_model(given, task, start)[0]
 
     second = started(init_checkpoint=run_dir, pooling="max")
