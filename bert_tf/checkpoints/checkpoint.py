@@ -222,7 +222,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     if tokenization is not None and (rules := tokenization.rules.to_json()):
         values["text_rules"] = rules
-    for name, default in _DEFAULTS.items():
+    for name, default in _OMITTED.items():
         if (value := getattr(checkpoint, name)) != default:
             values[name] = value
     if embedding is not None:
@@ -264,14 +264,14 @@ _EMBEDDING_CHECKS: dict[str, Check] = {
     "dims": (optional(is_count), "a positive number or null"),
     "rescale": IS_SWITCH,
 }
-# What a description leaves out.
-_DEFAULTS: dict[str, Any] = {
+# Values that a description omits.
+_OMITTED: dict[str, Any] = {
     "thresholds": {},
     "activation": "",
     "problem_type": "",
     "max_seq_length": None,
 }
-_DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case": None, **_DEFAULTS}
+_DEFAULTS: dict[str, Any] = {"labels": [], "multi_label": False, "do_lower_case": None, **_OMITTED}
 DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "text_rules"}
 
 

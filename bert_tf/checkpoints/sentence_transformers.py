@@ -308,9 +308,9 @@ def _read_prompts(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The embedding's prefixes and dimensions, and sentences on what else its file says."""
     prompts = {key: text for key, text in _object(values, "prompts").items() if text is not None}
-    default = values.get("default_prompt_name")
+    name = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]
-    default = prompts.get(default, "") if isinstance(default, str) else ""
+    default = prompts.get(name, "") if isinstance(name, str) else ""
     prefixes = [prompts.get(name, default) for name in names]
     notes = []
     if names[1] not in ("document", ""):

@@ -81,7 +81,7 @@ class RunSource:
 def with_default_schedule(
     settings: FineTuningSettings, source: RunSource
 ) -> tuple[FineTuningSettings, str]:
-    """The settings, with the rate and the epochs of ``SCHEDULE_BY_HIDDEN_SIZE`` where none are given.
+    """Fills in the learning rate and the epochs that are not given, by the hidden size.
 
     Also a sentence on what was taken, "" where nothing was.
     """

@@ -55,7 +55,7 @@ class FineTuningInputs(Inputs):
 class FineTuningTrainer(Trainer):
     """The training of a task's model, which is built and has the weights to start from.
 
-    A ``few_shot_model`` learns another task than what is evaluated.
+    A ``few_shot`` learns another task than what is evaluated.
     """
 
     state: "TrainingState"
@@ -66,7 +66,7 @@ class FineTuningTrainer(Trainer):
         self,
         inputs: FineTuningInputs,
         inference: Inference,
-        few_shot_model: FewShotTraining | None = None,
+        few_shot: FewShotTraining | None = None,
     ) -> None:
         super().__init__(
             inputs,
@@ -76,8 +76,8 @@ class FineTuningTrainer(Trainer):
         )
         settings, self.task = self.settings, inputs.task
         self.inference, self.model = inference, inference.model
-        few_shot_model = few_shot_model or FewShotTraining(self.model, self.task, inputs.examples)
-        self.examples, self._fit = few_shot_model.examples, few_shot_model.fit
+        few_shot = few_shot or FewShotTraining(self.model, self.task, inputs.examples)
+        self.examples, self._fit = few_shot.examples, few_shot.fit
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self._num_epochs = -(-self.last_step // self.steps_per_epoch)
         self.state = TrainingState(0, LossCurve(self.last_step))
@@ -88,11 +88,11 @@ class FineTuningTrainer(Trainer):
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._judged_step = -1
-        self.loop = self._make_loop(few_shot_model)
+        self.loop = self._make_loop(few_shot)
         names = self.task.logged_scores if self.task.deciding_set else ()
         self.callbacks = Callbacks(
             inputs.callbacks,
-            few_shot_model.model,
+            few_shot.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
             scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
@@ -101,7 +101,7 @@ class FineTuningTrainer(Trainer):
         replicas = self.devices.strategy.num_replicas_in_sync
         self.makes_single_steps = bool(inputs.callbacks) or replicas > 1
 
-    def _make_loop(self, few_shot_model: FewShotTraining) -> TrainingLoop:
+    def _make_loop(self, few_shot: FewShotTraining) -> TrainingLoop:
         """The steps of the learner's model, which is compiled for callbacks to look at."""
         settings, strategy, device = self.settings, self.devices.strategy, self.devices.device_type
         warmup = int(settings.warmup_proportion * self.last_step)
@@ -110,23 +110,21 @@ class FineTuningTrainer(Trainer):
         jit_compile = asks_for_xla(settings.jit_compile, device, changes)
         self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
-        arguments = few_shot_model.task.compile_arguments
+        arguments = few_shot.task.compile_arguments
         with strategy.scope():
             optimizer = create_optimizer(
                 settings.optimizer,
                 schedule,
-                few_shot_model.model.trainable_variables,
+                few_shot.model.trainable_variables,
                 weight_decay=settings.weight_decay,
             )
-            few_shot_model.model.compile(optimizer, jit_compile=False, **arguments)
+            few_shot.model.compile(optimizer, jit_compile=False, **arguments)
         compares_rows = getattr(arguments["loss"], "compares_rows", False)
         return TrainingLoop(
-            few_shot_model.model,
+            few_shot.model,
             optimizer,
             strategy,
-            TaskObjective(
-                few_shot_model.model, few_shot_model.task.loss_weight, compares_rows=compares_rows
-            ),
+            TaskObjective(few_shot.model, few_shot.task.loss_weight, compares_rows=compares_rows),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             device_type=device,
@@ -310,11 +308,11 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     for sentence in sentences:
         print_progress(sentence, flush=True)
     inference = inference_of(settings, inputs.start.tokenizer, model)
-    few_shot_model = None
+    few_shot = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
-        few_shot_model = few_shot_training(task, inference, pairs, settings.seed)
-    training = FineTuningTrainer(inputs, inference, few_shot_model)
+        few_shot = few_shot_training(task, inference, pairs, settings.seed)
+    training = FineTuningTrainer(inputs, inference, few_shot)
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)
