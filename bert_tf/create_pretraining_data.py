@@ -139,12 +139,12 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         )
     pipeline = _beam_pipeline(settings.runner, beam_flags) if settings.runner else None
     command.load_tensorflow()
-    from bert_tf.io.files import check_new
+    from bert_tf.io.files import check_not_exists
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
     from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
 
     for path in paths:
-        check_new(path)  # before all the work
+        check_not_exists(path)  # before all the work
     rows = RowOptions(
         masking="whole_word" if settings.do_whole_word_mask else "token",
         **{name: getattr(settings, name) for name in _OF_ROWS},

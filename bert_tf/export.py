@@ -75,11 +75,11 @@ def run(
     from bert_tf.checkpoints import model_card
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
     from bert_tf.checkpoints.weights import checkpoint_of
-    from bert_tf.io.files import check_new
+    from bert_tf.io.files import check_not_exists
     from bert_tf.saved_models import export
     from bert_tf.training.progress import print_progress
 
-    check_new(output)
+    check_not_exists(output)
     differences = ""
     if model is None:
         print_progress(f"Reading {settings.model}.", flush=True)

@@ -68,13 +68,13 @@ def main(settings: VocabularySettings) -> None:
 
 def learn(settings: VocabularySettings) -> None:
     """Learns a vocabulary from files, writes it, and prints a description."""
-    from bert_tf.io.files import check_new, replace_whole
+    from bert_tf.io.files import atomic_write, check_not_exists
     from bert_tf.pipelines.corpora import sources
     from bert_tf.pipelines.text_notes import marks_note
     from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary
 
     output = settings.output
-    check_new(output)
+    check_not_exists(output)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as cache:
         corpus = sources.open_corpus(
             settings.input, input_format=settings.input_format, cache_dir=cache
@@ -85,7 +85,7 @@ def learn(settings: VocabularySettings) -> None:
             print(note, flush=True)
         began = time.monotonic()
         # Opened first: a place that cannot be written to is refused before the learning.
-        with replace_whole(output) as file:
+        with atomic_write(output) as file:
             vocab = learn_vocabulary(
                 corpus.sentences(_MOST_BYTES),
                 settings.vocab_size,

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.io.files import replace_whole
+from bert_tf.io.files import atomic_write
 from bert_tf.io.paths import check_readable
 from bert_tf.io.wording import quote
 from bert_tf.pipelines.corpora.text_bytes import grouped
@@ -133,7 +133,7 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
     """Writes a vocabulary file, whole or not at all; refuses what would be read back otherwise."""
     path = str(path)
     content = encode_vocabulary(vocab, path)
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 

@@ -36,7 +36,7 @@ from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description
 from bert_tf.checkpoints.weights import checkpoint_of
-from bert_tf.io.files import check_new, remove_written, whole_directory
+from bert_tf.io.files import atomic_directory, check_not_exists, remove_written
 from bert_tf.io.runtime import check_backend
 from bert_tf.io.untrusted import check_model_name
 from bert_tf.io.wording import one_line
@@ -101,7 +101,7 @@ def export(
     """
     check_backend()
     check_model_name(name)
-    check_new(output_dir)
+    check_not_exists(output_dir)
     if tf.distribute.has_strategy():
         raise ValueError(
             "export was called inside strategy.scope(), where variables belong to the strategy: "
@@ -118,7 +118,7 @@ def export(
     signatures = model_signatures(served)
     traced = trace(signatures)
     attributes = endpoints(served)
-    with whole_directory(output_dir) as folder, preserved_arithmetic():
+    with atomic_directory(output_dir) as folder, preserved_arithmetic():
         set_rewrite(False)  # servers do not rewrite graphs
         save(folder, traced, attributes, served.weights, served.resources)
         samples = [

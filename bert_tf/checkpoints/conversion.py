@@ -98,7 +98,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 
     The target appears whole, and only when it is the source's model.
     """
-    files.check_new(target)
+    files.check_not_exists(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.known_elsewhere and form != "bert_tf":
@@ -111,7 +111,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     if form != "bert_tf":
         checkpoint = _as_others_keep_it(checkpoint)
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
-    with files.whole_directory(target) as folder:
+    with files.atomic_directory(target) as folder:
         notes = write(checkpoint, folder, form)
         written = _complete(open_checkpoint(folder))
         differences = compare(checkpoint, written)

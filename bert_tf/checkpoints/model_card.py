@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.io.checkpoint_formats import FORMATS
-from bert_tf.io.files import read_bounded, replace_whole
+from bert_tf.io.files import atomic_write, read_bounded
 from bert_tf.io.wording import markdown_code, one_line
 
 from .checkpoint import Checkpoint
@@ -82,7 +82,7 @@ def header_value(value: Any) -> str:
 def write(path: str, text: str) -> None:
     """Writes a card where there is none; one that is there is somebody's, and stays."""
     if not tf.io.gfile.exists(path):
-        with replace_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode(errors="surrogateescape"))
 
 

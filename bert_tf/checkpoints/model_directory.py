@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import SIZES
-from bert_tf.io.files import encode_json, read_json_object, replace_whole, whole_directory
+from bert_tf.io.files import atomic_directory, atomic_write, encode_json, read_json_object
 from bert_tf.io.paths import is_file
 from bert_tf.io.wording import listed
 from bert_tf.modeling.base import BertModel
@@ -163,7 +163,7 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
     ('no', 'yes')
     """
     checkpoint = checkpoint_of(model)
-    with whole_directory(os.fspath(directory)) as folder:
+    with atomic_directory(os.fspath(directory)) as folder:
         write(checkpoint, folder)
 
 
@@ -195,5 +195,5 @@ def write_description(checkpoint: Checkpoint, path: str) -> None:
         source = os.path.join(path, VOCABULARY)
         contents[VOCABULARY] = encode_vocabulary(checkpoint.tokenization.vocabulary, source)
     for name, content in contents.items():
-        with replace_whole(os.path.join(path, name)) as file:
+        with atomic_write(os.path.join(path, name)) as file:
             file.write(content)

@@ -308,9 +308,9 @@ def _read_prompts(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The embedding's prefixes and dimensions, and sentences on what else its file says."""
     prompts = {key: text for key, text in _object(values, "prompts").items() if text is not None}
-    name = values.get("default_prompt_name")
+    default_name = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]
-    default = prompts.get(name, "") if isinstance(name, str) else ""
+    default = prompts.get(default_name, "") if isinstance(default_name, str) else ""
     prefixes = [prompts.get(name, default) for name in names]
     notes = []
     if names[1] not in ("document", ""):
@@ -320,11 +320,11 @@ def _read_prompts(
         )
     if default:
         notes.append(
-            f"{source}: default_prompt_name is {quote(default)}, whose prompt encode puts before "
-            f"every text: here documents begin with {quote(prefixes[1])} and queries with "
+            f"{source}: default_prompt_name is {quote(default_name)}, whose prompt encode puts "
+            f"before every text: here documents begin with {quote(prefixes[1])} and queries with "
             f"{quote(prefixes[0])}."
         )
-    known = [*itertools.chain(*_ROLES), default]
+    known = [*itertools.chain(*_ROLES), default_name]
     others = [
         f"{name}: {quote(text)}" for name, text in prompts.items() if text and name not in known
     ]
@@ -350,11 +350,11 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     if embedding is None:
         return notes
     width, arguments = checkpoint.config.hidden_size, checkpoint.model.arguments
-    is_there = {
+    exists = {
         _DENSE: arguments.get("dense_size") is not None,
         _NORMALIZE: embedding.normalize,
     }
-    kinds = [kind for kind in _KINDS if is_there.get(kind, True)]
+    kinds = [kind for kind in _KINDS if exists.get(kind, True)]
     folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     files: dict[str, Any] = {
         MODULES: [
@@ -372,7 +372,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
             **{key: mode == embedding.pooling for key, mode in POOLING_MODES.items()},
         },
     }
-    if is_there[_DENSE]:
+    if exists[_DENSE]:
         activation = arguments.get("dense_activation", DENSE_ACTIVATIONS[0])
         files[f"{folders[2]}/{CONFIG}"] = {
             "in_features": width,

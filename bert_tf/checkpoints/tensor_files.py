@@ -20,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.io.files import read_json_object, readable, whole_file
+from bert_tf.io.files import atomic_path, read_json_object, readable
 from bert_tf.io.paths import local_path
 from bert_tf.io.wording import listed, one_line, quote, reason
 from bert_tf.training import saved_states
@@ -189,7 +189,7 @@ def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
     """Writes a safetensors file, which appears whole or not at all."""
     arrays = {tensor.name: np.asarray(tensor.read(), order="C") for tensor in tensors}
     metadata = {"format": "pt"}  # without it transformers does not read the file
-    with whole_file(path) as temporary:
+    with atomic_path(path) as temporary:
         local = local_path(temporary)
         if local is not None:
             try:

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tokenizers
 
 from bert_tf.io.checkpoint_formats import CONFIG
-from bert_tf.io.files import replace_whole, write_json
+from bert_tf.io.files import atomic_write, write_json
 from bert_tf.io.untrusted import is_number
 from bert_tf.io.wording import listed, quote
 from bert_tf.pipelines import vocabulary
@@ -458,7 +458,7 @@ def write_tokenization(
         config["split_special_tokens"] = True
     write_json(os.path.join(path, TOKENIZER_CONFIG), config)
     tokenizer = new_tokenizer(tokenization)
-    with replace_whole(os.path.join(path, TOKENIZER)) as file:
+    with atomic_write(os.path.join(path, TOKENIZER)) as file:
         file.write(tokenizer.to_str(pretty=True).encode())
     notes = []
     if rules.characters != TOKENIZERS:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_tf.io.files import replace_whole
+from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import quote
 from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, shown
 
@@ -142,7 +142,7 @@ def text_stream(file: IO[bytes]) -> codecs.StreamWriter:
 
 def write_file(path: str, records: Iterable[Record]) -> None:
     """Writes a file of records, its form by its suffix, which appears whole or not at all."""
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         write_records(text_stream(file), records, os.path.splitext(path)[1])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.io.files import replace_whole
+from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import one_line
 from bert_tf.modeling.base import TEMPERATURE
 
@@ -33,7 +33,7 @@ def write_report(
     ``collapsed`` says why its run counts as collapsed.
     """
     page, table = (os.path.join(folder, f"worst_errors.{form}") for form in ("html", "tsv"))
-    with replace_whole(page) as file:
+    with atomic_write(page) as file:
         file.write(_page(evaluation, labels, title, collapsed).encode())
     write_file(
         table, ({name: getattr(m, name) for name in _TABLE_COLUMNS} for m in evaluation.mistakes)

@@ -21,7 +21,7 @@ from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import why_none
 from bert_tf.choices import PAIR_MARK
-from bert_tf.io.files import whole_file
+from bert_tf.io.files import atomic_path
 from bert_tf.io.wording import warn
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
@@ -265,7 +265,7 @@ def _write_shard(
     suffix, write = WRITERS[settings.format]
     name = f"part-{len(manifest.shards):06d}{suffix}"
     blocks = extractor.blocks(shard.rows, functools.partial(display.add, shard))
-    with whole_file(os.path.join(settings.output, name)) as path:
+    with atomic_path(os.path.join(settings.output, name)) as path:
         write(path, extractor.layout, shard.rows, blocks)
     manifest = dataclasses.replace(
         manifest,

@@ -8,7 +8,7 @@ from typing import Any
 import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.io.files import read_json, replace_whole, write_json
+from bert_tf.io.files import atomic_write, read_json, write_json
 from bert_tf.readers.table_formats import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, task_of
@@ -104,7 +104,7 @@ def open_inputs(
     for note in splits.notes:
         print_progress(note)
     if splits.skipped:
-        with replace_whole(directory.skipped_rows) as file:
+        with atomic_write(directory.skipped_rows) as file:
             file.write("".join(f"{sentence}\n" for sentence in splits.skipped).encode())
         print_progress(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)

@@ -205,7 +205,8 @@ class FineTuningSettings:
     num_train_epochs: int = flag.number(
         None,
         f"See each example this many times, a whole number: by default {DEFAULT_SCHEDULE[1]}, and "
-        f"{SCHEDULE_BY_HIDDEN_SIZE[0][2]} with weights of up to {SCHEDULE_BY_HIDDEN_SIZE[0][0]} units.",
+        f"{SCHEDULE_BY_HIDDEN_SIZE[0][2]} with weights of up to "
+        f"{SCHEDULE_BY_HIDDEN_SIZE[0][0]} units.",
         rules=[_WHOLE],
     )
     max_steps: int | None = flag.integer(

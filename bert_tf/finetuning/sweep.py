@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.scores import rank, score_text
-from bert_tf.io.files import read_json, replace_whole, write_json
+from bert_tf.io.files import atomic_write, read_json, write_json
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.keras_hooks import fresh_names
 from bert_tf.tasks.task import with_options
@@ -100,7 +100,7 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         "configurations": summarise(ended, dev_set),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
-    with replace_whole(directory.table) as file:
+    with atomic_write(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
     own = _inputs_of(planned[best["name"]], inputs)
     results["files"] = _put_in_place(own, directory, best, outputs)

@@ -142,7 +142,7 @@ class FineTuningTrainer(Trainer):
         self.restore()
         resumes = not self.has_ended()
         if resumes:
-            self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
+            self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
             self.examples = self.task.prepared(self.model, self.examples)
             if self.loop.compilation.jit_compile:
                 lengths = ", ".join(map(str, self.examples.few_lengths()))

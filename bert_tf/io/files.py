@@ -29,24 +29,24 @@ _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 
 
 @contextlib.contextmanager
-def replace_whole(path: str) -> Iterator[IO[bytes]]:
+def atomic_write(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing that takes its name only after the block has ended well.
 
     Missing folders are made; a file of that name is replaced, and anything else refused. After an
     error, or where the process is killed, what was there before is there still.
     """
-    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+    with atomic_path(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
         yield file
 
 
 @contextlib.contextmanager
-def whole_file(path: str, *, is_new: bool = False) -> Iterator[str]:
+def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
     """Gives the name to write a file under that takes its own after the block has ended well.
 
-    As ``replace_whole``, for libraries that open files themselves. ``is_new``: nothing is replaced.
+    As ``atomic_write``, for libraries that open files themselves. ``is_new``: nothing is replaced.
     """
-    check = check_new if is_new else check_is_file
+    check = check_not_exists if is_new else check_is_file
     check(path)
     with _temporary(path, _make_file) as temporary:
         local = local_path(temporary)
@@ -60,16 +60,16 @@ def whole_file(path: str, *, is_new: bool = False) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def whole_directory(path: str) -> Iterator[str]:
+def atomic_directory(path: str) -> Iterator[str]:
     """Gives a directory to write into, which takes its name when the block has ended well.
 
     Anything but an empty directory at ``path``, before the block or after it, is an error, and
     nothing is left then. On an object store the files take their names one after the other.
     """
-    check_new(path)
+    check_not_exists(path)
     with scratch_directory(path) as folder:
         yield folder
-        move_new(folder, path)
+        rename_exclusive(folder, path)
 
 
 @contextlib.contextmanager
@@ -79,18 +79,18 @@ def scratch_directory(path: str) -> Iterator[str]:
         yield folder
 
 
-def move_new(source: str, path: str) -> None:
+def rename_exclusive(source: str, path: str) -> None:
     """Gives a file or a directory its name, where nothing but an empty directory has it."""
     path = path.rstrip("/")
-    check_new(path)
+    check_not_exists(path)
     try:
         tf.io.gfile.rename(source, path, overwrite=True)
     except tf.errors.OpError:
-        check_new(path)  # it may have come in between
+        check_not_exists(path)  # it may have come in between
         raise
 
 
-def check_new(path: str) -> None:
+def check_not_exists(path: str) -> None:
     """Checks that nothing is at a path; an empty directory is as good as nothing."""
     path = path.rstrip("/")
     local = local_path(path)
@@ -289,7 +289,7 @@ def encode_json(value: Any) -> bytes:
 
 def write_json(path: str, value: Any) -> None:
     """Writes JSON so that the file appears whole or not at all."""
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(encode_json(value))
 
 

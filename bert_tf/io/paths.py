@@ -227,8 +227,8 @@ def check_inputs(
     if output and os.path.isdir(output):
         return
     for pattern in texts:
-        is_there = _is_elsewhere(pattern) or os.path.exists(pattern)
-        if not (is_there or any(glob.iglob(pattern, include_hidden=True))):
+        exists = _is_elsewhere(pattern) or os.path.exists(pattern)
+        if not (exists or any(glob.iglob(pattern, include_hidden=True))):
             raise ValueError(corpus(pattern))
     for path in filter(None, files):
         if local_path(path) is not None and not _NO_FILE.fullmatch(path):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
-from bert_tf.io.files import replace_whole
+from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import Screen
 from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
@@ -127,7 +127,7 @@ def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
 @contextlib.contextmanager
 def _opened(output: str | None, standard_output: Any) -> Iterator[Any]:
     if output is not None:
-        with replace_whole(output) as file:
+        with atomic_write(output) as file:
             yield text_stream(file)
     elif standard_output.isatty():
         # Whoever reads the screen sees no control codes.

@@ -100,7 +100,7 @@ def _open(
     directory.check_place(settings.files)
     recorded = {}
     if directory.has_progress():
-        recorded = directory.kept_flags()
+        recorded = directory.saved_flags()
     else:
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
     is_whole = directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
@@ -142,7 +142,7 @@ def _change_schedule(
     changed = [name for name in changed if name in MAY_CHANGE[SCHEDULE]]
     if not changed:
         return
-    step, last, before = directory.newest_step(), settings.num_train_steps, directory.kept_flags()
+    step, last, before = directory.newest_step(), settings.num_train_steps, directory.saved_flags()
     if last < step:
         raise ValueError(
             f"--num_train_steps={last} is less than the {step:,} steps that the run in "
@@ -157,7 +157,7 @@ def _change_schedule(
     values = {name: getattr(settings, name) for name in changed}
     for name, value in values.items():
         print_progress(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
-    directory.keep_changes(step, values)
+    directory.record_changes(step, values)
 
 
 def open_inputs(

@@ -99,7 +99,7 @@ class PretrainingTrainer(Trainer):
     def finish(self) -> EvaluationResult | None:
         """Trains what is left of all phases; returns the final evaluation, if there is any."""
         restored = self.restore()
-        self.directory.keep_masks(self.loop.compilation.masks.name, self.step)
+        self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.inputs.start):
                 print_progress(sentence, flush=True)

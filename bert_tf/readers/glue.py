@@ -311,8 +311,8 @@ def write_glue_submission(
         lines.append(f"{example_id}\t{prediction}")
     definition = glue_task(task, split)
     path = os.path.join(folder, definition.submissions.get(split, f"{definition.name}.tsv"))
-    from bert_tf.io.files import replace_whole  # loads TensorFlow
+    from bert_tf.io.files import atomic_write  # loads TensorFlow
 
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     return path

@@ -93,13 +93,13 @@ class RunDirectory:
             except ValueError:
                 flags = {}
             is_own = flags.keys() >= _FORMAT.keys()
-            strangers = [] if is_own else ["a flags.json of something else"]
+            foreign_files = [] if is_own else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
-            strangers = [name for name in names if not (is_temporary(name) or name == _LOCK)]
-        if strangers:
+            foreign_files = [name for name in names if not (is_temporary(name) or name == _LOCK)]
+        if foreign_files:
             raise ValueError(
-                f"--model_dir={self.path} holds {listed(strangers, 3)}, which no run of this "
+                f"--model_dir={self.path} holds {listed(foreign_files, 3)}, which no run of this "
                 "library wrote, and a run would write over it: name an empty directory, or one yet "
                 "to be made."
             )
@@ -211,7 +211,7 @@ class RunDirectory:
 
     # --- What the run was started with ---------------------------------------------------------
 
-    def kept_flags(self) -> dict[str, Any]:
+    def saved_flags(self) -> dict[str, Any]:
         """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
         flags = _read(self.flags)
         version = flags.get("format_version")
@@ -223,9 +223,9 @@ class RunDirectory:
             )
         return flags
 
-    def keep_changes(self, step: int, values: Mapping[str, Any]) -> None:
+    def record_changes(self, step: int, values: Mapping[str, Any]) -> None:
         """Records new values of settings from a step on; a finished run is unfinished again."""
-        recorded = self.kept_flags()
+        recorded = self.saved_flags()
         changes = [
             {"step": step, "flag": name, "from": recorded.get(name), "to": value}
             for name, value in values.items()
@@ -234,16 +234,16 @@ class RunDirectory:
         changes = [*recorded.get("changes", []), *changes]
         write_json(self.flags, {**recorded, **values, "changes": changes})
 
-    def keep_masks(self, masks: str, step: int) -> None:
+    def record_dropout_masks(self, masks: str, step: int) -> None:
         """Keeps how dropout's masks are drawn from a step on; prints a change, which is no flag."""
-        recorded = self.kept_flags()
+        recorded = self.saved_flags()
         before = recorded.get("masks")
         if not (self._is_chief and recorded) or before == masks:
             return
         if before is None or step == 0:
             write_json(self.flags, {**recorded, "masks": masks})
             return
-        self.keep_changes(step, {"masks": masks})
+        self.record_changes(step, {"masks": masks})
         print_progress(
             f"From step {step:,} on dropout's masks are drawn by {masks}, and not by {before}, as "
             "suits the device and --jit_compile: the run does not end as an unbroken one would."
@@ -271,7 +271,7 @@ class RunDirectory:
             ``check_inputs`` is to compare what is at the paths.
         """
         # A tuple is read back as a list.
-        recorded, current = {**older, **self.kept_flags()}, json.loads(json.dumps(dict(settings)))
+        recorded, current = {**older, **self.saved_flags()}, json.loads(json.dumps(dict(settings)))
         how = {name: each for each, names in may_change.items() for name in names}
         changed = [
             name

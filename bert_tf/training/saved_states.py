@@ -27,13 +27,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.io.files import (
+    atomic_path,
     check_fingerprints,
     fingerprint,
     fingerprint_change,
     read_json_object,
     remove,
     remove_written,
-    whole_file,
 )
 from bert_tf.io.paths import check_readable
 from bert_tf.io.wording import listed, one_line, quote, reason
@@ -185,7 +185,7 @@ def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping
             files[name] = fingerprint(os.path.join(path, name))
     _force_to_disk(path)
     manifest = {"step": step, "extra": dict(extra), "files": files}
-    with whole_file(os.path.join(path, _MANIFEST)) as temporary:
+    with atomic_path(os.path.join(path, _MANIFEST)) as temporary:
         with tf.io.gfile.GFile(temporary, "w") as file:
             file.write(json.dumps(manifest, indent=1) + "\n")
         _force_to_disk(temporary)

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.io.files import replace_whole
+from bert_tf.io.files import atomic_write
 from bert_tf.io.runtime import usable_cores
 
 from . import files as corpus_files
@@ -226,7 +226,7 @@ class _Making:
                 chunks, parsed_as = corpus_formats.paragraphs(texts), corpus_formats.PARAGRAPHS
             path = self._packed_path(source, self.cache_dir)
             blocks = []
-            with replace_whole(path) as file:
+            with atomic_write(path) as file:
                 cut = self._cut(chunks, parsed_as)
                 for block, packed in self._count(cut, source.path, parsed_as, pack=True):
                     file.write(packed)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.io import paths
-from bert_tf.io.files import WritableFile, replace_whole
+from bert_tf.io.files import WritableFile, atomic_write
 from bert_tf.io.paths import local_path
 
 from .text_bytes import open_bytes
@@ -178,7 +178,7 @@ ERRORS = (
 
 def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays, whole or not at all, without a copy of them in memory."""
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         np.savez(WritableFile(file), allow_pickle=False, **arrays)
 
 

@@ -217,9 +217,9 @@ def write_sample_corpus(path: str) -> None:
             f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
         )
     # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
-    from bert_tf.io.files import replace_whole
+    from bert_tf.io.files import atomic_write
 
-    with replace_whole(str(path)) as file:
+    with atomic_write(str(path)) as file:
         file.write(text)
 
 

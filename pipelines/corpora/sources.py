@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.io.files import check_outside, replace_whole
+from bert_tf.io.files import atomic_write, check_outside
 
 from . import block_index as corpus_index
 from . import files as corpus_files
@@ -154,7 +154,7 @@ def open_tfds(
                 "--file_format=tfrecord, or name another data folder."
             ) from error
         texts = _tfds_texts(tfds.as_numpy(examples), text_key, full_name)
-        with replace_whole(path) as file:
+        with atomic_write(path) as file:
             for chunk in corpus_formats.paragraphs(texts):
                 file.write(chunk)
     reading = Reading(corpus_formats.PARAGRAPHS, text_key, block_bytes)
@@ -208,7 +208,7 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
 def _write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
     """Writes ragged (documents, sentences) blocks in the format ``google``: the bytes of each."""
     lengths = []
-    with replace_whole(path) as file:
+    with atomic_write(path) as file:
         for block in blocks:
             documents = tf.strings.reduce_join(block, axis=-1, separator="\n").numpy()
             # The blank line comes first: a block that began with a byte order mark would lose it.

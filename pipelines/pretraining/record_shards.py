@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.io.files import check_new, move_new, scratch_directory
+from bert_tf.io.files import check_not_exists, rename_exclusive, scratch_directory
 from bert_tf.io.runtime import begin_worker, usable_cores
 from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
@@ -125,13 +125,13 @@ def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
         yield written
         _check_new(name, paths)
         for source, path in zip(written, paths, strict=True):
-            move_new(source, path)
+            rename_exclusive(source, path)
 
 
 def _check_new(name: str, paths: Sequence[str]) -> None:
     """Checks that no shard exists, nor one of another count, which ``NAME*`` would also match."""
     for path in paths:
-        check_new(path)
+        check_not_exists(path)
     folder, start = os.path.split(name)
     shard = re.compile(rf"{re.escape(start)}(-\d{{5}}-of-\d{{5}})?")
     there = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []

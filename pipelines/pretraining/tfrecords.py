@@ -27,7 +27,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import features
-from bert_tf.io.files import whole_file
+from bert_tf.io.files import atomic_path
 from bert_tf.io.paths import local_path
 from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora import files as corpus_files
@@ -340,7 +340,7 @@ def write_tfrecords(
     written = 0
     with contextlib.ExitStack() as stack:
         # The stack closes the writers before the files take their names.
-        temporary = [stack.enter_context(whole_file(path, is_new=are_new)) for path in paths]
+        temporary = [stack.enter_context(atomic_path(path, is_new=are_new)) for path in paths]
         writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
         for record in itertools.chain.from_iterable(map(_records, batches)):
             writers[written % len(writers)].write(record)

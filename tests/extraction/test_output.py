@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.extraction import output
 from bert_tf.extraction import run as extraction
-from bert_tf.io.files import whole_file
+from bert_tf.io.files import atomic_path
 from tests.extraction.conftest import files_of, run, write_many
 
 FLAGS = {"pooling": "mean", "lines_per_file": 15}
@@ -35,7 +35,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
     """In a directory where a process was killed at its first write."""
     manifest = tmp_path / "again" / "manifest.json"
     manifest.parent.mkdir()
-    with whole_file(str(manifest)) as temporary:
+    with atomic_path(str(manifest)) as temporary:
         left = os.path.basename(temporary)
     manifest.unlink()
     (tmp_path / "again" / left).write_text("{")

@@ -12,13 +12,13 @@ import tensorflow as tf
 from bert_tf.checkpoints.tensor_files import open_hdf5, open_safetensors
 from bert_tf.io import files
 from bert_tf.io.files import (
+    atomic_directory,
+    atomic_path,
+    atomic_write,
     read_json,
     read_json_object,
     remove_written,
-    replace_whole,
     size_of,
-    whole_directory,
-    whole_file,
     write_json,
 )
 from bert_tf.pipelines.vocabulary import load_vocabulary
@@ -42,15 +42,15 @@ def write(folder, name, text):
 def test_interrupted_writing_leaves_what_was_there(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"before")
-    with pytest.raises(KeyboardInterrupt), replace_whole(str(path)) as file:
+    with pytest.raises(KeyboardInterrupt), atomic_write(str(path)) as file:
         file.write(b"half")
         raise KeyboardInterrupt
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
-    with replace_whole(str(path)) as file:
+    with atomic_write(str(path)) as file:
         file.write(b"after")
     assert path.read_bytes() == b"after"
-    with replace_whole(str(path)):
+    with atomic_write(str(path)):
         pass  # nothing is a content, too
     assert path.read_bytes() == b""
     assert list(tmp_path.iterdir()) == [path]
@@ -86,7 +86,7 @@ def test_a_link_is_not_written_through(tmp_path, target):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("kept")
     (tmp_path / "1").symlink_to(tmp_path / target)
-    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")):
+    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")):
         pass
     with pytest.raises(ValueError, match="/1 is a link, and only a file is replaced"):
         write_json(str(tmp_path / "1"), "new")
@@ -96,8 +96,8 @@ def test_a_link_is_not_written_through(tmp_path, target):
 
 def test_two_writers_of_one_directory(tmp_path):
     """The second began before the first had ended, and is refused whole."""
-    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")) as loser:
-        with whole_directory(str(tmp_path / "1")) as winner:
+    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")) as loser:
+        with atomic_directory(str(tmp_path / "1")) as winner:
             assert winner != loser
             for folder in (winner, loser):
                 write(folder, "who", folder)
@@ -113,7 +113,7 @@ def test_one_that_comes_between_the_look_and_the_rename(tmp_path, monkeypatch):
         rename(source, target, overwrite)
 
     monkeypatch.setattr(tf.io.gfile, "rename", late)
-    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")) as folder:
+    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")) as folder:
         write(folder, "a.txt", "a")
     assert below(tmp_path) == {"1": None, "1/kept": "kept"}
 
@@ -121,7 +121,7 @@ def test_one_that_comes_between_the_look_and_the_rename(tmp_path, monkeypatch):
 @pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
 def test_an_interrupted_block_leaves_nothing(tmp_path, error):
     path = str(tmp_path / "models" / "1")
-    with pytest.raises(type(error)), whole_directory(path) as folder:
+    with pytest.raises(type(error)), atomic_directory(path) as folder:
         write(folder, "a.txt", "a")
         assert not os.path.exists(path)
         raise error
@@ -131,13 +131,13 @@ def test_an_interrupted_block_leaves_nothing(tmp_path, error):
 def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "local_path", lambda path: None)
     path = str(tmp_path / "1")
-    with whole_directory(path) as folder:
+    with atomic_directory(path) as folder:
         write_json(f"{folder}/a.json", 1)
     write_json(f"{path}/a.json", 2)
     assert read_json(f"{path}/a.json") == 2
     with pytest.raises(ValueError, match="/1 is a directory, and only a file is replaced"):
         write_json(path, 1)
-    with pytest.raises(ValueError, match=TAKEN), whole_directory(path):
+    with pytest.raises(ValueError, match=TAKEN), atomic_directory(path):
         pass
     assert remove_written(path, re.compile("b")) == ["a.json"]
     assert remove_written(path, re.compile("a.json")) == []
@@ -149,7 +149,7 @@ def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from bert_tf.io import files
-with files.whole_directory(sys.argv[1] + "/1") as folder, files.whole_file(sys.argv[1] + "/a") as a:
+with files.atomic_directory(sys.argv[1] + "/1") as folder, files.atomic_path(sys.argv[1] + "/a") as a:
     for name in (os.path.join(folder, "half"), a):
         with open(name, "w") as file:
             file.write("half")
@@ -165,8 +165,8 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not
     temporary = below(tmp_path)
     assert len(temporary) == 3
     for number in range(2):
-        with whole_directory(str(tmp_path / "1")), pytest.raises(OSError):
-            with whole_file(str(tmp_path / "a")):
+        with atomic_directory(str(tmp_path / "1")), pytest.raises(OSError):
+            with atomic_path(str(tmp_path / "a")):
                 raise OSError
         (tmp_path / "1").rmdir()
         assert below(tmp_path) == ({} if number else temporary)
@@ -177,7 +177,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not
 def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
     (tmp_path / "kept").mkdir()
     write(tmp_path / "kept", "file", "kept")
-    with whole_file(str(tmp_path / "a")) as temporary:
+    with atomic_path(str(tmp_path / "a")) as temporary:
         token = temporary.rsplit(".", 2)[1]
     other = ("0" if token[0] != "0" else "1") + token[1:]
     for name in ("a.tmp", "a.partial", f"a.{'0' * 32}.tmp", f"a.{other}.tmp", f"b.{token}.tmp"):
@@ -185,7 +185,7 @@ def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
     os.symlink(tmp_path / "kept", temporary)
     before = below(tmp_path)
     write_json(str(tmp_path / "a"), 1)
-    with whole_directory(str(tmp_path / "b")):
+    with atomic_directory(str(tmp_path / "b")):
         pass
     assert below(tmp_path) == before | {"a": "1\n", "b": None}
 
@@ -258,7 +258,7 @@ def test_a_new_file_takes_no_others_place(tmp_path):
     path = tmp_path / "a"
     with (
         pytest.raises(ValueError, match="a exists, and is never overwritten"),
-        whole_file(str(path), is_new=True) as temporary,
+        atomic_path(str(path), is_new=True) as temporary,
     ):
         write(tmp_path, os.path.basename(temporary), "mine")
         path.write_text("theirs")

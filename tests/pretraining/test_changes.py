@@ -58,7 +58,7 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
         "From step 6 on: --num_train_steps=20 (was 10).\n"
         "From step 6 on: --num_warmup_steps=2 (was 1).\n"
     )
-    kept = directory.kept_flags()
+    kept = directory.saved_flags()
     assert (kept["num_train_steps"], kept["gradient_accumulation_steps"]) == (20, 2)
     assert kept["changes"][1] == {"step": 6, "flag": "num_train_steps", "from": 10, "to": 20}
 
@@ -80,10 +80,10 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
 )
 def test_a_change_that_cannot_be(begun, flags, sentence):
     directory, start = begun
-    before = directory.kept_flags()
+    before = directory.saved_flags()
     with pytest.raises(ValueError, match=sentence):
         start("--learning_rate=0.01", *flags.split())
-    assert directory.kept_flags() == before
+    assert directory.saved_flags() == before
 
 
 # === Whole runs ===

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.choices import FREELY, PATH
-from bert_tf.io.files import read_json, whole_file, write_json
+from bert_tf.io.files import atomic_path, read_json, write_json
 from bert_tf.training import saved_states
 from bert_tf.training.run_directory import RunDirectory
 
@@ -32,7 +32,7 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     directory.check_settings(settings)
     directory.check_settings(settings)
     kept = {"format_version": 5, **settings, "phases": ["128", 1.0]}
-    assert directory.kept_flags() == kept
+    assert directory.saved_flags() == kept
 
 
 def test_a_start_that_fails_at_once_leaves_nothing(tmp_path):
@@ -202,10 +202,10 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
     under_way.check_settings(settings_of(under_way))
     write_json(under_way.results, {})
     assert under_way.newest_step() == 4
-    under_way.keep_changes(4, {"seed": 2})
-    under_way.keep_changes(4, {"seed": 3})
-    assert not under_way.is_finished() and under_way.kept_flags()["seed"] == 3
-    assert under_way.kept_flags()["changes"] == [
+    under_way.record_changes(4, {"seed": 2})
+    under_way.record_changes(4, {"seed": 3})
+    assert not under_way.is_finished() and under_way.saved_flags()["seed"] == 3
+    assert under_way.saved_flags()["changes"] == [
         {"step": 4, "flag": "seed", "from": before, "to": before + 1} for before in (1, 2)
     ]
     shutil.rmtree(under_way.checkpoints)
@@ -220,12 +220,12 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
 def test_a_run_knows_how_its_masks_are_drawn(under_way, capsys):
     under_way.check_settings(settings_of(under_way))
     for masks, step in (("keys", 0), ("a hash", 0), ("a hash", 4)):
-        under_way.keep_masks(masks, step)
-        assert under_way.kept_flags()["masks"] == masks
-    assert "changes" not in under_way.kept_flags() and not capsys.readouterr().out
-    under_way.keep_masks("keys", 4)
+        under_way.record_dropout_masks(masks, step)
+        assert under_way.saved_flags()["masks"] == masks
+    assert "changes" not in under_way.saved_flags() and not capsys.readouterr().out
+    under_way.record_dropout_masks("keys", 4)
     change = {"step": 4, "flag": "masks", "from": "a hash", "to": "keys"}
-    assert under_way.kept_flags()["changes"] == [change]
+    assert under_way.saved_flags()["changes"] == [change]
     assert (
         "From step 4 on dropout's masks are drawn by keys, and not by a hash, as suits the "
         "device and --jit_compile"
@@ -257,7 +257,7 @@ def test_a_file_system_without_locks(directory, monkeypatch, number):
     with directory.locked():
         with open(os.path.join(directory.path, ".lock"), encoding="utf-8") as file:
             assert file.read() == f"{os.getpid()} on {socket.gethostname()}"
-        with pytest.raises(KeyError), whole_file(directory.flags) as temporary:
+        with pytest.raises(KeyError), atomic_path(directory.flags) as temporary:
             write_json(directory.flags, {})  # what nobody holds may be another's, and stays
             assert os.path.exists(temporary)
             raise KeyError
@@ -317,7 +317,7 @@ def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, fi
 
 
 def test_what_a_start_leaves_that_was_killed_at_once_is_no_hindrance(directory):
-    with directory.locked(), pytest.raises(OSError), whole_file(directory.flags):
+    with directory.locked(), pytest.raises(OSError), atomic_path(directory.flags):
         assert len(os.listdir(directory.path)) == 2
         directory.check_place({})
         raise OSError
