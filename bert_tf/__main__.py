@@ -10,7 +10,7 @@ import runpy
 import sys
 
 import bert_tf
-from bert_tf.io.runtime import quiet_without_reader
+from bert_tf.io.runtime import exit_quietly_on_broken_pipe
 from bert_tf.io.wording import did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
@@ -46,7 +46,7 @@ def main() -> None:
     summaries = commands()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in _HELP:
-        with quiet_without_reader():
+        with exit_quietly_on_broken_pipe():
             print(_listing(summaries))
     elif name == "--version":
         print(f"bert_tf {bert_tf.__version__}")

@@ -195,9 +195,9 @@ class FineTuned:
         from bert_tf.finetuning.data import read_splits
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
-        from bert_tf.readers.table_formats import giving
+        from bert_tf.readers.table_formats import in_memory_tables
 
-        with giving(self._rows_given_in_python):
+        with in_memory_tables(self._rows_given_in_python):
             splits = read_splits(self._settings)
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
@@ -279,7 +279,7 @@ def fine_tune(
     """
     with contextlib.ExitStack() as stack:
         tables = _give_data(given, {"train": train, "dev": dev, "test": test})
-        is_kept = _place(given, model_dir, stack)
+        saved_in_task_file = _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(given, *fine_tuning_settings.declarations())
@@ -288,11 +288,11 @@ def fine_tune(
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.checkpoints.load import load
         from bert_tf.finetuning.run import run
-        from bert_tf.readers.table_formats import giving
+        from bert_tf.readers.table_formats import in_memory_tables
 
-        with giving(tables):
-            results = run(settings, callbacks, is_temporary=not is_kept)
-        directory = settings.model_dir if is_kept else None
+        with in_memory_tables(tables):
+            results = run(settings, callbacks, is_temporary=not saved_in_task_file)
+        directory = settings.model_dir if saved_in_task_file else None
         gc.collect()  # the trained model, which reference cycles contain, before the best is loaded
         return FineTuned(load(settings.model_dir), results, directory, settings, tables)
 
@@ -360,7 +360,7 @@ def predict(
     with _preserved_global_state(verbose):
         from bert_tf.predicting.predictor import DATA
         from bert_tf.predicting.run import open_predictor, predict_file, predict_rows
-        from bert_tf.readers.table_formats import giving
+        from bert_tf.readers.table_formats import in_memory_tables
         from bert_tf.training.distribution import open_devices
 
         with open_devices(settings.strategy, settings.precision).scope():
@@ -369,7 +369,7 @@ def predict(
             if is_memory:
                 tables[DATA], texts = predictor.rows_of(data, settings.text_columns)
                 settings = dataclasses.replace(settings, input=DATA, text_columns=texts)
-            with giving(tables):
+            with in_memory_tables(tables):
                 if output is None:
                     return predict_rows(settings, predictor)
                 predict_file(settings, predictor)
@@ -489,7 +489,7 @@ def pretrain(
         if input is not None:
             paths = [input] if isinstance(input, str | os.PathLike) else input
             given["input"] = [os.fspath(path) for path in paths]
-        is_kept = _place(given, model_dir, stack)
+        saved_in_task_file = _place(given, model_dir, stack)
         parsed = flag_fields.flags_of_call(given, *pretraining_settings.DECLARATIONS)
         settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_preserved_global_state(verbose))
@@ -501,9 +501,9 @@ def pretrain(
 
         for sentence in sentences:
             print_progress(sentence)
-        run(settings, callbacks, is_temporary=not is_kept)
+        run(settings, callbacks, is_temporary=not saved_in_task_file)
         results = read_json(RunDirectory(settings.model_dir).results)
-        directory = settings.model_dir if is_kept else None
+        directory = settings.model_dir if saved_in_task_file else None
         gc.collect()  # as in `fine_tune`
         return Pretrained(load(settings.model_dir), results, directory)
 

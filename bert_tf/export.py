@@ -105,12 +105,14 @@ def run(
 
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
     """The user's options, else those of the directory, else the defaults."""
-    from bert_tf.checkpoints.tokenizer_files import why_none
+    from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
     from bert_tf.tasks.signatures import classes_with
     from bert_tf.tasks.task_file import export_options, task_of
 
     if checkpoint.tokenization is None:
-        raise ValueError(f"{checkpoint.path} cannot read text: {why_none(checkpoint.notes)}")
+        raise ValueError(
+            f"{checkpoint.path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)}"
+        )
     for name in user_options:
         classes = classes_with(name)
         if classes and checkpoint.model.model_class not in classes:

@@ -52,15 +52,17 @@ class ServeSettings:
     port: int = flag_fields.integer(
         8501, "Listen at this port; 0 is any free one, which is printed.", least=0, most=65535
     )
-    max_rows: int = flag_fields.integer(256, "Refuse requests of more rows.", least=1, is_rare=True)
+    max_rows: int = flag_fields.integer(
+        256, "Refuse requests of more rows.", least=1, advanced=True
+    )
     max_bytes: int = flag_fields.integer(
-        1 << 20, "Refuse requests of more bytes.", least=256, is_rare=True
+        1 << 20, "Refuse requests of more bytes.", least=256, advanced=True
     )
     max_waiting: int = flag_fields.integer(
-        64, "Refuse requests (503) while so many wait or are answered.", least=1, is_rare=True
+        64, "Refuse requests (503) while so many wait or are answered.", least=1, advanced=True
     )
     max_wait_seconds: int = flag_fields.integer(
-        30, "Give up requests (503) that have waited so long.", least=1, is_rare=True
+        30, "Give up requests (503) that have waited so long.", least=1, advanced=True
     )
 
 

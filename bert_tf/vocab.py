@@ -54,7 +54,7 @@ class VocabularySettings:
     min_frequency: int = integer(
         2,
         "Make a piece only of a character, or of a pair of pieces, that occurs this often.",
-        is_rare=True,
+        advanced=True,
     )
 
 

@@ -26,7 +26,9 @@ from bert_tf.tasks.losses import squared_error
 class Options:
     """Each field is a flag and a keyword of Python; what is kept is known to predictions."""
 
-    most_stars: int = flag_fields.integer(5, "stars: the most stars.", least=2, is_kept=True)
+    most_stars: int = flag_fields.integer(
+        5, "stars: the most stars.", least=2, saved_in_task_file=True
+    )
 
 
 def near(true, predicted):
@@ -53,11 +55,11 @@ class StarsTask(Task):
         return read_regression(table, text_columns=text_columns, label_column=label_column, **how)
 
     @staticmethod
-    def shown_texts(item):
+    def display_texts(item):
         """For files and pages that people read."""
         return {"": item.text_a}
 
-    def fault_of(self, item):
+    def check_example(self, item):
         """Says what is wrong with a row that the reader let pass."""
         if item.label is not None and not 1 <= item.label <= self.options.most_stars:
             return f"the example {item.id} has {item.label:g} stars"
@@ -82,7 +84,7 @@ class StarsTask(Task):
         comparison = compare(SCORES, true, stars, errors)
 
         def show(at):
-            return self.shown_texts(items[at]), f"{true[at]:g}", f"{stars[at]:.2f}"
+            return self.display_texts(items[at]), f"{true[at]:g}", f"{stars[at]:.2f}"
 
         return Evaluation(
             scores=self.scores_of(comparison),

@@ -22,7 +22,7 @@ _AT_ONCE = 2
 _tracing = threading.Lock()
 
 
-class Share:
+class ReplicaShard:
     """The share of a batch that the running replica computes, within ``strategy.run``.
 
     All shares have R rows, as wide as the batch's: where B is too small, the last ones repeat its
@@ -104,7 +104,7 @@ def _trace(
         rows = batch[0] if isinstance(batch, tuple) else batch
         if strategy.num_replicas_in_sync == 1:
             return compute(model, rows, *arguments)
-        outputs = strategy.run(lambda: compute(model, Share(rows).rows, *arguments))
+        outputs = strategy.run(lambda: compute(model, ReplicaShard(rows).rows, *arguments))
         size = tf.shape(tf.nest.flatten(rows)[0])[0]
         return tf.nest.map_structure(lambda shares: joined(shares, size), outputs)
 

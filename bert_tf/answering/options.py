@@ -11,14 +11,14 @@ from typing import ClassVar
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import check, refuses
+from bert_tf.cli.flag_fields import check, rule
 
 _LARGEST_BATCH = 64
-_ASCENDING = refuses(
+_ASCENDING = rule(
     lambda sizes, _: any(a >= b for a, b in itertools.pairwise((0, *sizes))),
     "{flag} is {value}: expected whole numbers of 1 or more, ascending.",
 )
-_FITS_REQUESTS = refuses(
+_FITS_REQUESTS = rule(
     lambda sizes, values: bool(sizes and values["max_rows"] and sizes[-1] > values["max_rows"]),
     "{flag} is {value}, and max_rows is {max_rows}: expected no batch of more rows than a request "
     "may have.",
@@ -33,12 +33,16 @@ class QuestionOptions:
         128,
         "squad: begin the windows of a context so many tokens apart.",
         least=1,
-        is_kept=True,
+        saved_in_task_file=True,
         heading="Questions",
-        is_rare=True,
+        advanced=True,
     )
     max_query_length: int = flag_fields.integer(
-        64, "squad: cut questions to this many tokens.", least=1, is_kept=True, is_rare=True
+        64,
+        "squad: cut questions to this many tokens.",
+        least=1,
+        saved_in_task_file=True,
+        advanced=True,
     )
     # The memory grows with the square of a question's answers.
     n_best_size: int = flag_fields.integer(
@@ -46,11 +50,15 @@ class QuestionOptions:
         "squad: keep this many answers for each question.",
         least=1,
         most=1000,
-        is_kept=True,
-        is_rare=True,
+        saved_in_task_file=True,
+        advanced=True,
     )
     max_answer_length: int = flag_fields.integer(
-        30, "squad: give answers of at most this many tokens.", least=1, is_kept=True, is_rare=True
+        30,
+        "squad: give answers of at most this many tokens.",
+        least=1,
+        saved_in_task_file=True,
+        advanced=True,
     )
 
 
@@ -78,14 +86,14 @@ class ExportOptions(QuestionOptions):
         False,
         "Classes and numbers: let serving_default take text and text_pair, by default as the "
         "model was fine-tuned.",
-        is_rare=True,
+        advanced=True,
     )
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
         LONG_TEXTS,
         "Classes and numbers: what is read of single texts of more tokens than a row: the "
         "beginning (head), the beginning and the end (head_tail), or everything (windows).",
-        is_kept=True,
+        saved_in_task_file=True,
     )
     normalize: bool = flag_fields.switch(False, "Embeddings: scale them to length 1.")
     transformers_signature: bool = flag_fields.switch(
@@ -101,13 +109,13 @@ class ExportOptions(QuestionOptions):
         "Refuse requests of more rows; by default no limit, but a server that batches refuses "
         "more than 64.",
         least=1,
-        is_rare=True,
+        advanced=True,
     )
     max_bytes: int | None = flag_fields.integer(
         None,
         "Refuse requests with more bytes of text in a row; by default no limit.",
         least=256,  # the ordinary samples are shorter
-        is_rare=True,
+        advanced=True,
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(
         (),

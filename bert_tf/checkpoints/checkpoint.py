@@ -112,9 +112,9 @@ class ModelSpec:
         return str(self.arguments.get("pooling", "cls"))
 
     @property
-    def known_elsewhere(self) -> bool:
+    def has_portable_format(self) -> bool:
         """True if other libraries' formats have a place for the model."""
-        return self.model_class.known_elsewhere and self.pooling == "cls"
+        return self.model_class.has_portable_format and self.pooling == "cls"
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """True if a pooler reads the last token, where other libraries' reads the first."""
@@ -125,7 +125,7 @@ class ModelSpec:
         return self.model_class.head_shapes(config, self.arguments)
 
 
-def names_left(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
+def unused_names(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
     """The names in a file that no weight comes from, sorted."""
     return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
 

@@ -101,7 +101,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     files.check_not_exists(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
-    if not model.known_elsewhere and form != "bert_tf":
+    if not model.has_portable_format and form != "bert_tf":
         is_own = model.pooling != "cls"
         own = f" whose head reads the {model.pooling} over all tokens" if is_own else ""
         raise ValueError(

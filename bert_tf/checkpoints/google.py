@@ -23,9 +23,9 @@ from .checkpoint import (
     Checkpoint,
     ModelSpec,
     describe,
-    names_left,
     parse_description,
     pretrained_model,
+    unused_names,
 )
 from .tensor_files import RELEASED, Bundle, find_prefix, write_bundle
 from .tokenizer_files import VOCABULARY, read_vocabulary
@@ -75,9 +75,9 @@ def _names_of(name: str) -> Names:
     return _ENCODER_NAMES if in_graph else _HEAD_NAMES
 
 
-def spell(name: str) -> str:
+def source_name(name: str) -> str:
     """Google's name of a weight."""
-    return _names_of(name).spell(name)
+    return _names_of(name).source_name(name)
 
 
 # === Reading ===
@@ -99,9 +99,9 @@ def read_checkpoint(path: str) -> Checkpoint:
     else:
         fields, lower = {"model": _model_spec(bundle.shapes)}, None
     tensors = {
-        name: _names_of(name).lay_out(name, bundle.tensor(spell(name)))
+        name: _names_of(name).to_source_layout(name, bundle.tensor(source_name(name)))
         for name in expected_shapes(config, fields["model"])
-        if spell(name) in bundle.shapes
+        if source_name(name) in bundle.shapes
     }
     lower = _casing(folder) if lower is None else lower
     rules = (values.get(_DESCRIPTION) or {}).get("text_rules")
@@ -111,7 +111,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         format="google_tf1",
         config=config,
         tensors=tensors,
-        unused=names_left(bundle.shapes, tensors),
+        unused=unused_names(bundle.shapes, tensors),
         tokenization=tokenization,
         notes=notes,
         **fields,
@@ -120,12 +120,12 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """The model of a checkpoint, by the head that one of Google's scripts gave it."""
-    if spell("span/kernel") in shapes:
+    if source_name("span/kernel") in shapes:
         return ModelSpec(BertSpanPredictor, {"pooler": True})
-    if spell("classifier/kernel") in shapes:
-        classes = shapes[spell("classifier/kernel")][0]
+    if source_name("classifier/kernel") in shapes:
+        classes = shapes[source_name("classifier/kernel")][0]
         return ModelSpec(BertClassifier, {"num_classes": classes})
-    prefixes = ("cls/predictions/", "cls/seq_relationship/", spell("pooler/dense/kernel"))
+    prefixes = ("cls/predictions/", "cls/seq_relationship/", source_name("pooler/dense/kernel"))
     return pretrained_model(shapes, prefixes)
 
 

@@ -27,7 +27,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import most_tokens
 
 from . import config_keys, tensor_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, names_left
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, unused_names
 from .hugging_face_config import (
     DISTIL,
     SEVERAL_CLASSES,
@@ -262,7 +262,7 @@ def _of_tensors(
         _take_decoder(path, stored, tensors)
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
     names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
-    unused = names_left(names, tensors)
+    unused = unused_names(names, tensors)
     if expected.keys() - tensors.keys():
         _check_is_as_published(path, unused)
     tokenization, tokenizer_notes = read_tokenization(folder)
@@ -480,7 +480,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         )
     without_pooler = class_name.removeprefix(DISTIL) in _WITHOUT_POOLER
     entries = (
-        dataclasses.replace(_NAMES.lay_out(name, tensor), name=_name_in(class_name, name))
+        dataclasses.replace(_NAMES.to_source_layout(name, tensor), name=_name_in(class_name, name))
         for name, tensor in checkpoint.tensors.items()
         if not (name.startswith("pooler/") and without_pooler)
     )
@@ -498,7 +498,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
 
 def _name_in(class_name: str, name: str) -> str:
     """A weight's name in the files of a class."""
-    there = _NAMES.spell(name)
+    there = _NAMES.source_name(name)
     has_prefix = is_in_encoder(name) and not class_name.endswith("BertModel")
     if not class_name.startswith(DISTIL):
         return f"{_PREFIX}{there}" if has_prefix else there

@@ -85,7 +85,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     source = os.path.join(path, CONFIG)
     config, key_notes = _read_config(source)
     model, notes = _read_task(path, config)
-    names = {_NAMES.spell(name): name for name in expected_shapes(config, model)}
+    names = {_NAMES.source_name(name): name for name in expected_shapes(config, model)}
     tensors: dict[str, StoredTensor] = {}
     unused = []
     for stored_name, entry in _entries(path):

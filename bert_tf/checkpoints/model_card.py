@@ -134,7 +134,7 @@ def differences(notes: Iterable[str], path: str) -> str:
 def use(checkpoint: Checkpoint) -> str:
     """Section of the card that loads the model, in each form of its directory."""
     spec, config, elsewhere = checkpoint.model, checkpoint.config, ""
-    if spec.known_elsewhere and not spec.pools_last_token(config):
+    if spec.has_portable_format and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)
         names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]
         calls = "\n".join(f'{name}.from_pretrained("path/of/this/directory")' for name in names)

@@ -27,7 +27,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
 
-from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, names_left, parse_description
+from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, parse_description, unused_names
 from .tensor_files import Bundle
 from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import (
@@ -90,7 +90,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     names = [name for name in bundle.shapes if name.startswith(_MODEL)]
     stored = {name.removeprefix(_MODEL).split("/", 1)[-1]: bundle.tensor(name) for name in names}
     tensors = take_weights(described.config, described.model, stored, bundle.prefix)
-    unused, notes = names_left(names, tensors), (*state.warnings, *described.notes)
+    unused, notes = unused_names(names, tensors), (*state.warnings, *described.notes)
     return dataclasses.replace(described, tensors=tensors, unused=unused, notes=notes)
 
 
@@ -127,7 +127,7 @@ def _open_export(path: str) -> Checkpoint:
         path=path,
         format="saved_model",
         tensors=tensors,
-        unused=names_left((tensor.name for tensor in stored.values()), tensors),
+        unused=unused_names((tensor.name for tensor in stored.values()), tensors),
     )
 
 

@@ -20,7 +20,7 @@ from bert_tf.io.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.io.files import read_json_object
 from bert_tf.io.wording import quote
 
-from .checkpoint import Checkpoint, StoredTensor, names_left, pretrained_model
+from .checkpoint import Checkpoint, StoredTensor, pretrained_model, unused_names
 from .tensor_files import Bundle, find_prefix
 from .tokenizer_files import read_vocabulary
 from .weights import leaves, merge_heads
@@ -176,7 +176,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         model=pretrained_model(tensors),
         tensors=tensors,
         # The graph itself is no tensor of anything.
-        unused=names_left(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),
+        unused=unused_names(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),
         tokenization=tokenization,
         notes=notes,
     )

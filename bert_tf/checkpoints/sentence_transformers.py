@@ -269,7 +269,7 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
     dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
     layer = _LINEAR.read(_LAYER, stored)
-    if missing := [_LINEAR.spell(name) for name in _LAYER if name not in layer]:
+    if missing := [_LINEAR.source_name(name) for name in _LAYER if name not in layer]:
         raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
     encoder = _encoder_alone(checkpoint, source, **dense)
     return dataclasses.replace(encoder, tensors={**encoder.tensors, **layer})

@@ -174,7 +174,7 @@ def _tokenization(
             "vocabulary has capital letters; write it into tokenizer_config.json."
         )
     if file and not runs_file:
-        notes += _passed_over(file, {**how, "max_input_chars_per_word": most}, vocab, source)
+        notes += _ignored_keys_note(file, {**how, "max_input_chars_per_word": most}, vocab, source)
     if type(most) is not int:
         raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(most)}.")
     rules = dataclasses.replace(
@@ -193,7 +193,7 @@ def _tokenization(
     return made, tuple(notes)
 
 
-def why_none(notes: Iterable[str]) -> str:
+def missing_tokenizer_reason(notes: Iterable[str]) -> str:
     """The reason for which a checkpoint has no tokenizer, of its notes."""
     reasons = (note for note in notes if note.startswith(NO_PREPROCESSOR))
     return next(reasons, "it has no vocabulary.").removeprefix(NO_PREPROCESSOR)
@@ -376,7 +376,7 @@ def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, Mapping) else token
 
 
-def _passed_over(
+def _ignored_keys_note(
     file: Mapping[str, Any], made: Mapping[str, Any], vocab: Sequence[str], source: str
 ) -> Iterator[str]:
     """A sentence on what a tokenizer.json says otherwise than the class that does not read it."""

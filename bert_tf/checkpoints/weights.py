@@ -55,7 +55,7 @@ class Names(NamedTuple):
     leaves: Mapping[str, str]
     transposed: bool
 
-    def spell(self, name: str) -> str:
+    def source_name(self, name: str) -> str:
         """The other library's name of a weight."""
         layer = _LAYER.match(name)
         pattern = _LAYER.sub("layer_{}/", name, count=1)
@@ -64,7 +64,7 @@ class Names(NamedTuple):
         module, leaf = pattern.rsplit("/", 1)
         return self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
 
-    def lay_out(self, name: str, tensor: StoredTensor) -> StoredTensor:
+    def to_source_layout(self, name: str, tensor: StoredTensor) -> StoredTensor:
         """A weight in the other library's layout; and from there, in this one's."""
         if not (self.transposed and name.endswith("/kernel")):
             return tensor
@@ -72,14 +72,16 @@ class Names(NamedTuple):
 
     def to_source(self, name: str, tensor: StoredTensor) -> StoredTensor:
         """A weight as the other library stores it."""
-        return dataclasses.replace(self.lay_out(name, tensor), name=self.spell(name))
+        return dataclasses.replace(self.to_source_layout(name, tensor), name=self.source_name(name))
 
     def read(
         self, names: Iterable[str], stored: Mapping[str, StoredTensor]
     ) -> dict[str, StoredTensor]:
         """The weights of these names in a file of the other library, as far as they are there."""
-        spelled = ((name, self.spell(name)) for name in names)
-        return {name: self.lay_out(name, stored[at]) for name, at in spelled if at in stored}
+        spelled = ((name, self.source_name(name)) for name in names)
+        return {
+            name: self.to_source_layout(name, stored[at]) for name, at in spelled if at in stored
+        }
 
 
 def leaves(module: str) -> tuple[str, ...]:

@@ -21,9 +21,9 @@ from absl import app, flags, logging
 
 from bert_tf.io.runtime import (
     check_versions,
+    exit_quietly_on_broken_pipe,
     has_reader,
     load_quietly,
-    quiet_without_reader,
     set_environment,
 )
 from bert_tf.io.wording import Screen, did_you_mean, one_line, print_as_lines, quote, reason
@@ -62,7 +62,7 @@ class _Settings:
         False,
         "Show the Python traceback of an error instead of its one sentence.",
         heading="Errors",
-        is_rare=True,
+        advanced=True,
     )
 
 
@@ -82,7 +82,7 @@ def help_text(
     parts, heading = [(sys.modules["__main__"].__doc__ or "").strip()], "Flags"
     for flag in found:
         heading = getattr(flag, "heading", "") or heading
-        if not is_whole and getattr(flag, "is_rare", False):
+        if not is_whole and getattr(flag, "advanced", False):
             continue
         if heading:
             parts.append(f"\n{heading}:\n")
@@ -235,7 +235,7 @@ def run(
     # had come within an exec.
     atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
     try:
-        with quiet_without_reader():
+        with exit_quietly_on_broken_pipe():
             app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

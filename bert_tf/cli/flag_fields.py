@@ -55,27 +55,25 @@ Rule = Callable[[str, Values, Given], str]
 Rules = Sequence[Rule]
 
 
-def refuses(
-    broken: Callable[[Any, Values], bool], says: str, *, only_if_named: bool = False
-) -> Rule:
+def rule(broken: Callable[[Any, Values], bool], says: str, *, only_if_named: bool = False) -> Rule:
     """The rule that is ``broken`` by the flag's value among all values.
 
     ``says`` is the sentence for the ``{flag}``, its ``{value}``, and other flags' values by their
     names. ``only_if_named``: only what a user named breaks it, no default and no run's kept value.
     """
 
-    def rule(name: str, values: Values, given: Given) -> str:
+    def problem(name: str, values: Values, given: Given) -> str:
         value = values[name]
         if (only_if_named and name not in given) or not broken(value, values):
             return ""
         return says.format(**{**values, "flag": name, "value": value})
 
-    return rule
+    return problem
 
 
 def required(what: str) -> Rule:
     """The flag has a value; ``what`` says which, or what else the command needs."""
-    return refuses(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
+    return rule(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
 
 
 def names_a_model(name: str, values: Values, given: Given) -> str:
@@ -87,7 +85,7 @@ def names_a_model(name: str, values: Values, given: Given) -> str:
 
 def within(holds: Callable[[Any], bool], expected: str) -> Rule:
     """A number keeps to a condition, which ``expected`` says."""
-    return refuses(
+    return rule(
         lambda value, _: value is not None and not holds(value),
         f"--{{flag}}={{value}}: expected a number {expected}.",
     )
@@ -101,9 +99,9 @@ IS_RATE = within(
 )
 
 
-def needs(other: str, says: str = "") -> Rule:
+def requires_flag(other: str, says: str = "") -> Rule:
     """A user names the flag only where the other has a value."""
-    return refuses(
+    return rule(
         lambda value, values: value is not None and not values[other],
         says or f"--{{flag}} is for --{other}, which is not given: leave it out.",
         only_if_named=True,
@@ -112,29 +110,31 @@ def needs(other: str, says: str = "") -> Rule:
 
 def divided_by(other: str) -> Rule:
     """The number is a multiple of another flag's."""
-    return refuses(
+    return rule(
         lambda value, values: value % values[other] != 0,
         f"--{{flag}}={{value}} is not a multiple of --{other}={{{other}}}.",
     )
 
 
-def without(*others: str, says: str) -> Rule:
+def conflicts_with(*others: str, says: str) -> Rule:
     """Where the flag has a value, none of the others is given.
 
     ``says`` is the sentence for the ``{flag}``, its ``{value}``, and the ``{other}`` flag.
     """
 
-    def rule(name: str, values: Values, given: Given) -> str:
+    def problem(name: str, values: Values, given: Given) -> str:
         wrong = (other for other in others if other in given and values[other] is not None)
         other = next(wrong, "") if values[name] else ""
         return other and says.format(flag=name, value=values[name], other=other)
 
-    return rule
+    return problem
 
 
-def one_of(what: str, *others: str) -> Rule:
+def mutually_exclusive(what: str, *others: str) -> Rule:
     """The flag and the others set the same thing: only one of them may be given."""
-    return without(*others, says=f"--{{flag}} and --{{other}} both {what}: give one of them.")
+    return conflicts_with(
+        *others, says=f"--{{flag}} and --{{other}} both {what}: give one of them."
+    )
 
 
 # === Fields ===
@@ -151,21 +151,26 @@ def _field(
     heading: str = "",
     other_name: str = "",
     only: str = "",
-    is_kept: bool = False,
-    is_rare: bool = False,
+    saved_in_task_file: bool = False,
+    advanced: bool = False,
 ) -> Any:
     """A field of any type, whose good values are ``expected``; ``help`` is one sentence.
 
     ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
     ``--help``, which does not show its ``other_name``, and only as ``--help=all`` what is rare. Of
     a fine-tuning ``only`` names the data that have the option (``tables`` of a user's own,
-    ``published`` data, ``files`` of either but ``glue``), and ``is_kept`` says that ``task.json``
+    ``published`` data, ``files`` of either but ``glue``), and ``saved_in_task_file`` says that ``task.json``
     keeps it for predictions and exports.
     """
     metadata = {
         **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},
-        **{"rules": tuple(rules), "other_name": other_name, "only": only, "is_kept": is_kept},
-        "is_rare": is_rare,
+        **{
+            "rules": tuple(rules),
+            "other_name": other_name,
+            "only": only,
+            "saved_in_task_file": saved_in_task_file,
+        },
+        "advanced": advanced,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -186,7 +191,7 @@ def switch(default: bool | None, help: str, **more: Any) -> Any:
 
 def from_data() -> Any:
     """A switch that is no flag: the examples of a training set it, and ``task.json`` keeps it."""
-    return _field(None, "true or false", _is(bool), None, "", is_kept=True)
+    return _field(None, "true or false", _is(bool), None, "", saved_in_task_file=True)
 
 
 def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
@@ -206,11 +211,14 @@ def choice(
 ) -> Any:
     """A field of one of some texts."""
     expected = f"one of {', '.join(choices)}"
-    among = refuses(
+    is_choice = rule(
         lambda value, _: value is not None and value not in choices,
         f"{{flag}} is {{value!r}}: expected {expected}.",
     )
-    define, rules = functools.partial(flags.DEFINE_enum, enum_values=list(choices)), [*rules, among]
+    define, rules = (
+        functools.partial(flags.DEFINE_enum, enum_values=list(choices)),
+        [*rules, is_choice],
+    )
     return _field(define, expected, choices.__contains__, default, help, rules=rules, **more)
 
 
@@ -229,7 +237,7 @@ def integer(
     def is_good(value: Any) -> bool:
         return type(value) is int and low <= value <= high
 
-    at_least = refuses(
+    at_least = rule(
         lambda value, _: None not in (value, least) and value < least,
         f"{{flag}} is {{value}}: expected {least} or more.",
     )
@@ -248,7 +256,7 @@ def number(
     **more: Any,
 ) -> Any:
     """A field of any number; ``within`` is for bounds that exclude an end."""
-    is_number = refuses(
+    is_number = rule(
         lambda value, _: value is not None and math.isnan(value),
         "--{flag}={value}: expected a number.",
     )
@@ -266,7 +274,7 @@ def special_tokens(otherwise: str) -> Any:
         None,
         "Find special tokens that are written in a text, such as [SEP], as one token each, or part "
         f"them like other text; by default as {otherwise}.",
-        is_rare=True,
+        advanced=True,
     )
 
 
@@ -306,7 +314,7 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
     """
     fields = [copy.copy(f) for f in dataclasses.fields(settings) if f.metadata.get("define")]
     if hasattr(settings, "follows_model"):
-        fields = [field for field in fields if not field.metadata["is_kept"]]
+        fields = [field for field in fields if not field.metadata["saved_in_task_file"]]
         for field in fields:
             field.default = None
     return fields
@@ -327,12 +335,12 @@ def define_flags(values: flags.FlagValues, *declarations: type) -> None:
                 flags.DEFINE_alias(other_name, field.name, flag_values=values)
                 values[other_name].help = ""
             flag: Any = values[field.name]
-            flag.heading, flag.is_rare = field.metadata["heading"], field.metadata["is_rare"]
+            flag.heading, flag.advanced = field.metadata["heading"], field.metadata["advanced"]
         heading = "Other names"
         for other_name, name in getattr(declaration, "other_names", _NONE).items():
             flags.DEFINE_alias(other_name, name, flag_values=values)
             flag = values[other_name]
-            flag.heading, flag.is_rare = heading, True
+            flag.heading, flag.advanced = heading, True
             heading = ""  # it stands above the first
 
 
@@ -377,9 +385,9 @@ def check(settings: type, values: Values, given: Given = ()) -> None:
         ValueError: the sentence of the first rule that is broken.
     """
     for field in dataclasses.fields(settings):
-        for rule in field.metadata.get("rules", ()):
-            if sentence := rule(field.name, values, given):
-                raise ValueError(sentence)
+        for find_problem in field.metadata.get("rules", ()):
+            if problem := find_problem(field.name, values, given):
+                raise ValueError(problem)
 
 
 def settings_of(values: flags.FlagValues, *declarations: type) -> list[Any]:

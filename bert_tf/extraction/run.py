@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
-from bert_tf.checkpoints.tokenizer_files import why_none
+from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.choices import PAIR_MARK
 from bert_tf.io.files import atomic_path
 from bert_tf.io.wording import warn
@@ -137,7 +137,9 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
             "token: give --pooling=last or mean."
         )
     if encoder.preprocessor is None:
-        raise ValueError(f"--model={settings.model} cannot read text: {why_none(report.notes)}")
+        raise ValueError(
+            f"--model={settings.model} cannot read text: {missing_tokenizer_reason(report.notes)}"
+        )
     return encoder, encoder.preprocessor
 
 

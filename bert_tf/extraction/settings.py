@@ -11,8 +11,8 @@ from bert_tf.cli.flag_fields import (
     choice,
     defaults,
     integer,
-    refuses,
     required,
+    rule,
     string,
     switch,
     words,
@@ -21,11 +21,11 @@ from bert_tf.cli.flag_fields import (
 FORMATS = ("jsonl", "numpy", "parquet")
 _GOOGLES_LAYERS = (-1, -2, -3, -4)
 _NEEDED = required("extract_features needs --model, --input and --output")
-_OF_ONE_VECTOR = refuses(
+_OF_ONE_VECTOR = rule(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
 )
-_OF_NUMBERS = refuses(
+_OF_NUMBERS = rule(
     lambda layers, _: (
         layers is not None and not re.fullmatch(r"-?\d+(,-?\d+)*", ",".join(map(str, layers)))
     ),
@@ -79,7 +79,7 @@ class ExtractionSettings:
         "else to 128, or to the model's positions if it has fewer.",
     )
     batch_size: int = integer(
-        32, "Compute at most this many lines at once, over all devices.", least=1, is_rare=True
+        32, "Compute at most this many lines at once, over all devices.", least=1, advanced=True
     )
     precision: str = flag_fields.precision()
 

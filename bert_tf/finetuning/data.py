@@ -106,7 +106,7 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
 
 def _read_files(settings: FineTuningSettings) -> DataSplits:
     columns = _table_columns(settings)
-    form = None if columns else settings.kind.own_form(settings.task, {})
+    form = None if columns else settings.kind.native_reader(settings.task, {})
     read = _reader(settings, columns, form)
     train = read(str(settings.train_file), None)
     labels = train.labels or None
@@ -193,7 +193,7 @@ def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
                 conflicts.setdefault(key, (item, {first[key]}))[1].add(label)
     if conflicts:
         item, labels = next(iter(conflicts.values()))
-        example = shown(PAIR_MARK.join(kind.shown_texts(item).values()))
+        example = shown(PAIR_MARK.join(kind.display_texts(item).values()))
         if not isinstance(label_of(item), tuple):  # the tags of a sentence would fill the line
             names = sorted(shown(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
             example += f" ({listed(names, 2)})"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bert_tf.checkpoints import model_directory, weights
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint, select
-from bert_tf.checkpoints.tokenizer_files import why_none
+from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.evaluation.evaluation import Inference
@@ -139,7 +139,7 @@ def _readable(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenizat
     if checkpoint.tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} cannot read text: "
-            f"{why_none(checkpoint.notes)}"
+            f"{missing_tokenizer_reason(checkpoint.notes)}"
         )
     return checkpoint.tokenization
 

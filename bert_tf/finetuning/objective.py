@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.evaluation.evaluation import outputs_of
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.replicas import Share
+from bert_tf.pipelines.replicas import ReplicaShard
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.target_scale import TargetScale
 from bert_tf.tasks.task import Task
@@ -44,7 +44,7 @@ class TaskObjective(Objective):
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """The loss by what the part counts in the batch."""
-        share = Share(batch)
+        share = ReplicaShard(batch)
         outputs = outputs_of(self._model, share.rows["rows"], training=True)
         if self._compares_rows:
             outputs, counted, copies = share.join(outputs), batch, share.num_replicas

@@ -9,7 +9,7 @@ import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.io.files import atomic_write, read_json, write_json
-from bert_tf.readers.table_formats import is_given
+from bert_tf.readers.table_formats import is_in_memory
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, task_of
 from bert_tf.training.distribution import Distribution, open_distribution
@@ -55,7 +55,7 @@ def run(
         moved = directory.check_settings(settings.to_dict(), MAY_CHANGE)
         if directory.is_finished():
             # Rows given in Python have no path by which to tell whether they are the same.
-            if moved or any(is_given(str(path)) for path in settings.files.values()):
+            if moved or any(is_in_memory(str(path)) for path in settings.files.values()):
                 of_data = read_splits(settings).fingerprints()
                 directory.check_inputs({**of_data, **source.fingerprint(moved)})
             print_progress(f"{directory.path} holds this run, finished.\n")

@@ -16,7 +16,7 @@ from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.io.wording import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
-from bert_tf.tasks.options import GLUE_NAMES, ON_DEV, SHARE, evaluates
+from bert_tf.tasks.options import GLUE_NAMES, NEEDS_DEV_SET, SHARE, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
 
@@ -37,22 +37,22 @@ DEFAULT_SCHEDULE = (5e-5, 3)  # of all larger ones, and of the paper
 
 # === Rules: what is wrong with a flag, in a sentence, or "" ===
 
-_ONE_SOURCE = flag.refuses(
+_ONE_SOURCE = flag.rule(
     lambda data_dir, values: (
         values["task"] in GLUE_NAMES and (data_dir is None) == (values["tfds"] is None)
     ),
     "--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: give one of "
     "them.",
 )
-_TO_TRAIN_ON = flag.refuses(
+_TO_TRAIN_ON = flag.rule(
     lambda path, values: values["task"] not in GLUE_NAMES and not path,
     "--task={task} needs a --{flag} to train on.",
 )
-_WHOLE = flag.refuses(
+_WHOLE = flag.rule(
     lambda number, _: number is not None and not (number >= 1 and number % 1 == 0),
     "--{flag}={value:g}: expected a whole number of 1 or more.",
 )
-_KEEPS_BEST = flag.refuses(
+_KEEPS_BEST = flag.rule(
     lambda runs, values: runs > 1 and not evaluates(values),
     "--{flag} keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0.",
 )
@@ -63,7 +63,7 @@ def _changes_shapes(option: Callable[[str], Any]) -> bool:
     return option("long_text") == "windows" or bool(option("feature_based"))
 
 
-_OF_FEW_SHAPES = flag.refuses(
+_OF_FEW_SHAPES = flag.rule(
     lambda value, values: value == "true" and _changes_shapes(values.get),
     "--{flag}=true: XLA cannot compile --long_text=windows or --feature_based: leave it out.",
 )
@@ -130,7 +130,7 @@ class FineTuningSettings:
         None,
         "Evaluate on this file, in the same form, instead of on a part held out of --train_file.",
         rules=[
-            flag.without(
+            flag.conflicts_with(
                 "dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."
             )
         ],
@@ -168,7 +168,7 @@ class FineTuningSettings:
         "Take the rows' ids from this column instead of counting the rows.",
         only="tables",
         heading="Tables of your own",
-        is_rare=True,
+        advanced=True,
     )
     delimiter: str | None = flag.delimiter("your own", only="tables")
     encoding: str = flag.encoding(
@@ -213,34 +213,34 @@ class FineTuningSettings:
         None,
         "Train for this many steps instead of --num_train_epochs.",
         least=1,
-        rules=[flag.one_of("set the schedule", "num_train_epochs", "sweep")],
+        rules=[flag.mutually_exclusive("set the schedule", "num_train_epochs", "sweep")],
     )
     warmup_proportion: float = flag.number(
         0.1,
         "Let the rate rise over this share of the steps, and then fall to 0.",
         least=0.0,
         most=1.0,
-        is_rare=True,
+        advanced=True,
     )
     optimizer: str = flag.choice(
         "adamw",
         ["adamw", "adam"],
         "adamw is Adam with bias correction, and adam Google's, without it, with which training "
         "on small data sets sometimes fails.",
-        is_rare=True,
+        advanced=True,
     )
     weight_decay: float = flag.number(
         0.01,
         "Let matrices and embeddings decay by this share of the rate in each step.",
         least=0.0,
-        is_rare=True,
+        advanced=True,
     )
     hidden_dropout_prob: float | None = flag.number(
         None,
         "Drop this share of hidden values, of attention weights and of the head's inputs, instead "
         "of the checkpoint's share.",
         rules=[SHARE],
-        is_rare=True,
+        advanced=True,
     )
     freeze: int = flag.integer(
         0,
@@ -248,28 +248,28 @@ class FineTuningSettings:
         "is trained.",
         least=0,
         heading="What is trained",
-        is_rare=True,
+        advanced=True,
     )
     pooling: str | None = flag.choice(
         None,
         HEAD_POOLINGS,
         "Let the head read [CLS] through the pooler (cls), or the mean or the maximum over all "
         "tokens; by default what --init_checkpoint was trained for.",
-        is_rare=True,
+        advanced=True,
     )
     metric: str | None = flag.string(
         None,
         "Keep the weights, and the run of several, that are best by this dev score, such as loss, "
         "macro_f1 or f1_CLASS; docs/guides/evaluation.md lists those of each task.",
         heading="Evaluation",
-        rules=[ON_DEV, _is_score],
+        rules=[NEEDS_DEV_SET, _is_score],
     )
     early_stopping_epochs: int = flag.integer(
         0,
         "Stop at the first evaluation that comes at least this many epochs after the best one and "
         "is no better; 0 never does.",
         least=0,
-        rules=[ON_DEV],
+        rules=[NEEDS_DEV_SET],
     )
     seed: int = flag.integer(
         12345,
@@ -284,8 +284,8 @@ class FineTuningSettings:
         "Train with each combination of the paper's batch sizes (16, 32), rates (5e-5, 3e-5, "
         "2e-5) and epochs (2, 3, 4), and keep the best.",
         rules=[
-            ON_DEV,
-            flag.without(
+            NEEDS_DEV_SET,
+            flag.conflicts_with(
                 *("train_batch_size", "learning_rate", "num_train_epochs"),
                 says="--{flag}={value} chooses --{other} itself: leave it out.",
             ),
@@ -304,17 +304,17 @@ class FineTuningSettings:
         XLA_CHOICES,
         f"{flag.JIT_COMPILE}; rows are padded to one of four lengths.",
         rules=[_OF_FEW_SHAPES],
-        is_rare=True,
+        advanced=True,
     )
     eval_batch_size: int = flag.integer(
-        64, "Evaluate this many examples at once, over all devices.", least=1, is_rare=True
+        64, "Evaluate this many examples at once, over all devices.", least=1, advanced=True
     )
     save_checkpoints_minutes: float = flag.number(
         10.0,
         "Save after so many minutes within an epoch, too.",
         least=0.0,
         heading="What is kept",
-        is_rare=True,
+        advanced=True,
     )
     export: bool = flag.switch(
         True,

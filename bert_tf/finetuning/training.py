@@ -424,7 +424,7 @@ class DivergedError(ValueError):
 def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
     what = str(bad._replace(cursors=()))
     or_else = " (or --precision=float32)" if settings.precision != "float32" else ""
-    if not bad.ruins and not math.isfinite(bad.loss):
+    if not bad.corrupts_weights and not math.isfinite(bad.loss):
         what = f"The loss of step {bad.step + 1:,} is {bad.loss}"
     return (
         f"{what}: start again with a lower --learning_rate and another --model_dir{or_else}; what "

@@ -139,7 +139,7 @@ def has_reader() -> bool:
 
 
 @contextlib.contextmanager
-def quiet_without_reader() -> Iterator[None]:
+def exit_quietly_on_broken_pipe() -> Iterator[None]:
     """Ends the process where whoever reads standard output has gone, with no word, as tools do."""
     try:
         try:

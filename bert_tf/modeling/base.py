@@ -167,14 +167,14 @@ class BertModel(keras.Model):
         pooler_by_default: whether the encoder has a pooler where no argument ``pooler`` says it.
         hugging_face: the name of Hugging Face's class of the same weights.
         hub_task: what model hubs call its task, their ``pipeline_tag``; "": nothing.
-        known_elsewhere: whether other libraries' formats have a place for the model.
+        has_portable_format: whether other libraries' formats have a place for the model.
     """
 
     argument_checks: ClassVar[Mapping[str, Check]]
     pooler_by_default: ClassVar[bool] = True
     hugging_face: ClassVar[str] = ""
     hub_task: ClassVar[str] = ""
-    known_elsewhere: ClassVar[bool] = True
+    has_portable_format: ClassVar[bool] = True
 
     masked_lm: Any = None
     sentence_dense: Any = None

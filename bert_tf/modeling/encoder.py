@@ -47,7 +47,7 @@ def look_up(table: Any, ids: Any) -> Any:
     return custom_gradient(rows)(ops.cast(table, table.dtype))
 
 
-def nan_beyond(*looked_up: tuple[Any, Any]) -> Any:
+def nan_if_out_of_range(*looked_up: tuple[Any, Any]) -> Any:
     """Ids (...) and their tables' rows -> (..., 1) float32: NaN where one has no row, else 0.
 
     It is added to what was looked up, as an id that cannot be is an error of ``look_up`` on a CPU
@@ -117,7 +117,7 @@ class BertEmbeddings(BertLayer):
                 type_ids = ops.zeros_like(type_ids)
             summed = summed + rows(self.token_type_embeddings, type_ids)
         if looked_up:
-            summed = summed + ops.cast(nan_beyond(*looked_up), summed.dtype)
+            summed = summed + ops.cast(nan_if_out_of_range(*looked_up), summed.dtype)
         return self.dropout(self.layer_norm(summed, training=training), training=training)
 
     def compute_output_shape(

@@ -294,7 +294,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         }
     )
     pooler_by_default = False
-    known_elsewhere = False
+    has_portable_format = False
     hub_task = "token-classification"
 
     def __init__(

@@ -21,7 +21,7 @@ from .base import (
     normalization_shapes,
     optional,
 )
-from .encoder import BertEncoder, nan_beyond
+from .encoder import BertEncoder, nan_if_out_of_range
 from .layers import INDEX, BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
 
 
@@ -79,7 +79,7 @@ class MaskedLMHead(BertLayer):
         places = ops.cast(positions, INDEX) + row * ops.cast(sequence, INDEX)
         transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
         # A position outside of its row would be of another one's: (B * P, 1)
-        beyond = ops.reshape(nan_beyond((positions, ops.cast(sequence, INDEX))), (-1, 1))
+        beyond = ops.reshape(nan_if_out_of_range((positions, ops.cast(sequence, INDEX))), (-1, 1))
         transformed = transformed + ops.cast(beyond, transformed.dtype)
         # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))

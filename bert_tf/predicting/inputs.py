@@ -1,7 +1,7 @@
 """Unlabelled files as ``predict`` reads them: in chunks, each row checked before the first is run.
 
 A file is a table of ``readers.tables``, or of the form of its own that the kind reads by
-``Task.own_form``.
+``Task.native_reader``.
 """
 
 import collections
@@ -15,7 +15,7 @@ from bert_tf.evaluation.prediction_files import TABLES, check_columns
 from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
-from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_given
+from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_in_memory
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.tasks.kinds import is_table_of, table_options
 from bert_tf.tasks.registry import KINDS
@@ -113,8 +113,8 @@ def _own_form(
 ) -> FormReader | None:
     """Reader of a file in the kind's own form; ``None`` for a file that is read as a table."""
     kind = KINDS[task.kind]
-    form = kind.own_form(task.name, task.columns)
-    if form is None or table.suffix is not None or is_given(table.path):
+    form = kind.native_reader(task.name, task.columns)
+    if form is None or table.suffix is not None or is_in_memory(table.path):
         return None
     is_own = not is_table_of(kind, table.path) or (form.is_table and text_columns is None)
     return form if is_own else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
-from bert_tf.checkpoints.tokenizer_files import why_none
+from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.checkpoints.weights import checkpoint_of
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
@@ -16,7 +16,7 @@ from bert_tf.io import runtime
 from bert_tf.io.runtime import check_backend
 from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
 from bert_tf.readers.examples import BadRow, ExampleSet
-from bert_tf.readers.table_formats import Given, giving
+from bert_tf.readers.table_formats import Given, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, rows_of
@@ -157,7 +157,7 @@ class Predictor:
             skip_bad_rows=skip_bad_rows,
             keep_columns=keep_columns,
         )
-        with giving({DATA: rows}):
+        with in_memory_tables({DATA: rows}):
             records = self.table_records(TableFile(DATA), settings)
         return records[0] if _is_example(data) else records
 
@@ -239,7 +239,7 @@ class Predictor:
             model: BertModel = self._model or load(self._checkpoint)
             self._model = model
         if model.preprocessor is None:
-            why = why_none(self._checkpoint.notes)
+            why = missing_tokenizer_reason(self._checkpoint.notes)
             raise ValueError(f"{self.path} cannot read text, set model.preprocessor: {why}")
         return model
 
@@ -336,7 +336,7 @@ def _thresholds(
             f"{' and '.join(having)}."
         )
     options = kind.options_of(task.options, checkpoint.thresholds)
-    fault = kind.threshold_fault(threshold, options, checkpoint.path)
+    fault = kind.check_threshold(threshold, options, checkpoint.path)
     if fault:
         raise ValueError(f"--threshold={threshold:g}: {fault}")
     temperature = checkpoint.thresholds.get(TEMPERATURE, 1.0)

@@ -43,7 +43,7 @@ class PredictionSettings:
         None,
         "Take ids from this column, by default the training's where the file has it, else count "
         "the rows from 0.",
-        is_rare=True,
+        advanced=True,
     )
     input_format: str | None = flag_fields.choice(
         None,
@@ -65,7 +65,7 @@ class PredictionSettings:
         None,
         "Replace the model's own threshold, for multilabel the least probability of a class that "
         'is predicted, for squad how much the score of "" exceeds the best answer\'s.',
-        is_rare=True,
+        advanced=True,
     )
     top_k: int | None = flag_fields.integer(
         None,
@@ -79,7 +79,7 @@ class PredictionSettings:
         "its positions.",
     )
     batch_size: int = flag_fields.integer(
-        64, "Predict this many examples at once, over all devices.", least=1, is_rare=True
+        64, "Predict this many examples at once, over all devices.", least=1, advanced=True
     )
     precision: str = flag_fields.precision()
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.load import open_checkpoint, select
-from bert_tf.checkpoints.tokenizer_files import why_none
+from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.io.files import read_json_object
@@ -42,7 +42,7 @@ def open_start(
     if tokenization is None:
         if not settings.vocab_file or settings.do_lower_case is None:
             raise ValueError(
-                f"{path} cannot read text: {why_none(checkpoint.notes)} Else give a vocabulary by "
+                f"{path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)} Else give a vocabulary by "
                 "--vocab_file, and its casing by --do_lower_case."
             )
         return settings, checkpoint

@@ -24,7 +24,7 @@ from bert_tf.training.progress import NOWHERE, print_progress, progress_to
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
 from bert_tf.training.workers.agreement import Workers
-from bert_tf.training.workers.cluster import find_cluster, lone_tasks
+from bert_tf.training.workers.cluster import find_cluster, uncoordinated_processes
 
 from .cost import parameter_count
 from .data import (
@@ -54,7 +54,7 @@ def run(
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
     if cluster is None:
-        warn(lone_tasks())
+        warn(uncoordinated_processes())
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":

@@ -66,14 +66,14 @@ def _predicts_without_pairs(name: str, values: flag.Values, given: flag.Given) -
 
 def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> flag.Rule:
     """The flag's value does not contradict rows that were made of text before."""
-    return flag.refuses(
+    return flag.rule(
         lambda value, values: reads(value) and _holds_records(values),
         f"{named} reads text, and --input_format=tfrecord holds masked rows: give --input the text "
         "that they were made of, or leave the flag out.",
     )
 
 
-_HAS_LENGTHS = flag.refuses(
+_HAS_LENGTHS = flag.rule(
     lambda phases, values: (
         _holds_records(values)
         and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
@@ -81,11 +81,11 @@ _HAS_LENGTHS = flag.refuses(
     "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
     "by --max_seq_length, and train on records of each length in a run of their own.",
 )
-_IS_WITHIN_STEPS = flag.refuses(
+_IS_WITHIN_STEPS = flag.rule(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
     "--{flag}={value} is more than --num_train_steps={num_train_steps}.",
 )
-_IS_PRESET = flag.refuses(
+_IS_PRESET = flag.rule(
     lambda config, values: (
         not (values["init_checkpoint"] or config in PRESETS or config.endswith(".json"))
     ),
@@ -136,7 +136,7 @@ class PretrainingSettings:
         "Start from these weights instead of random ones, with their config, vocabulary and "
         f"casing: {flag.WEIGHTS}.",
         rules=[
-            flag.without(
+            flag.conflicts_with(
                 *("bert_config", "vocab_size"),
                 says="--{flag} says its own --{other}: leave the flag out.",
             )
@@ -159,7 +159,7 @@ class PretrainingSettings:
         None,
         "Train on this text dataset of TensorFlow Datasets, alone or next to --input.",
         rules=[_needs_text(lambda name: name is not None)],
-        is_rare=True,
+        advanced=True,
     )
     eval_input: Sequence[str] = words(
         (), "Evaluate on these files instead of on documents held out of the input."
@@ -169,13 +169,15 @@ class PretrainingSettings:
         "Hold out this share of the documents for the evaluation, at least one document; with 0 "
         "there is no evaluation without --eval_input.",
         rules=[flag.within(lambda share: 0 <= share < 1, "of 0 or more and below 1")],
-        is_rare=True,
+        advanced=True,
     )
     vocab_file: str | None = string(
         None,
         "Use this vocabulary, one piece a line, instead of learning one from the input.",
         rules=[
-            flag.without("vocab_size", says="--{flag} has a size of its own: leave --{other} out.")
+            flag.conflicts_with(
+                "vocab_size", says="--{flag} has a size of its own: leave --{other} out."
+            )
         ],
     )
     vocab_size: int | None = integer(
@@ -197,19 +199,19 @@ class PretrainingSettings:
         "Mask at most this many tokens of a row, by default --masked_lm_prob of a full row.",
         least=1,
         heading="Rows and masks",
-        is_rare=True,
+        advanced=True,
     )
     masked_lm_prob: float = number(
         0.15,
         "Mask this share of a row's tokens.",
         rules=[flag.within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
-        is_rare=True,
+        advanced=True,
     )
     short_seq_prob: float = number(
         0.1,
         "Cut this share of the documents to a random shorter length.",
         rules=[flag.within(lambda share: 0 <= share <= 1, "from 0 to 1")],
-        is_rare=True,
+        advanced=True,
     )
     masking: choices.Masking = choice(  # noqa: RUF009
         "token",
@@ -220,7 +222,7 @@ class PretrainingSettings:
         ",".join(map(str, choices.MASK_SPLIT)),
         "Replace so many percent of the tokens to predict by [MASK], by a random token, and by "
         "themselves.",
-        is_rare=True,
+        advanced=True,
     )
     nsp: bool = switch(
         True, "Train next-sentence prediction; --nsp=false keeps the pairs and drops this loss."
@@ -230,7 +232,7 @@ class PretrainingSettings:
         "Make rows of two texts, the second one random in about half; --pairs=false makes rows of "
         "one text, without next-sentence prediction.",
         rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
-        is_rare=True,
+        advanced=True,
     )
     objective: choices.Objective = choice(  # noqa: RUF009
         "mlm",
@@ -238,13 +240,13 @@ class PretrainingSettings:
         "Predict masked tokens from both sides (mlm), or each next token from those before it, "
         "without masks and next sentences (ltr).",
         rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
-        is_rare=True,
+        advanced=True,
     )
     config_overrides: Sequence[str] = words(
         (),
         "Change these values of the config, such as hidden_dropout_prob=0,num_attention_heads=8.",
         heading="Model",
-        is_rare=True,
+        advanced=True,
     )
     precision: str = flag.precision(
         "bfloat16 computes matrix products in bfloat16, faster where the processor or the card "
@@ -258,7 +260,7 @@ class PretrainingSettings:
         "Let the rate rise over this many steps, by default a tenth of all.",
         least=0,
         rules=[_IS_WITHIN_STEPS],
-        is_rare=True,
+        advanced=True,
     )
     train_batch_size: int = integer(
         16,
@@ -279,31 +281,31 @@ class PretrainingSettings:
         choices.OPTIMIZERS,
         "adam is Google's, without bias correction; adamw has it; lamb is for batches of "
         "thousands of rows.",
-        is_rare=True,
+        advanced=True,
     )
     weight_decay: float = number(
         0.01,
         "Let weights, except biases and LayerNorm, decay by this share of the rate in each step.",
         rules=[flag.within(lambda decay: 0 <= decay < math.inf, "of 0 or more")],
-        is_rare=True,
+        advanced=True,
     )
     adam_beta_2: float = number(
         0.999,
         "Let the optimizer's mean of squared gradients forget all but this share in each step.",
         rules=[flag.within(lambda beta: 0 <= beta < 1, "of 0 or more and below 1")],
-        is_rare=True,
+        advanced=True,
     )
     phases: str = string(
         None,
         "Train on these lengths of rows for these shares of the steps, as in the paper's "
         "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
-        rules=[flag.one_of("set the length", "max_seq_length"), _HAS_LENGTHS],
+        rules=[flag.mutually_exclusive("set the length", "max_seq_length"), _HAS_LENGTHS],
     )
     equal_tokens: bool = switch(
         False,
         "Take more rows in the steps of shorter --phases, so that all steps have about as many "
         "tokens.",
-        is_rare=True,
+        advanced=True,
     )
     seed: int = integer(12345, "Draw everything random from this seed.", least=0, most=2**32 - 1)
 
@@ -329,16 +331,19 @@ class PretrainingSettings:
         10,
         "Wait so long for all workers to come.",
         rules=[flag.within(lambda minutes: 0 < minutes < math.inf, "above 0")],
-        is_rare=True,
+        advanced=True,
     )
     tpu: str | None = string(
         None, "Train on this TPU: its name, grpc://HOST:PORT, or local on a TPU VM."
     )
     deterministic: bool = switch(
-        False, "Use operations of a GPU that repeat bit for bit, and are slower.", is_rare=True
+        False, "Use operations of a GPU that repeat bit for bit, and are slower.", advanced=True
     )
     jit_compile: str = choice(
-        "auto", choices.XLA_CHOICES, f"{flag.JIT_COMPILE}; a TPU compiles everything.", is_rare=True
+        "auto",
+        choices.XLA_CHOICES,
+        f"{flag.JIT_COMPILE}; a TPU compiles everything.",
+        advanced=True,
     )
     remat: bool = switch(False, flag.REMAT)
     save_checkpoints_steps: int = integer(
@@ -346,21 +351,21 @@ class PretrainingSettings:
         "Save a checkpoint every so many steps, where ten minutes do not pass before.",
         least=1,
         heading="Saving and evaluation",
-        is_rare=True,
+        advanced=True,
     )
     keep_checkpoints: int = integer(
-        3, "Keep this many of the newest checkpoints.", least=1, is_rare=True
+        3, "Keep this many of the newest checkpoints.", least=1, advanced=True
     )
-    eval_batch_size: int = integer(64, "Evaluate this many rows at once.", least=1, is_rare=True)
+    eval_batch_size: int = integer(64, "Evaluate this many rows at once.", least=1, advanced=True)
     max_eval_steps: int = integer(
-        200, "End the final evaluation after this many batches.", least=1, is_rare=True
+        200, "End the final evaluation after this many batches.", least=1, advanced=True
     )
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
         None,
         "Keep the index of the input here, with blocks of JSON lines and large gzip files, "
         "instead of in MODEL_DIR/corpus.",
-        is_rare=True,
+        advanced=True,
     )
 
     @property

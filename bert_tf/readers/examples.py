@@ -269,7 +269,7 @@ def text(value: Any, what: str) -> str:
     return value
 
 
-def filled_text(value: Any, what: str) -> str:
+def non_empty_text(value: Any, what: str) -> str:
     """Text that is not white space alone."""
     checked = text(value, what)
     # Zeros are what a file has where its last blocks were never written.
@@ -287,10 +287,10 @@ _ITEM = re.compile(
 )
 
 
-def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
+def parse_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
     """The list, tuple or set that a text spells, as ``to_csv`` writes one; else the value.
 
-    >>> spelt_list("['a' 'b']", "x"), spelt_list("[a b]", "x"), spelt_list("[1]", "x")
+    >>> parse_list("['a' 'b']", "x"), parse_list("[a b]", "x"), parse_list("[1]", "x")
     (['a', 'b'], '[a b]', '[1]')
     """
     is_spelt = isinstance(value, str) and (
@@ -319,7 +319,7 @@ def spelt_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
 
 def list_of(value: Any, what: str) -> list[Any]:
     """A cell's words or tags: a list, its spelling, or a text that white space separates."""
-    value = spelt_list(value, what)
+    value = parse_list(value, what)
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list):
@@ -333,7 +333,7 @@ def name(value: Any, what: str) -> str:
         return "true" if value else "false"
     if not isinstance(value, str) and isinstance(value := _as_whole(value), int):
         return str(value)
-    stripped = filled_text(value, what).strip()
+    stripped = non_empty_text(value, what).strip()
     return value if value == stripped else stripped  # a ClassName stays one
 
 

@@ -62,7 +62,7 @@ def read_multilabel(
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
-        value = read.spelt_list(value, what, of_numbers=True)
+        value = read.parse_list(value, what, of_numbers=True)
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
@@ -136,7 +136,7 @@ def text_example(row: Row, what: Sequence[str]) -> TextExample:
     example_id, *texts = row.values[: 1 + len(what)]
     text_a, *second = map(read.text, texts, what)
     if not any(second):
-        is_visible = read.filled_text(text_a, what[0]).isprintable()  # a blank is, too
+        is_visible = read.non_empty_text(text_a, what[0]).isprintable()  # a blank is, too
         if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
             raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
     return TextExample(

@@ -295,13 +295,13 @@ _given: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
 )
 
 
-def is_given(path: str) -> bool:
+def is_in_memory(path: str) -> bool:
     """True if a path is the name of rows in memory: "<train>"."""
     return _GIVEN_NAME.fullmatch(path) is not None
 
 
 @contextlib.contextmanager
-def giving(tables: Mapping[str, Rows]) -> Iterator[None]:
+def in_memory_tables(tables: Mapping[str, Rows]) -> Iterator[None]:
     """Makes names of ``tables``, such as "<train>", paths of their rows, within the context."""
     token = _given.set({**_given.get(), **tables})
     try:
@@ -310,8 +310,8 @@ def giving(tables: Mapping[str, Rows]) -> Iterator[None]:
         _given.reset(token)
 
 
-def read_given(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the rows of a name of ``giving``."""
+def read_in_memory(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the rows of a name of ``in_memory_tables``."""
     del encoding
     if path not in _given.get():
         raise ValueError(

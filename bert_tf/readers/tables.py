@@ -12,7 +12,7 @@
 
 The first line of .tsv and .csv names the columns; another delimiter may separate them. Blank lines
 are skipped, except in tables of one column, where they are empty fields. A name like "<train>" is
-of rows that were given in Python (``table_formats.giving``).
+of rows that were given in Python (``table_formats.in_memory_tables``).
 """
 
 import csv
@@ -25,7 +25,15 @@ from bert_tf.io.untrusted import max_line_bytes
 from bert_tf.io.wording import listed
 
 from .examples import BadRowError, BadRows, Place, shown
-from .table_formats import LINES, READERS_BY_SUFFIX, Given, Record, is_given, read_given, read_lines
+from .table_formats import (
+    LINES,
+    READERS_BY_SUFFIX,
+    Given,
+    Record,
+    is_in_memory,
+    read_in_memory,
+    read_lines,
+)
 
 # Separators of the forms that hold texts alone, by suffix.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
@@ -87,7 +95,7 @@ class TableFile:
         (True, False)
         """
         name = self.suffix or self.path.lower().removesuffix(".gz")
-        return is_given(self.path) or name.endswith(tuple(READERS_BY_SUFFIX))
+        return is_in_memory(self.path) or name.endswith(tuple(READERS_BY_SUFFIX))
 
     @classmethod
     def of(cls, path: Any) -> "TableFile":
@@ -101,7 +109,7 @@ def is_table(path: str) -> bool:
     >>> is_table("a.jsonl.gz"), is_table("<train>"), is_table("eng.train")
     (True, True, False)
     """
-    return is_given(path) or path.lower().removesuffix(".gz").endswith(SUFFIXES)
+    return is_in_memory(path) or path.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
 class Row(NamedTuple):
@@ -143,8 +151,8 @@ def read_columns(
 def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
     """Yields every row with all of its columns, in the order of ``read_columns``; {} of a bad one.
 
-    >>> from .table_formats import giving
-    >>> with giving({"<rows>": [{"a": 1}, "no row"]}):
+    >>> from .table_formats import in_memory_tables
+    >>> with in_memory_tables({"<rows>": [{"a": 1}, "no row"]}):
     ...     list(read_rows("<rows>"))
     [{'a': 1}, {}]
     """
@@ -157,7 +165,7 @@ def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[R
     suffix = table.suffix or _form_of(table.path)
     if suffix in _DELIMITERS:
         return _read_fields(table, suffix, columns)
-    return READERS_BY_SUFFIX.get(suffix, read_given)(table.path, table.encoding)
+    return READERS_BY_SUFFIX.get(suffix, read_in_memory)(table.path, table.encoding)
 
 
 def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: BadRows) -> list[Any]:
@@ -191,7 +199,7 @@ def _several_columns_hint(column: str, known: Iterable[str]) -> str:
 
 def _form_of(path: str) -> str:
     """The form of a table; "" of rows that were given in Python."""
-    if is_given(path):
+    if is_in_memory(path):
         return ""
     name = path.lower().removesuffix(".gz")
     for suffix in SUFFIXES:

@@ -70,7 +70,7 @@ def joins(signature: Mapping[str, Any]) -> bool:
 class Batcher:
     """Answers requests, in batches of at most ``largest`` rows, by ``workers`` threads a kind.
 
-    What waits for ``most_seconds``, also for its next part, ends with an error.
+    What waits for ``max_seconds``, also for its next part, ends with an error.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Batcher:
         *,
         largest: int,
         workers: int,
-        most_seconds: float,
+        max_seconds: float,
     ) -> None:
-        self._run, self._largest, self._most_seconds = run, largest, most_seconds
+        self._run, self._largest, self._most_seconds = run, largest, max_seconds
         self._joins = {name: joins(signature) for name, signature in signatures.items()}
         self._padded = {name: padded_outputs(signature) for name, signature in signatures.items()}
         self._lock, self._ends = threading.RLock(), threading.Event()
@@ -94,7 +94,7 @@ class Batcher:
             threading.Thread(target=self._work, args=[is_large], daemon=True)
             for is_large in (False, True) * workers
         ]
-        self._threads.append(threading.Thread(target=self._refuse_late, daemon=True))
+        self._threads.append(threading.Thread(target=self._expire_requests, daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -143,7 +143,7 @@ class Batcher:
             wanted = outcome if request.wanted is None else request.wanted
             answer.set_result({name: value for name, value in outcome.items() if name in wanted})
 
-    def _refuse_late(self) -> None:
+    def _expire_requests(self) -> None:
         seconds = most = self._most_seconds
         while not self._ends.wait(seconds):
             with self._lock:
@@ -259,12 +259,12 @@ def _sizes(values: np.ndarray) -> np.ndarray:
     return lengths.sum(axis=tuple(range(1, rows.ndim)))
 
 
-def _parts(sizes: np.ndarray, most_rows: int) -> list[Any]:
+def _parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
     """The numbers of each part's rows, those of about one size together; the longest are last."""
     parts: list[Any] = [[]]
     size = 0
     for row in np.argsort(sizes, kind="stable").tolist():
-        if parts[-1] and (len(parts[-1]) == most_rows or size + sizes[row] > _MOST_BYTES):
+        if parts[-1] and (len(parts[-1]) == max_rows or size + sizes[row] > _MOST_BYTES):
             parts.append([])
             size = 0
         parts[-1].append(row)

@@ -55,7 +55,7 @@ class Lines(logging.Handler):
 LINES = Lines()
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """The most connections, below the limit of descriptors, which is raised as far as it goes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

@@ -74,10 +74,10 @@ class Application:
         self._batcher: Batcher
         self._metrics = metrics.Metrics(name)
         self._answers: set[asyncio.Future[rest.Tensors]] = set()  # of the requests in hand
-        self._in_hand = 0
+        self._in_flight = 0
         # Of the bodies that are coming, the oldest first: limit of time, bytes so far.
         self._coming: dict[asyncio.Timeout, int] = {}
-        self._coming_bytes = 0
+        self._pending_bytes = 0
         # One: parsed JSON takes many times the space of its text.
         self._json = ThreadPoolExecutor(1)
 
@@ -114,7 +114,7 @@ class Application:
         if method in ("GET", "HEAD") and path == "/":
             return self._page()
         if method in ("GET", "HEAD") and path in metrics.PATHS:
-            now = {"requests_in_hand": self._in_hand, "request_bytes_coming": self._coming_bytes}
+            now = {"requests_in_hand": self._in_flight, "request_bytes_coming": self._pending_bytes}
             return _Reply(200, self._metrics.text(now).encode(), metrics.MEDIA_TYPE)
         if self._model is None:
             raise rest.RestError(503, "The model is loading: ask again soon.", retry_after=5)
@@ -151,16 +151,16 @@ class Application:
         try:
             body = await self._body(receive)
             begin = time.monotonic()
-            if self._in_hand >= self._bounds.waiting:
+            if self._in_flight >= self._bounds.waiting:
                 sentence = f"{self._bounds.waiting} requests are in hand, --max_waiting: ask later."
                 raise rest.RestError(503, sentence, retry_after=1)
-            self._in_hand += 1
+            self._in_flight += 1
             try:
                 asked = await self._parsed(action, body, is_gzip, signatures)
                 rows = rest.rows_of(asked.inputs)
                 reply = await self._answer(asked, receive)
             finally:
-                self._in_hand -= 1
+                self._in_flight -= 1
             status = 200
             return reply
         except rest.RestError as error:
@@ -191,18 +191,18 @@ class Application:
                 "had no room for it.",
             ) from None
         finally:
-            self._coming_bytes -= self._coming.pop(limit, 0)
+            self._pending_bytes -= self._coming.pop(limit, 0)
         raise _left()
 
     def _bound_coming(self, limit: asyncio.Timeout, size: int) -> None:
         """Counts bytes of a body; beyond the most of all, those that came first are given up."""
         if limit in self._coming:
             self._coming[limit] += size
-            self._coming_bytes += size
-        while self._coming_bytes > max(_MOST_COMING, self._bounds.bytes):
+            self._pending_bytes += size
+        while self._pending_bytes > max(_MOST_COMING, self._bounds.bytes):
             oldest, its_size = next(iter(self._coming.items()))
             del self._coming[oldest]
-            self._coming_bytes -= its_size
+            self._pending_bytes -= its_size
             self._give_up(oldest, asyncio.get_running_loop().time())
 
     @staticmethod
@@ -312,7 +312,7 @@ class Server:
             access_log=False,
             server_header=False,
             backlog=connections.ACCEPTED,
-            limit_concurrency=connections.most_connections() + 1,
+            limit_concurrency=connections.max_connections() + 1,
             timeout_keep_alive=connections.IDLE_S,
             timeout_graceful_shutdown=_LAST_S + 3,
         )
@@ -329,7 +329,7 @@ class Server:
             model.signatures,
             largest=min(_LARGEST_BATCH, self._bounds.rows),
             workers=max(usable_cores(), 2),
-            most_seconds=self._bounds.seconds,
+            max_seconds=self._bounds.seconds,
         )
         # What is loaded stays: collections need not look at it, which takes half a second.
         gc.collect()

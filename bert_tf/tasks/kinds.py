@@ -25,7 +25,7 @@ def table_options(kind: type[Task]) -> list[str]:
 def saved_options(kind: type[Task], options: Any) -> dict[str, Any]:
     """The options that ``task.json`` keeps for predictions and exports."""
     fields = option_fields(kind).items()
-    return {name: getattr(options, name) for name, f in fields if f.metadata["is_kept"]}
+    return {name: getattr(options, name) for name, f in fields if f.metadata["saved_in_task_file"]}
 
 
 def is_table_of(kind: type[Task], path: str) -> bool:

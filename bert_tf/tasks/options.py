@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import Given, Values, refuses, within
+from bert_tf.cli.flag_fields import Given, Values, rule, within
 from bert_tf.io.untrusted import parse_json_object
 from bert_tf.io.wording import listed
 from bert_tf.readers.glue import GLUE_TASKS, glue_task
@@ -24,13 +24,13 @@ def evaluates(values: Values) -> bool:
     return bool(values["task"] in GLUE_NAMES or values["dev_file"] or values["dev_fraction"] > 0)
 
 
-ON_DEV = refuses(
+NEEDS_DEV_SET = rule(
     lambda value, values: bool(value) and not evaluates(values),
     "--{flag} needs something to evaluate on: give --dev_file, or a --dev_fraction above 0.",
 )
 
 
-def of_single_texts(name: str, values: Values, given_flags: Given) -> str:
+def requires_single_texts(name: str, values: Values, given_flags: Given) -> str:
     """Refuses pairs of texts, where the flag asks for what is of single ones."""
     value, glue = values[name], GLUE_NAMES.get(values["task"])
     columns: Sequence[str] = glue_task(glue).text_columns if glue else values["text_columns"] or ()
@@ -53,8 +53,8 @@ class LongTexts:
         "Of a single text longer than --max_seq_length read the beginning (head), the beginning "
         "and the end (head_tail), or everything, in at most 16 overlapping windows whose outputs "
         "are averaged (windows).",
-        rules=[of_single_texts],
-        is_kept=True,
+        rules=[requires_single_texts],
+        saved_in_task_file=True,
         heading="Texts with classes or numbers",
     )
 
@@ -68,7 +68,7 @@ class Smoothing:
         "Train towards 1 - SHARE + SHARE / CLASSES for the right class, and SHARE / CLASSES for "
         "each other one.",
         rules=[SHARE],
-        is_rare=True,
+        advanced=True,
     )
 
 

@@ -181,18 +181,18 @@ def _row(
         columns, value = items
         return {**_row(columns, names, label, kind, is_label), label: plain_value(value)}
     values = [plain_value(value) for value in items]
-    _, most_texts = kind.num_texts
+    _, max_texts = kind.num_texts
     check = is_label or (is_number if kind.label_is_optional else None)
     for texts in names:
         # A text and a label, not two texts: the shorter names come first.
         if not 0 <= len(values) - len(texts) <= 1:
             continue
-        last = values[-1] if len(texts) < len(values) <= most_texts else None
+        last = values[-1] if len(texts) < len(values) <= max_texts else None
         if not (check and isinstance(last, str)) or check(last):  # else it is another text
             return dict(zip((*texts, label), values, strict=False))
     forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
     hint = ""
-    if kind.label_is_optional and len(values) == most_texts:
+    if kind.label_is_optional and len(values) == max_texts:
         columns = kind.text_form.split(" or ")[-1]
         hint = f" (for {len(values)} texts give text_columns={columns})"
     raise BadRowError(f"expected {forms}, got {shown(item)}{hint}")

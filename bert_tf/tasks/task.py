@@ -118,7 +118,7 @@ class Task(abc.ABC):
         "(--max_seq_length): they are cut."
     )
     # The scores that are always reported, () for all of the kind's.
-    shown_scores: Sequence[str] = ()
+    displayed_scores: Sequence[str] = ()
     # The losses' weights, where ``loss`` gives several by the outputs' names.
     loss_weights: ClassVar[Mapping[str, float] | None] = None
     # A record of an example that cannot be predicted.
@@ -146,10 +146,10 @@ class Task(abc.ABC):
 
         The examples of a group are trained on together or, a ``fraction`` of all, held out.
         """
-        return (lambda item: tuple(cls.shown_texts(item).values())), DRAWN
+        return (lambda item: tuple(cls.display_texts(item).values())), DRAWN
 
     @classmethod
-    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+    def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """The reader of files that have none of the user's columns; ``columns``: the training's."""
         return None
 
@@ -186,7 +186,7 @@ class Task(abc.ABC):
                 raise ValueError(f"{name} has no labels: expected the names of the {self.classes}.")
         self._ids: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
         for set_name, examples in labelled.items():
-            for fault in filter(None, map(self.fault_of, examples.items)):
+            for fault in filter(None, map(self.check_example, examples.items)):
                 raise ValueError(f"{name}, {set_name}: {fault}.")
         #: The rows of a set, by tokenizer, name and length of rows; copies share them.
         self.tokenized = functools.cache(
@@ -217,14 +217,16 @@ class Task(abc.ABC):
         """The headline without a ``metric``."""
 
     @property
-    def no_scores(self) -> Collection[str]:
+    def unavailable_metrics(self) -> Collection[str]:
         """The kind's scores that these data do not have."""
         return ()
 
     @property
     def logged_scores(self) -> Sequence[str]:
         """Names of the scores of each evaluation."""
-        names = self.shown_scores or [name for name in self.metrics if name not in self.no_scores]
+        names = self.displayed_scores or [
+            name for name in self.metrics if name not in self.unavailable_metrics
+        ]
         loss = [name for name in self.metrics if name == LOSS]
         return list(dict.fromkeys([*names, self.headline, *loss]))
 
@@ -258,11 +260,11 @@ class Task(abc.ABC):
         return {}
 
     @property
-    def judged_classes(self) -> Sequence[str]:
+    def scored_classes(self) -> Sequence[str]:
         """Names of the classes that have ``CLASS_METRICS`` each."""
         return self.labels
 
-    def fault_of(self, item: Any) -> str | None:
+    def check_example(self, item: Any) -> str | None:
         """Fault of an example that its reader let pass and a model cannot learn; or ``None``."""
         return None
 
@@ -334,7 +336,7 @@ class Task(abc.ABC):
                     # Several classes are a list, as the predicted ones.
                     "expected": list(self.classes_of(item)) if self.multi_label else item.label,
                     **record,
-                    "text": joined(self.shown_texts(item)),
+                    "text": joined(self.display_texts(item)),
                 }
                 for record, item in zip(records, items, strict=True)
             )
@@ -344,13 +346,13 @@ class Task(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def shown_texts(item: Any) -> Mapping[str, str]:
+    def display_texts(item: Any) -> Mapping[str, str]:
         """An example's texts by their names, for people; ``""`` names an only one."""
 
     @classmethod
     def all_texts(cls, item: Any) -> Mapping[str, str]:
         """Returns every text of an example by its name; by default the texts that are shown."""
-        return cls.shown_texts(item)
+        return cls.display_texts(item)
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
         """The model's output for each example, (N, ...) float32."""
@@ -362,7 +364,7 @@ class Task(abc.ABC):
 
     def scores_of(self, comparison: Comparison) -> dict[str, float]:
         """Scores to report, the loss and the headline among them."""
-        names = [name for name in self.shown_scores or comparison.scores if name != LOSS]
+        names = [name for name in self.displayed_scores or comparison.scores if name != LOSS]
         scores = comparison.select([*names, self.headline, LOSS])
         # A class that is neither true nor predicted on the set.
         return {self.headline: 0.0, **scores} if self.headline not in scores else scores
@@ -402,7 +404,7 @@ class Task(abc.ABC):
         return cls.Options(**options)
 
     @classmethod
-    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
+    def check_threshold(cls, value: float, options: Any, model_dir: str) -> str | None:
         """Fault of ``--threshold``, to stand behind a colon; ``None`` if it is right."""
         return None
 
@@ -449,8 +451,8 @@ def with_options(task: TaskT, options: Any) -> TaskT:
 
 
 def _check_metric(task: Task, name: str) -> None:
-    classes = task.judged_classes
-    known = [metric for metric in task.metrics if metric not in task.no_scores]
+    classes = task.scored_classes
+    known = [metric for metric in task.metrics if metric not in task.unavailable_metrics]
     of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
     if name not in (*known, *of_class):
         of_classes = ""

@@ -112,7 +112,7 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
         yield f"text_columns is {quote(texts)}", f"a list of {least} to {most:,} columns' names"
     fields = option_fields(kind)
     of_tables = {name: fields[name] for name in table_options(kind)}
-    kept = {name: field for name, field in fields.items() if field.metadata["is_kept"]}
+    kept = {name: field for name, field in fields.items() if field.metadata["saved_in_task_file"]}
     yield from _value_faults(values["columns"], {**_COLUMNS, **of_tables})
     yield from _value_faults(values["options"], kept)
 

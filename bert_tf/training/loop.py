@@ -45,17 +45,18 @@ class StepResults(NamedTuple):
 class BadStep(NamedTuple):
     """A step that is not finite: its number, each host's (epoch, pool, row) there, its measures.
 
-    ``ruins``: the step's own measures are good, and the weights behind it have no finite norm.
+    ``corrupts_weights``: the loss and the gradient are finite, and the norm of the new weights is
+    not.
     """
 
     step: int
     cursors: tuple[tuple[int, int, int], ...]
     loss: float
     gradient_norm: float
-    ruins: bool = False
+    corrupts_weights: bool = False
 
     def __str__(self) -> str:
-        what = "The norm of the weights" if self.ruins else "The loss or its gradient"
+        what = "The norm of the weights" if self.corrupts_weights else "The loss or its gradient"
         rows = " and ".join(
             f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
         )
@@ -193,7 +194,7 @@ class TrainingLoop:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise BadStepError(BadStep(step, last, loss, norm))
         if not math.isfinite(weights_norm):
-            raise BadStepError(BadStep(step, last, loss, norm, ruins=True))
+            raise BadStepError(BadStep(step, last, loss, norm, corrupts_weights=True))
         return StepResults(
             step=self.step,
             sums=sums.numpy(),

@@ -23,7 +23,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
 )
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.encoder import nan_beyond
+from bert_tf.modeling.encoder import nan_if_out_of_range
 from bert_tf.modeling.task_models import TaskModel
 from bert_tf.training.losses import weighted_sums
 
@@ -102,7 +102,7 @@ def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
     """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
     labels, counts = ops.reshape(_as_ids(labels), (-1,)), ops.reshape(counts, (-1,))
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
-    nan = nan_beyond((ops.where(counts, labels, 0), logits.shape[-1]))
+    nan = nan_if_out_of_range((ops.where(counts, labels, 0), logits.shape[-1]))
     return ops.sum(nan) + ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
 
 

@@ -63,7 +63,7 @@ def assert_its_weights(model):
     assert_bit_equal(variables_of(model), fused(read_all(expected)))
 
 
-def lay_out(cache, source, commit=COMMIT, revision="main", name=NAME):
+def to_source_layout(cache, source, commit=COMMIT, revision="main", name=NAME):
     """A snapshot as huggingface_hub has it: links to files that go by their hashes."""
     folder = cache / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / commit
@@ -102,7 +102,7 @@ def test_without_the_package(monkeypatch):
 
 
 def test_transformers_names_find_it_without_a_scheme_or_an_owner(cache, model):
-    lay_out(cache, model, name="google-bert/bert-base-uncased")
+    to_source_layout(cache, model, name="google-bert/bert-base-uncased")
     found = successor.TFAutoModel.from_pretrained("bert-base-uncased", from_pt=True)
     assert_its_weights(found.native)
     tokenizer = successor.AutoTokenizer.from_pretrained("google-bert/bert-base-uncased")
@@ -110,8 +110,8 @@ def test_transformers_names_find_it_without_a_scheme_or_an_owner(cache, model):
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
-    lay_out(cache, model)
-    older = lay_out(cache, model, OLDER, "refs/pr/1")
+    to_source_layout(cache, model)
+    older = to_source_layout(cache, model, OLDER, "refs/pr/1")
     for revision in ("refs/pr/1", OLDER):
         assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
     assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
@@ -124,7 +124,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
 
 
 def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path, unverified):
-    lay_out(cache, model)
+    to_source_layout(cache, model)
     assert_its_weights(bert_tf.load(f"hf://{NAME}"))
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
@@ -138,7 +138,7 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
     partial = shutil.copytree(model, tmp_path / "partial")
     (partial / "vocab.txt").unlink()
     (partial / "tokenizer.json").unlink()
-    lay_out(cache, partial)
+    to_source_layout(cache, partial)
     checkpoint = open_checkpoint(f"hf://{NAME}")
     assert checkpoint.tokenization is None
     (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
@@ -360,7 +360,7 @@ def add_modules(root):
 @pytest.mark.parity
 def test_the_hub_is_asked_once_for_what_another_program_left_in_it(server, cache, model):
     """As ``AutoModel.from_pretrained`` leaves a model of sentence-transformers."""
-    snapshot = lay_out(cache, model)
+    snapshot = to_source_layout(cache, model)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
     # The hub has been asked, and has no modules: nothing is asked again.
     assert fetched(server) <= {*TELLING, *(path.name for path in model.iterdir())}
@@ -371,7 +371,7 @@ def test_the_hub_is_asked_once_for_what_another_program_left_in_it(server, cache
 
 @pytest.mark.parity
 def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache, model):
-    lay_out(cache, model)
+    to_source_layout(cache, model)
     add_modules(server.root)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding.pooling == "cls"
 

@@ -9,7 +9,15 @@ from absl import flags
 
 from bert_tf.cli import flag_fields
 from bert_tf.cli.command import help_text
-from bert_tf.cli.flag_fields import check, divided_by, needs, one_of, refuses, required, within
+from bert_tf.cli.flag_fields import (
+    check,
+    divided_by,
+    mutually_exclusive,
+    required,
+    requires_flag,
+    rule,
+    within,
+)
 from bert_tf.convert import ConvertSettings
 from bert_tf.export import ExportSettings
 from bert_tf.extraction.settings import ExtractionSettings
@@ -27,11 +35,13 @@ class Settings:
     rate: float = flag_fields.number(0.5, "", rules=[within(lambda rate: rate > 0, "above 0")])
     size: int = flag_fields.integer(4, "", rules=[divided_by("parts")])
     parts: int = flag_fields.integer(2, "")
-    steps: int = flag_fields.integer(None, "", rules=[one_of("set the time", "hours", "days")])
-    hours: int = flag_fields.integer(None, "", rules=[needs("name")])
+    steps: int = flag_fields.integer(
+        None, "", rules=[mutually_exclusive("set the time", "hours", "days")]
+    )
+    hours: int = flag_fields.integer(None, "", rules=[requires_flag("name")])
     days: int = flag_fields.integer(None, "")
     name: str = flag_fields.string(
-        "n", "", rules=[refuses(lambda _, all: all["parts"] == 9, "no {flag}", only_if_named=True)]
+        "n", "", rules=[rule(lambda _, all: all["parts"] == 9, "no {flag}", only_if_named=True)]
     )
 
 

@@ -149,7 +149,8 @@ def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from bert_tf.io import files
-with files.atomic_directory(sys.argv[1] + "/1") as folder, files.atomic_path(sys.argv[1] + "/a") as a:
+base = sys.argv[1]
+with files.atomic_directory(base + "/1") as folder, files.atomic_path(base + "/a") as a:
     for name in (os.path.join(folder, "half"), a):
         with open(name, "w") as file:
             file.write("half")

@@ -55,7 +55,7 @@ def test_good_fields():
     [
         (examples.text, (None, 3, ["a"]), "expected text in x, got (None|3|\\['a'\\])$"),
         (examples.text, ("ab\ud800",), "in x, got half a surrogate pair at character 2"),
-        (examples.filled_text, ("", " \t", "\0\0 "), "expected text in x, got '"),
+        (examples.non_empty_text, ("", " \t", "\0\0 "), "expected text in x, got '"),
         (examples.number, ("a" * 100,), f"got '{'a' * 27}[.]{{3}}{'a' * 28}'$"),
         (examples.name, (None, 1.5, float("inf"), "", ["a"]), "expected text in x, got"),
         (lambda value, what: examples.known_name(value, what, ("no", "yes")), ("Yes",),

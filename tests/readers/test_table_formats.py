@@ -14,7 +14,12 @@ import pytest
 from bert_tf.pipelines.corpora import text_bytes
 from bert_tf.readers import table_formats
 from bert_tf.readers.examples import BadRows, name, number, sorted_names, whole_number
-from bert_tf.readers.table_formats import giving, names_of_classes, read_json_document, read_lines
+from bert_tf.readers.table_formats import (
+    in_memory_tables,
+    names_of_classes,
+    read_json_document,
+    read_lines,
+)
 from bert_tf.readers.tables import read_columns
 
 TEXT = '{"id": ["Ünë", 1.5, null]}'
@@ -263,7 +268,7 @@ def test_the_forms_of_values_hold_the_same_rows(tmp_path):
                 file.write_table(table, max_chunksize=2)
         feather.write_feather(table, paths[3])
     paths = ["<rows>", *(str(tmp_path / name) for name in names)]
-    with giving({"<rows>": rows}):
+    with in_memory_tables({"<rows>": rows}):
         for path in paths:
             assert rows_of(path, "words", None, "n") == [[r["words"], None, r["n"]] for r in rows]
     with pytest.raises(ValueError, match="There are no rows called <rows> here"):

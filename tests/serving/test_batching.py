@@ -31,7 +31,7 @@ def signature_of(shapes):
 class Held:
     """A batcher, all of whose threads are held until ``free``; then ``runs`` has what is asked."""
 
-    def __init__(self, run, signatures, *, largest=64, workers=1, most_seconds=60):
+    def __init__(self, run, signatures, *, largest=64, workers=1, max_seconds=60):
         self._run, self._gate, begun = run, threading.Event(), threading.Semaphore(0)
         self.runs = []
 
@@ -44,7 +44,7 @@ class Held:
             return run(signature, inputs, outputs)
 
         signatures = {**signatures, "held": signature_of({"inputs": {}, "outputs": {"n": []}})}
-        options = {"largest": largest, "workers": workers, "most_seconds": most_seconds}
+        options = {"largest": largest, "workers": workers, "max_seconds": max_seconds}
         self.batcher = Batcher(answer, signatures, **options)
         holds = [{}, {"x": np.zeros(100)}]  # small, and large
         for inputs in holds * workers:
@@ -239,7 +239,7 @@ def test_the_rest_of_a_large_request_is_dropped_when_nobody_waits_any_more(held)
 
 
 def test_what_waits_too_long_ends_though_no_thread_is_free(held):
-    batcher = held(words, SIGNATURES, most_seconds=0.1)
+    batcher = held(words, SIGNATURES, max_seconds=0.1)
     answers = [batcher.batcher.ask("words", texts(*"ab")) for _ in range(2)]
     for answer in answers:
         with pytest.raises(

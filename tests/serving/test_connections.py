@@ -70,7 +70,7 @@ def test_accepted_connections_send_at_once(half_model, monkeypatch):
 
 
 def test_the_newest_connection_is_refused_in_one_line(half_model, monkeypatch, capfd):
-    monkeypatch.setattr(connections, "most_connections", lambda: 2)
+    monkeypatch.setattr(connections, "max_connections", lambda: 2)
     with serving(half_model) as (place, _), contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(connect(place)) for _ in range(2))
         for _ in range(20):
@@ -96,12 +96,12 @@ def test_the_bound_is_below_the_limit_of_descriptors(monkeypatch):
     limits = [(200, 1000)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, given: limits.append(given))
-    assert connections.most_connections() == 1000 - 128 and limits[-1] == (1000, 1000)
+    assert connections.max_connections() == 1000 - 128 and limits[-1] == (1000, 1000)
     limits.append((1 << 20, 1 << 20))
-    assert connections.most_connections() == 4000
+    assert connections.max_connections() == 4000
     monkeypatch.setattr(resource, "setrlimit", _refuse)
     limits.append((200, resource.RLIM_INFINITY))
-    assert connections.most_connections() == 72
+    assert connections.max_connections() == 72
 
 
 def _refuse(*_):

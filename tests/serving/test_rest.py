@@ -30,7 +30,7 @@ STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "sta
 def served(model, name, bounds):
     """An application that answers by a model."""
     run, signatures = model.run, model.signatures
-    batcher = Batcher(run, signatures, largest=64, workers=1, most_seconds=60)
+    batcher = Batcher(run, signatures, largest=64, workers=1, max_seconds=60)
     application = Application(name, bounds)
     application.open(model, batcher)
     yield application

@@ -31,7 +31,7 @@ def application(half_model):
         given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, "seconds": 60, **bounds})
         application = Application("half", given)
         batchers.append(
-            Batcher(run, half_model.signatures, largest=4, workers=1, most_seconds=given.seconds)
+            Batcher(run, half_model.signatures, largest=4, workers=1, max_seconds=given.seconds)
         )
         application.open(half_model, batchers[-1])
         return application, gate

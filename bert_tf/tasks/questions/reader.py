@@ -79,7 +79,7 @@ def read_squad(
     def make_example(question: _Question) -> QuestionExample:
         fields = question.fields
         bad.begin(None, fields.get("id", ""))
-        question_id = read.filled_text(fields.get("id"), "'id'")
+        question_id = read.non_empty_text(fields.get("id"), "'id'")
         _check_new(question_id, ids)
         if labelled and "answers" not in fields:
             raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
@@ -181,8 +181,8 @@ def _make_question(
 
     ``answers`` is () where they are not known, ``is_impossible`` None where the file does not say.
     """
-    question = read.filled_text(question, repr(names[0]))
-    context = read.filled_text(context, repr(names[1]))
+    question = read.non_empty_text(question, repr(names[0]))
+    context = read.non_empty_text(context, repr(names[1]))
     if answers == ():
         return QuestionExample(question_id, title, question, context, (), False)
     if not isinstance(answers, list):
@@ -203,7 +203,7 @@ def _find_answer(answer: Any, context: str) -> Answer:
         raise BadRowError(
             f"expected an answer with 'text' and 'answer_start', got {read.shown(answer)}"
         )
-    text = read.filled_text(answer.get("text"), "an answer's 'text'")
+    text = read.non_empty_text(answer.get("text"), "an answer's 'text'")
     start = read.whole_number(answer.get("answer_start"), "'answer_start'", len(context))
     there = context[start : start + len(text)]
     if there != text:

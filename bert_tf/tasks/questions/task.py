@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.answering.options import QuestionOptions
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import refuses
+from bert_tf.cli.flag_fields import rule
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
@@ -50,7 +50,7 @@ def _holds_texts_alone(path: str) -> bool:
     return is_table_of(QuestionTask, path) and not TableFile(path).holds_values
 
 
-_SAYS_WHERE = refuses(
+_SAYS_WHERE = rule(
     lambda column, values: not column and _holds_texts_alone(values["train_file"]),
     "--task={task} needs --{flag}, the column of {train_file} with the character of the context "
     "where the answer begins (a .jsonl may have SQuAD's lists of answers instead).",
@@ -65,19 +65,19 @@ class _Options(QuestionOptions):
         "from 0.",
         only="tables",
         rules=[_SAYS_WHERE],
-        is_rare=True,
+        advanced=True,
     )
     title_column: str | None = flag_fields.string(
         None,
         "squad: find the article's title in this column, and hold out whole articles.",
         only="tables",
-        is_rare=True,
+        advanced=True,
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
         'squad: answer "" where its score is this much higher than the best answer\'s, by '
         "default the value that scores best on the evaluated set.",
-        is_rare=True,
+        advanced=True,
     )
     # Whether a question may have no answer: by default whether a labelled one has none.
     with_null: bool | None = flag_fields.from_data()
@@ -131,7 +131,7 @@ class QuestionTask(Task):
         return (lambda item: item.context), "whole paragraphs"
 
     @classmethod
-    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+    def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """The reader of SQuAD's JSON, of which the test files have no answers."""
         return FormReader(_read_squad, squad_has_answers)
 
@@ -167,7 +167,7 @@ class QuestionTask(Task):
         return "best_f1" if self._with_null and self._null_threshold is None else "f1"
 
     @property
-    def no_scores(self) -> Sequence[str]:
+    def unavailable_metrics(self) -> Sequence[str]:
         """Scores of the other version; a threshold that the user names leaves nothing to tune."""
         tuned = () if self.default_metric == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
@@ -185,7 +185,7 @@ class QuestionTask(Task):
         )
 
     @classmethod
-    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
+    def check_threshold(cls, value: float, options: Any, model_dir: str) -> str | None:
         """A threshold is for models that were trained with null."""
         if options.with_null is False:
             return (
@@ -304,7 +304,7 @@ class QuestionTask(Task):
         def show(at: int) -> tuple[dict[str, str], str, str]:
             item = items[at]
             expected = " | ".join(dict.fromkeys(gold[item.id])) or _NO_ANSWER
-            return self.shown_texts(item), expected, answers[item.id] or _NO_ANSWER
+            return self.display_texts(item), expected, answers[item.id] or _NO_ANSWER
 
         return Evaluation(
             scores=scores,
@@ -343,7 +343,7 @@ class QuestionTask(Task):
         return {**record, "null_odds": answer["null_odds"]} if self._with_null else record
 
     @staticmethod
-    def shown_texts(item: QuestionExample) -> dict[str, str]:
+    def display_texts(item: QuestionExample) -> dict[str, str]:
         return {"question": item.question, "context": item.context}
 
     def write_predictions(

@@ -32,7 +32,7 @@ from bert_tf.readers.examples import (
     BadRows,
     ExampleSet,
     SimilarityExample,
-    filled_text,
+    non_empty_text,
     number,
     row_id,
 )
@@ -67,7 +67,7 @@ def read_similarity(
         example_id, label, *texts = row.values
         return SimilarityExample(
             row_id(example_id, row.number),
-            tuple(map(filled_text, texts, what)),
+            tuple(map(non_empty_text, texts, what)),
             None if label_column is None else number(label, f"column {label_column!r}"),
         )
 
@@ -105,7 +105,7 @@ class _Options:
         None,
         "similarity: scale vectors to length 1, by default as --init_checkpoint does, else true.",
         heading="Vectors of texts",
-        is_rare=True,
+        advanced=True,
     )
     similarity_loss: str | None = flag_fields.choice(
         None,
@@ -114,7 +114,7 @@ class _Options:
         "(cosine), and without scores each anchor's own text (one_way, the default) or also each "
         "text's own anchor (both_ways).",
         rules=[_has_others],
-        is_rare=True,
+        advanced=True,
     )
 
 
@@ -166,7 +166,7 @@ class SimilarityTask(Task):
         return "spearman" if self._has_scores else "ndcg@10"
 
     @property
-    def no_scores(self) -> Sequence[str]:
+    def unavailable_metrics(self) -> Sequence[str]:
         """Scores of the search for pairs with scores, and of cosines for other pairs."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
@@ -234,7 +234,7 @@ class SimilarityTask(Task):
         errors = ((ranks(true) - ranks(cosines)) / len(items)) ** 2
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            return self.shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
+            return self.display_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
 
         comparison = compare(CORRELATIONS, true, cosines)
         return Evaluation(
@@ -290,7 +290,7 @@ class SimilarityTask(Task):
         )
 
     @staticmethod
-    def shown_texts(item: SimilarityExample) -> dict[str, str]:
+    def display_texts(item: SimilarityExample) -> dict[str, str]:
         return dict(zip("ABC", item.texts, strict=False))
 
     def answers(

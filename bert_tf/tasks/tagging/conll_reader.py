@@ -21,7 +21,7 @@ from bert_tf.readers.examples import (
 )
 from bert_tf.readers.table_formats import read_lines
 
-from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_fault, is_tag, prefixes
+from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_invalid_tag, is_tag, prefixes
 
 
 class _Sentence(NamedTuple):
@@ -39,7 +39,7 @@ class _Sentence(NamedTuple):
         kind = tags[0].removeprefix("I-")
         if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
             tags[0] = f"B-{kind}"
-        return find_fault(tags, scheme)
+        return find_invalid_tag(tags, scheme)
 
 
 def read_conll(

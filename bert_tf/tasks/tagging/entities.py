@@ -112,7 +112,7 @@ def find_scored(
     return by_sequence
 
 
-def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
+def find_invalid_tag(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     """The index of the first tag that is none, or has no place there in a scheme, and why."""
     before = "O"
     allowed = ("O", *prefixes(scheme))

@@ -45,7 +45,7 @@ def read_tagging(
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
     def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
-        whole = read.filled_text(value, words_are)
+        whole = read.non_empty_text(value, words_are)
         words_at = word_places(whole)
         words = tuple(whole[start:end] for start, end in words_at)
         if not words:
@@ -65,12 +65,14 @@ def read_tagging(
         return TaggedExample(example_id, words, tags, number, whole, words_at)
 
     def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
-        words = tuple(read.filled_text(word, words_are) for word in read.list_of(value, words_are))
+        words = tuple(
+            read.non_empty_text(word, words_are) for word in read.list_of(value, words_are)
+        )
         if not words:
             raise NoTextError(f"expected words in {words_are}, got none")
         tags = None
         if label_column is not None:
-            tagged = read.list_of(read.spelt_list(tagged, tags_are, of_numbers=True), tags_are)
+            tagged = read.list_of(read.parse_list(tagged, tags_are, of_numbers=True), tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
                     f"expected tags in {tags_are}, got {read.shown(tagged[0])}, which is for "

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import Given, Values, needs, refuses, without
+from bert_tf.cli.flag_fields import Given, Values, conflicts_with, requires_flag, rule
 from bert_tf.evaluation.scores import (
     ENTITY_SCORES,
     LOSS,
@@ -28,7 +28,7 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.io.wording import did_you_mean, quote
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.options import ON_DEV, ClassWeights, parse_class_weights
+from bert_tf.tasks.options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
 from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
 
 from .conll_reader import read_conll
@@ -71,7 +71,7 @@ class _Options(ClassWeights):
         ".parquet).",
         only="tables",
         rules=[
-            refuses(
+            rule(
                 lambda is_on, values: is_on and not TableFile(values["train_file"]).holds_values,
                 "--{flag} reads lists of entities, and {train_file} holds texts: expected a table "
                 "in .jsonl, .json or .parquet.",
@@ -83,8 +83,8 @@ class _Options(ClassWeights):
         False,
         "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
         only="published",
-        is_kept=True,
-        is_rare=True,
+        saved_in_task_file=True,
+        advanced=True,
     )
     feature_based: str | None = flag_fields.words(
         None,
@@ -94,14 +94,14 @@ class _Options(ClassWeights):
         f"--num_train_epochs={_FEATURES_DEFAULTS['num_train_epochs']} by default).",
         rules=[
             _are_variants,
-            ON_DEV,
-            without(
+            NEEDS_DEV_SET,
+            conflicts_with(
                 *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
                 says="--{other} is for fine-tuning, and with --{flag} the whole encoder is frozen: "
                 "leave it out.",
             ),
         ],
-        is_rare=True,
+        advanced=True,
     )
     lstm_units: int | None = flag_fields.integer(
         None,
@@ -109,13 +109,13 @@ class _Options(ClassWeights):
         f"{_FEATURES_DEFAULTS['lstm_units']}.",
         least=1,
         rules=[
-            needs(
+            requires_flag(
                 "feature_based",
                 "--{flag} is the width of --feature_based's BiLSTM, which is not asked for: leave "
                 "it out.",
             ),
         ],
-        is_rare=True,
+        advanced=True,
     )
 
     def __post_init__(self) -> None:
@@ -186,7 +186,7 @@ class TaggingTask(Task):
         return (lambda item: item.words), DRAWN
 
     @classmethod
-    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+    def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """The reader of CoNLL's columns, which have a tag in each line."""
         return FormReader(read_conll, lambda path: True)
 
@@ -231,14 +231,14 @@ class TaggingTask(Task):
         return "f1" if self._has_entities else "accuracy"
 
     @property
-    def no_scores(self) -> Sequence[str]:
+    def unavailable_metrics(self) -> Sequence[str]:
         """Scores that the task does not have: entities and other tags have scores of their own."""
         return ("macro_f1",) if self._has_entities else ENTITY_SCORES
 
     @property
     def logged_scores(self) -> Sequence[str]:
         """Those of all kinds, and the F1 of each type of entity."""
-        types = self.judged_classes if self._has_entities else ()
+        types = self.scored_classes if self._has_entities else ()
         return [*super().logged_scores, *(f"f1_{name}" for name in types)]
 
     @functools.cached_property
@@ -262,7 +262,7 @@ class TaggingTask(Task):
         return ""
 
     @property
-    def judged_classes(self) -> Sequence[str]:
+    def scored_classes(self) -> Sequence[str]:
         """The types of entities, or the tags."""
         if not self._has_entities:
             return self.labels
@@ -329,7 +329,7 @@ class TaggingTask(Task):
         comparison = self._compare(items, tags, losses)
 
         def describe(at: int) -> tuple[dict[str, str], str, str]:
-            return self.shown_texts(items[at]), *show(items[at], tags[at])
+            return self.display_texts(items[at]), *show(items[at], tags[at])
 
         return Evaluation(
             **fields,
@@ -350,7 +350,7 @@ class TaggingTask(Task):
         return compare_entities(gold, tags, [*entities], losses)
 
     @staticmethod
-    def shown_texts(item: TaggedExample) -> dict[str, str]:
+    def display_texts(item: TaggedExample) -> dict[str, str]:
         return {"": " ".join(item.words)}
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import needs, refuses, without
+from bert_tf.cli.flag_fields import conflicts_with, requires_flag, rule
 from bert_tf.evaluation.scores import (
     BINARY_SCORES,
     CLASS_SCORES,
@@ -20,7 +20,12 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
-from bert_tf.tasks.options import ClassWeights, LongTexts, of_single_texts, parse_class_weights
+from bert_tf.tasks.options import (
+    ClassWeights,
+    LongTexts,
+    parse_class_weights,
+    requires_single_texts,
+)
 from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
@@ -41,17 +46,17 @@ class _Options(ClassWeights, LongTexts):
         + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
         + ").",
         rules=[
-            refuses(
+            rule(
                 lambda is_on, values: is_on and values["pooling"] == "cls",
                 "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls "
                 "out.",
             ),
-            refuses(
+            rule(
                 lambda is_on, values: is_on and values["long_text"] != LONG_TEXTS[0],
                 "--{flag} learns from the beginnings of texts: leave --long_text={long_text} out.",
             ),
-            of_single_texts,
-            without(
+            requires_single_texts,
+            conflicts_with(
                 *("class_weights", "label_smoothing"),
                 says="--{flag} fits its own head, and --{other} is for a head that is trained: "
                 "leave one of the two out.",
@@ -64,8 +69,8 @@ class _Options(ClassWeights, LongTexts):
         "--few_shot: form this many pairs of each text with texts of its own class, and as many "
         "with others.",
         least=1,
-        rules=[needs("few_shot")],
-        is_rare=True,
+        rules=[requires_flag("few_shot")],
+        advanced=True,
     )
 
 
@@ -92,13 +97,13 @@ class ClassificationTask(TextTask):
         return _FEW_SHOT_DEFAULTS if values["few_shot"] else {}
 
     @property
-    def no_scores(self) -> Sequence[str]:
+    def unavailable_metrics(self) -> Sequence[str]:
         """F1 is of the second of two classes."""
         return () if len(self.labels) == 2 else [*BINARY_SCORES]
 
     def _apply(self, options: Any) -> None:
         super()._apply(options)
-        self.shown_scores = self._glue.metrics if self._glue else [*CLASS_SCORES]
+        self.displayed_scores = self._glue.metrics if self._glue else [*CLASS_SCORES]
         weights = options.class_weights
         self._class_weights = weights and parse_class_weights(
             weights, self.labels, label_counts(self, None)

@@ -33,7 +33,7 @@ class _Options(ClassWeights, LongTexts):
         "multilabel: split the classes of a row at this text.",
         only="tables",
         heading="Several classes a text",
-        is_rare=True,
+        advanced=True,
     )
 
 
@@ -58,7 +58,7 @@ class MultiLabelTask(TextTask):
     read = staticmethod(read_multilabel)
 
     @classmethod
-    def threshold_fault(cls, value: float, options: Any, model_dir: str) -> str | None:
+    def check_threshold(cls, value: float, options: Any, model_dir: str) -> str | None:
         """Refuses a least probability of a class that is none."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 

@@ -45,7 +45,7 @@ class MultipleChoiceTask(Task):
         return (lambda item: item.context), DRAWN
 
     @classmethod
-    def own_form(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
+    def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SWAG's tables, for a model that was trained on them."""
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
@@ -88,7 +88,7 @@ class MultipleChoiceTask(Task):
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[at].choices
-            return self.shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
+            return self.display_texts(items[at]), choices[labels[at]], choices[chosen[at]]
 
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
         return Evaluation(
@@ -99,7 +99,7 @@ class MultipleChoiceTask(Task):
         )
 
     @staticmethod
-    def shown_texts(item: ChoiceExample) -> dict[str, str]:
+    def display_texts(item: ChoiceExample) -> dict[str, str]:
         return {"": item.context}
 
     @classmethod

@@ -32,7 +32,7 @@ def read_choices(
     def make_example(row: Row) -> ChoiceExample:
         example_id, label, context, *choices = row.values
         if len(choices) == 1:
-            choices = read.spelt_list(choices[0], f"column {text_columns[1]!r}")
+            choices = read.parse_list(choices[0], f"column {text_columns[1]!r}")
             if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
                 raise BadRowError(
                     f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
@@ -57,7 +57,9 @@ def read_swag(
 
     def make_example(row: Row) -> ChoiceExample:
         context, beginning, *endings, label = row.values
-        choices = [f"{beginning} {read.filled_text(end, 'an ending')}".lstrip() for end in endings]
+        choices = [
+            f"{beginning} {read.non_empty_text(end, 'an ending')}".lstrip() for end in endings
+        ]
         return _choice_example(str(row.number), context, choices, label, labelled)
 
     endings = (f"ending{number}" for number in range(4))
@@ -76,8 +78,8 @@ def _choice_example(
 ) -> ChoiceExample:
     return ChoiceExample(
         example_id,
-        read.filled_text(context, "the context"),
-        tuple(read.filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
+        read.non_empty_text(context, "the context"),
+        tuple(read.non_empty_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
         read.whole_number(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
     )
 

@@ -110,7 +110,7 @@ class TextTask(Task):
         from bert_tf.evaluation.evaluation import worst_mistakes
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            texts = self.shown_texts(items[at])
+            texts = self.display_texts(items[at])
             return texts, self._shown(true[at]), self._shown(predicted[at])
 
         return worst_mistakes(items, losses, wrong, show, log_probabilities)
@@ -123,7 +123,7 @@ class TextTask(Task):
         return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), DRAWN
 
     @staticmethod
-    def shown_texts(item: TextExample) -> dict[str, str]:
+    def display_texts(item: TextExample) -> dict[str, str]:
         """The texts of a pair are A and B."""
         return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 

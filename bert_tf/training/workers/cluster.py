@@ -152,7 +152,7 @@ def _host_names(nodes: str) -> Iterator[str]:
                 yield f"{prefix}{number:0{len(first)}}"
 
 
-def lone_tasks() -> Iterator[str]:
+def uncoordinated_processes() -> Iterator[str]:
     """A sentence where this is one of several processes that know nothing of each other."""
     for name, flags in _TOGETHER.items():
         count = os.environ.get(name, "1")

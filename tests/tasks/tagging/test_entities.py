@@ -9,7 +9,7 @@ from bert_tf.tasks.tagging.entities import (
     Entity,
     as_iob2,
     find_all,
-    find_fault,
+    find_invalid_tag,
     find_odd_tags,
     word_places,
 )
@@ -99,7 +99,7 @@ def test_schemes_are_converted(seed):
 def test_conversion_mends_what_is_broken():
     tags = _random_tags(7)
     converted = as_iob2(tags)
-    assert not any(find_fault(each, "IOB2") for each in converted)
+    assert not any(find_invalid_tag(each, "IOB2") for each in converted)
     assert find_all(converted) == find_all(tags)
 
 
@@ -115,7 +115,7 @@ def test_conversion_mends_what_is_broken():
     ],
 )  # fmt: skip
 def test_faults(tags, scheme, sentence):
-    assert find_fault(tags, scheme)[1] == sentence
+    assert find_invalid_tag(tags, scheme)[1] == sentence
 
 
 @pytest.mark.parametrize("tag", ["PER", "B-", "O-PER"])

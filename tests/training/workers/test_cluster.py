@@ -185,7 +185,7 @@ def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environ
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    told = list(cluster.lone_tasks())
+    told = list(cluster.uncoordinated_processes())
     assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
 
 
