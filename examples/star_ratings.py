@@ -77,7 +77,7 @@ class StarsTask(Task):
         """What Keras calls on the labels and the model's outputs."""
         return squared_error
 
-    def judge(self, items, outputs, thresholds):
+    def score(self, items, outputs, thresholds):
         """Scores of the outputs, (N,), and the worst mistakes."""
         true, stars = np.array([item.label for item in items]), outputs.astype(np.float64)
         errors = (true - stars) ** 2

@@ -159,8 +159,8 @@ def _field(
     ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
     ``--help``, which does not show its ``other_name``, and only as ``--help=all`` what is rare. Of
     a fine-tuning ``only`` names the data that have the option (``tables`` of a user's own,
-    ``published`` data, ``files`` of either but ``glue``), and ``saved_in_task_file`` says that ``task.json``
-    keeps it for predictions and exports.
+    ``published`` data, ``files`` of either but ``glue``). With ``saved_in_task_file`` it is stored in ``task.json``
+    for predictions and exports.
     """
     metadata = {
         **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},

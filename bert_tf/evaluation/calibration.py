@@ -132,7 +132,7 @@ class Calibration:
 def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -> Calibration:
     """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
 
-    def judge(divisor: float) -> Reliability:
+    def measure(divisor: float) -> Reliability:
         greatest, is_right, own = np.zeros([3, len(labels)])
         for block in _blocks(logits):
             logs = log_probabilities(logits[block], divisor).numpy()
@@ -141,19 +141,19 @@ def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -
             own[block] = logs[np.arange(len(logs)), labels[block]]
         return reliability(np.exp(greatest), is_right, -own.mean())
 
-    return Calibration(temperature, len(labels), judge(1.0), judge(temperature))
+    return Calibration(temperature, len(labels), measure(1.0), measure(temperature))
 
 
 def of_several(logits: NDArray[Any], holds: NDArray[Any], temperature: float) -> Calibration:
     """Calibration of examples of any number of classes each; (N, C) both."""
 
-    def judge(by: float) -> Reliability:
+    def measure(by: float) -> Reliability:
         scaled = logits.astype(np.float64) / by
         losses = np.logaddexp(0, np.where(holds == 1, -scaled, scaled))
         probabilities = probabilities_of_several(logits, by).numpy()
         return reliability(probabilities.ravel(), holds.ravel(), losses.mean())
 
-    return Calibration(temperature, logits.size, judge(1.0), judge(temperature))
+    return Calibration(temperature, logits.size, measure(1.0), measure(temperature))
 
 
 def as_two_classes(logits: NDArray[Any]) -> NDArray[Any]:

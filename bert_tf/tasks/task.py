@@ -359,7 +359,7 @@ class Task(abc.ABC):
         return inference.in_order(tokenized(self, inference, set_name))
 
     @abc.abstractmethod
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Compares what the model says with the labels."""
 
     def scores_of(self, comparison: Comparison) -> dict[str, float]:
@@ -493,7 +493,7 @@ def evaluate(
     Scores by the ``thresholds``, by the defaults where {}; with ``None`` by the best thresholds of
     this set.
     """
-    return task.judge(task.sets[set_name].items, outputs(task, inference, set_name), thresholds)
+    return task.score(task.sets[set_name].items, outputs(task, inference, set_name), thresholds)
 
 
 def predict(

@@ -175,18 +175,18 @@ def test_xla_trains_as_tensorflow_does(inputs, tmp_path, capsys):
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
-    outputs, judge = Inference.outputs, ClassificationTask.judge
+    outputs, score = Inference.outputs, ClassificationTask.score
 
     def counted(self, examples):
         counts[len(examples)] += 1
         return outputs(self, examples)
 
     def judged(self, *given):
-        found = judge(self, *given)
+        found = score(self, *given)
         return dataclasses.replace(found, scores={self.headline: left.popleft() if left else 0.7})
 
     monkeypatch.setattr(Inference, "outputs", counted)
-    monkeypatch.setattr(ClassificationTask, "judge", judged)
+    monkeypatch.setattr(ClassificationTask, "score", judged)
     is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
     monkeypatch.setattr(training.FineTuningTrainer, "is_evaluation_due", is_due)
     monkeypatch.setattr(training.FineTuningTrainer, "next_pause", lambda self: self.state.step + 1)

@@ -263,7 +263,7 @@ class QuestionTask(Task):
             **spans,
         )
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """The official scores; a mistake is a question whose answer is not an exact match.
 
         Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A

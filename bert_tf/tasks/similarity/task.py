@@ -222,13 +222,13 @@ class SimilarityTask(Task):
         """The different texts to embed, as ``_numbered`` has them."""
         return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
         texts, numbers = self._numbered(items)
         vectors = at_length_1(outputs[:, 0])
         if not self._has_scores:
-            return self._judge_search(items, texts, numbers, vectors)
+            return self._score_search(items, texts, numbers, vectors)
         true = np.array([item.label for item in items], np.float64)
         cosines = (vectors[numbers[:, 0]] * vectors[numbers[:, 1]]).sum(1).astype(np.float64)
         errors = ((ranks(true) - ranks(cosines)) / len(items)) ** 2
@@ -245,7 +245,7 @@ class SimilarityTask(Task):
             mistakes=worst_mistakes(items, errors, errors > 0, show),
         )
 
-    def _judge_search(
+    def _score_search(
         self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
     ) -> Evaluation:
         """Judges how each anchor ranks all texts that are not only anchors."""

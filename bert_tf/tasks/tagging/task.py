@@ -313,7 +313,7 @@ class TaggingTask(Task):
     def classes_of(self, item: TaggedExample) -> Sequence[str]:
         return item.tags or ()
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Scores; a mistake is a sentence, its loss the sum of its words'.
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.

@@ -118,7 +118,7 @@ class ClassificationTask(TextTask):
         """The classes' ids, (N,) int32."""
         return np.array([self._ids[item.label] for item in items], np.int32)
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation, predicted_classes
 
         true = self._targets(items)

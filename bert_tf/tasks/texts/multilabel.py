@@ -96,7 +96,7 @@ class MultiLabelTask(TextTask):
             row[[self._ids[name] for name in self.classes_of(item)]] = 1
         return targets
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.answering import class_probabilities
         from bert_tf.evaluation.calibration import as_two_classes, of_several
         from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of

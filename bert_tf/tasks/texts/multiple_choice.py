@@ -80,7 +80,7 @@ class MultipleChoiceTask(Task):
         counts = np.array([len(item.choices) for item in self.sets[set_name].items])
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation, predicted_classes, worst_mistakes
 
         labels = np.array([item.label for item in items])

@@ -54,7 +54,7 @@ class RegressionTask(TextTask):
         """The numbers to learn, (N,) float32."""
         return np.array([item.label for item in items], np.float32)
 
-    def judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+    def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.evaluation.evaluation import Evaluation
 
         true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)

@@ -432,7 +432,7 @@ def test_many_classes_need_memory_for_their_logits_only(tmp_path):
     items = items_of({f"word{n}": labels[label] for n, label in enumerate(true)})
     task = text_task("own", None, {"dev": examples_of(items, labels)}, {})
     tracemalloc.start()
-    found = task.judge(items, outputs, None)
+    found = task.score(items, outputs, None)
     assert found.calibrate().raw.error > 0
     page, _ = write_report(str(tmp_path), found, labels, "dev", None)
     _, most = tracemalloc.get_traced_memory()
