@@ -45,7 +45,7 @@ from .inference_contenders import (
 
 REFERENCE = f"{TORCH} {FLOAT32}"
 PORTION = 1000
-SINGLES_AT_ONCE = 50
+SINGLES_CHUNK_SIZE = 50
 BATCH_SIZE = 32
 UNSORTED = (32, 64)
 MIN_COSINE = 0.999
@@ -103,10 +103,10 @@ def measure(contenders: list[Contender], texts: list[str], arguments: argparse.N
             contender.unsorted.setdefault(size, []).extend(contender.seconds([request], size))
     singles = [[text] for text in texts[:: max(1, len(texts) // arguments.singles)]]
     for contender in contenders:
-        contender.seconds(singles[:SINGLES_AT_ONCE], 1)
-    for start in range(0, len(singles), SINGLES_AT_ONCE):
+        contender.seconds(singles[:SINGLES_CHUNK_SIZE], 1)
+    for start in range(0, len(singles), SINGLES_CHUNK_SIZE):
         for contender in contenders:
-            contender.singles += contender.seconds(singles[start : start + SINGLES_AT_ONCE], 1)
+            contender.singles += contender.seconds(singles[start : start + SINGLES_CHUNK_SIZE], 1)
 
 
 def best(figures: list[dict[str, Any]], key: str, *prefixes: str) -> float:

@@ -43,7 +43,7 @@ ONLY_AS_PUBLISHED: dict[str, Any] = {
     "right_to_left": False,
 }
 # What a file may say: sizes beyond these are an error of whoever wrote it, or meant to fill memory.
-_MOST = {
+_MAX_VALUES = {
     "vocab_size": 10**7,
     "hidden_size": 10**5,
     "num_hidden_layers": 1000,
@@ -110,9 +110,9 @@ equal share of the hidden size.
         """Checks every field."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "type_vocab_size" else 1
+            minimum = 0 if field.name == "type_vocab_size" else 1
             is_valid, expected = {
-                int: (type(value) is int and value >= least, "a positive integer"),
+                int: (type(value) is int and value >= minimum, "a positive integer"),
                 float: (is_number(value), "a finite number"),
                 bool: (isinstance(value, bool), "true or false"),
             }.get(cast(type, field.type), (True, ""))
@@ -198,11 +198,11 @@ can be built from it.
                 f"{source}: no vocab_size: expected the keys of a bert_config.json, got "
                 f"{listed(sorted(values))}."
             )
-        for name, most in _MOST.items():
+        for name, limit in _MAX_VALUES.items():
             size = values.get(name)
-            if isinstance(size, int) and size > most:
+            if isinstance(size, int) and size > limit:
                 raise ValueError(
-                    f"{source}: {name} is {quote(size)}: expected at most {most:,}, more than any "
+                    f"{source}: {name} is {quote(size)}: expected at most {limit:,}, more than any "
                     "BERT's."
                 )
         names = {field.name for field in dataclasses.fields(cls)}

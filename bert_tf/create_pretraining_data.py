@@ -71,7 +71,7 @@ class RecordSettings:
     short_seq_prob: float = number(0.1, "Cut this share of the documents shorter.")
     do_whole_word_mask: bool = switch(False, "Mask whole words.")
     num_epochs: int = integer(
-        10, "Pass over the text this often, and pair and mask it anew each time.", least=1
+        10, "Pass over the text this often, and pair and mask it anew each time.", min_value=1
     )
     seed: int = integer(12345, "Draw everything random from this seed.")
 

@@ -50,19 +50,22 @@ class ServeSettings:
         "that reach the machine.",
     )
     port: int = flag_fields.integer(
-        8501, "Listen at this port; 0 is any free one, which is printed.", least=0, most=65535
+        8501,
+        "Listen at this port; 0 is any free one, which is printed.",
+        min_value=0,
+        max_value=65535,
     )
     max_rows: int = flag_fields.integer(
-        256, "Refuse requests of more rows.", least=1, advanced=True
+        256, "Refuse requests of more rows.", min_value=1, advanced=True
     )
     max_bytes: int = flag_fields.integer(
-        1 << 20, "Refuse requests of more bytes.", least=256, advanced=True
+        1 << 20, "Refuse requests of more bytes.", min_value=256, advanced=True
     )
     max_waiting: int = flag_fields.integer(
-        64, "Refuse requests (503) while so many wait or are answered.", least=1, advanced=True
+        64, "Refuse requests (503) while so many wait or are answered.", min_value=1, advanced=True
     )
     max_wait_seconds: int = flag_fields.integer(
-        30, "Give up requests (503) that have waited so long.", least=1, advanced=True
+        30, "Give up requests (503) that have waited so long.", min_value=1, advanced=True
     )
 
 

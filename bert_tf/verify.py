@@ -27,7 +27,7 @@ class VerifySettings:
         None,
         "Let floats differ by this much, by default 1e-4; exports that compute in bfloat16 may "
         "need 0.05 on another machine.",
-        least=0.0,
+        min_value=0.0,
     )
 
 

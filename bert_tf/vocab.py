@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN_PIECES = 20
 # Of more text, as much is taken evenly from the whole.
-_MOST_BYTES = 500_000_000
+_MAX_BYTES = 500_000_000
 # Enough words for a rate of unknown ones; tokenised in a second.
 _COVERAGE_BYTES = 2_000_000
 _NEEDED = required("vocab needs --input=FILES to learn from and --output=FILE to write")
@@ -87,7 +87,7 @@ def learn(settings: VocabularySettings) -> None:
         # Opened first: a place that cannot be written to is refused before the learning.
         with atomic_write(output) as file:
             vocab = learn_vocabulary(
-                corpus.sentences(_MOST_BYTES),
+                corpus.sentences(_MAX_BYTES),
                 settings.vocab_size,
                 settings.do_lower_case,
                 settings.min_frequency,

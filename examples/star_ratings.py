@@ -27,7 +27,7 @@ class Options:
     """Each field is a flag and a keyword of Python; what is kept is known to predictions."""
 
     most_stars: int = flag_fields.integer(
-        5, "stars: the most stars.", least=2, saved_in_task_file=True
+        5, "stars: the most stars.", min_value=2, saved_in_task_file=True
     )
 
 

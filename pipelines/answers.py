@@ -23,7 +23,7 @@ from .long_texts import Windows, context_columns, has_most_context, is_context, 
 from .normalization import row_bases, upper_bound
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
-_PAIRS_AT_ONCE = 1 << 16
+_PAIRS_CHUNK_SIZE = 1 << 16
 # Removed characters count to the token before them: no answer ends in one.
 _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
@@ -105,7 +105,7 @@ def answers_from_columns(
     """Finds the best answers of each question, whose ``contexts`` are (B,) string, dense."""
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = characters_of(contexts)
-    at_once = max(_PAIRS_AT_ONCE // n_best**2, 1)
+    at_once = max(_PAIRS_CHUNK_SIZE // n_best**2, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, _Spans]:
         part = slice(begin, begin + at_once)
@@ -265,7 +265,7 @@ def _encode(characters: _Characters, places: tf.RaggedTensor) -> tf.Tensor:
 def _least_null(best: BestColumns, windows: Windows, num_questions: tf.Tensor) -> tf.Tensor:
     """Each question's first window of those where [CLS] scores least, (B,) int32."""
     score = tf.cast(best.null_start_logits, tf.float64) + tf.cast(best.null_end_logits, tf.float64)
-    least = tf.math.unsorted_segment_min(score, windows.questions, num_questions)
+    minimum = tf.math.unsorted_segment_min(score, windows.questions, num_questions)
     number = tf.range(tf.size(score))
-    candidates = tf.where(score > tf.gather(least, windows.questions), tf.size(score), number)
+    candidates = tf.where(score > tf.gather(minimum, windows.questions), tf.size(score), number)
     return tf.math.unsorted_segment_min(candidates, windows.questions, num_questions)

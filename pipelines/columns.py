@@ -12,7 +12,7 @@ import tensorflow as tf
 from .wordpiece import BertTokenizer
 
 # The tokenizer's best size of a batch.
-_STRINGS_AT_ONCE = 1024
+_STRINGS_CHUNK_SIZE = 1024
 
 
 def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
@@ -66,15 +66,15 @@ def _in_chunks(
     tokenize: Callable[[tf.Tensor], Sequence[tf.RaggedTensor]], strings: tf.Tensor
 ) -> list[tf.RaggedTensor]:
     """Ragged tensors of the same row splits, computed for a thousand strings at a time."""
-    if len(strings) <= _STRINGS_AT_ONCE:
+    if len(strings) <= _STRINGS_CHUNK_SIZE:
         return list(tokenize(strings))  # so few take less time than a graph takes to be made
 
     @tf.autograph.experimental.do_not_convert
     def one_chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        outputs = tokenize(strings[start : start + _STRINGS_AT_ONCE])
+        outputs = tokenize(strings[start : start + _STRINGS_CHUNK_SIZE])
         return outputs[0].row_lengths(), *(output.values for output in outputs)
 
-    starts = tf.data.Dataset.range(0, len(strings), _STRINGS_AT_ONCE)
+    starts = tf.data.Dataset.range(0, len(strings), _STRINGS_CHUNK_SIZE)
     chunks = starts.map(one_chunk, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     with tf.device("CPU:0"):
         row_lengths, *values = (tf.concat(parts, 0) for parts in zip(*chunks, strict=True))
@@ -91,8 +91,8 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     array = check_column("labels", labels, num_examples, forms, "biuf", 2)
     if array.ndim == 1 and array.dtype.kind != "f":
         return class_column(array, num_examples)
-    least, most = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
-    _check_range("labels", array, least, most)
+    minimum, limit = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
+    _check_range("labels", array, minimum, limit)
     return array.astype(np.float32)
 
 
@@ -137,12 +137,14 @@ def check_rows(name: str, received: int, num_examples: int) -> None:
         )
 
 
-def _check_range(name: str, array: np.ndarray, least: float, most: float) -> None:
+def _check_range(name: str, array: np.ndarray, minimum: float, limit: float) -> None:
     """Checks every value; infinities and NaN are always out of range."""
-    good = (array >= least) & (array <= most) & np.isfinite(array)
+    good = (array >= minimum) & (array <= limit) & np.isfinite(array)
     if not good.all():
         place = tuple(np.argwhere(~good)[0].tolist())
-        expected = f"a finite number, {least} to {most}" if most == np.inf else f"{least} to {most}"
+        expected = (
+            f"a finite number, {minimum} to {limit}" if limit == np.inf else f"{minimum} to {limit}"
+        )
         raise ValueError(
             f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."
         )

@@ -23,7 +23,7 @@ from .bounded_memory import value_rows
 from .packing import Range
 
 # The most windows of a text; of a longer one the rest is left out.
-MOST_WINDOWS = 16
+MAX_WINDOWS = 16
 
 
 def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
@@ -48,7 +48,7 @@ def _stride(room: int) -> int:
 
 def most_tokens(room: int) -> int:
     """The most tokens of a text that its windows read."""
-    return (MOST_WINDOWS - 1) * _stride(room) + room
+    return (MAX_WINDOWS - 1) * _stride(room) + room
 
 
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -59,7 +59,7 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)
-    counts = tf.minimum(-(-left // stride) + 1, MOST_WINDOWS)
+    counts = tf.minimum(-(-left // stride) + 1, MAX_WINDOWS)
     rows = tf.RaggedTensor.from_row_lengths(
         tf.repeat(tf.range(tf.size(lengths)), counts), counts, validate=False
     )
@@ -255,11 +255,11 @@ def tag_windows(
     # === Words ===
     # Twice the start of the window that has a word's first token in its middle.
     twice_start = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
-    last, most = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
+    last, limit = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
     earlier = tf.clip_by_value(twice_start // (2 * stride), 0, last)
     later = tf.minimum(earlier + 1, last)
     earlier_gap, later_gap = (
-        2 * tf.minimum(choice * stride, most) - twice_start for choice in (earlier, later)
+        2 * tf.minimum(choice * stride, limit) - twice_start for choice in (earlier, later)
     )
     is_later = tf.maximum(later_gap, -later_gap) < tf.maximum(earlier_gap, -earlier_gap)
     rows = tf.gather(before, sentence) + tf.where(is_later, later, earlier)

@@ -39,10 +39,10 @@ def longest_first(
     With ``odd_to_longer`` the odd one of the room stays with the segment that was the longer, or
     with B: the ``longest_first`` of ``tokenizers``.
     """
-    most = tf.cast(max_tokens, a_lengths.dtype)
-    odd = tf.cast(a_lengths > b_lengths, most.dtype) if odd_to_longer else 1
-    kept_a = tf.minimum(a_lengths, tf.maximum((most + odd) // 2, most - b_lengths))
-    return kept_a, tf.minimum(b_lengths, most - kept_a)
+    limit = tf.cast(max_tokens, a_lengths.dtype)
+    odd = tf.cast(a_lengths > b_lengths, limit.dtype) if odd_to_longer else 1
+    kept_a = tf.minimum(a_lengths, tf.maximum((limit + odd) // 2, limit - b_lengths))
+    return kept_a, tf.minimum(b_lengths, limit - kept_a)
 
 
 class Segments(NamedTuple):
@@ -178,7 +178,7 @@ def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     )
 
 
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raises a ValueError that names the argument where ``value`` is below ``least``."""
-    if value < least:
-        raise ValueError(f"{name}: expected {least} or more; got {value}.")
+def check_at_least(name: str, value: int, minimum: int) -> None:
+    """Raises a ValueError that names the argument where ``value`` is below ``minimum``."""
+    if value < minimum:
+        raise ValueError(f"{name}: expected {minimum} or more; got {value}.")

@@ -18,7 +18,7 @@ from tensorflow.python.eager import context as eager
 from bert_tf.graph_gradients import sum_over_replicas
 
 # Batches that are computed together: threads within an operation leave cores idle.
-_AT_ONCE = 2
+_MAX_PARALLEL = 2
 _tracing = threading.Lock()
 
 
@@ -121,10 +121,10 @@ def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tup
     def adopt_options() -> None:
         eager.context().function_call_options = options
 
-    with ThreadPoolExecutor(_AT_ONCE, initializer=adopt_options) as pool:
+    with ThreadPoolExecutor(_MAX_PARALLEL, initializer=adopt_options) as pool:
         for batch in batches:
             ahead.append((batch, pool.submit(step, batch)))
-            if len(ahead) > _AT_ONCE:
+            if len(ahead) > _MAX_PARALLEL:
                 batch, outputs = ahead.popleft()
                 yield batch, outputs.result()
         for batch, outputs in ahead:

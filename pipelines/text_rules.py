@@ -20,8 +20,8 @@ from bert_tf.io.wording import quote
 from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 
 GOOGLE, TOKENIZERS = "google", "tokenizers"
-_MOST_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
-_MOST_ADDED, _LONGEST_ADDED, _MOST_ADDED_BYTES = 10_000, 256, 120_000
+_MAX_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
+_MAX_ADDED, _LONGEST_ADDED, _MAX_ADDED_BYTES = 10_000, 256, 120_000
 # What a text has of these itself becomes ``SEPARATOR``: in no token, and neither letter nor digit.
 _OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
 _MARKS = [*map(chr, range(1, 5))]
@@ -102,19 +102,19 @@ class TextRules:
             raise ValueError(f"characters is {quote(self.characters)}: expected {names}.")
         if self.characters == GOOGLE and not (self.strip_accents is None and self.split_ideographs):
             raise ValueError("Google's rules strip accents with the case, and split ideographs.")
-        if not 0 < self.max_word_length <= _MOST_CHARACTERS:
+        if not 0 < self.max_word_length <= _MAX_CHARACTERS:
             raise ValueError(
                 f"The longest word has {quote(self.max_word_length)} characters "
-                f"(max_input_chars_per_word): expected 1 to {_MOST_CHARACTERS:,}."
+                f"(max_input_chars_per_word): expected 1 to {_MAX_CHARACTERS:,}."
             )
-        if sum(len(token.content.encode()) for token in self.added_tokens) > _MOST_ADDED_BYTES:
+        if sum(len(token.content.encode()) for token in self.added_tokens) > _MAX_ADDED_BYTES:
             raise ValueError(
-                f"The added tokens have more than {_MOST_ADDED_BYTES:,} bytes together: put the "
+                f"The added tokens have more than {_MAX_ADDED_BYTES:,} bytes together: put the "
                 "words into the vocabulary."
             )
-        if len(self.added_tokens) > _MOST_ADDED:
+        if len(self.added_tokens) > _MAX_ADDED:
             raise ValueError(
-                f"There are {len(self.added_tokens):,} added tokens: expected {_MOST_ADDED:,} at "
+                f"There are {len(self.added_tokens):,} added tokens: expected {_MAX_ADDED:,} at "
                 "most; put the words into the vocabulary."
             )
 

@@ -78,8 +78,8 @@ class Examples:
         """
         longest = int(self.lengths.max())
         multiple = 8 * -(-longest // 32)
-        most = min(-(-longest // multiple) * multiple, self.max_seq_length)
-        return padded_lengths(most, multiple)
+        limit = min(-(-longest // multiple) * multiple, self.max_seq_length)
+        return padded_lengths(limit, multiple)
 
     def num_batches(self, batch_size: int) -> int:
         """Number of an epoch's batches (``fit``'s ``steps_per_epoch``); the last may be smaller."""

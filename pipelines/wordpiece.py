@@ -162,16 +162,16 @@ class BertTokenizer:
         self.second_type = int(rules.pair_types)
         self.odd_to_longer = rules.characters != GOOGLE
         normalization = Normalization.of(self.do_lower_case, rules)
-        most = rules.max_word_length
+        limit = rules.max_word_length
         known = _matchable_pieces(self.vocab, normalization, rules.added_tokens)
         pieces = [*known, DOUBTFUL]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
                 model_buffer=tf.constant(build_normalizer_model(normalization))
             )
-            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, most)
+            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, limit)
             self._wordpiece_of_words = _wordpiece_operation(
-                pieces, self.unk_id, most * _MAX_BYTES_PER_CHARACTER, of_words=True
+                pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, of_words=True
             )
         self._split_words = WordSplitter(self.do_lower_case, rules)
         # What shows that a string may have an added token: the id of a mark that is in the token,
@@ -240,9 +240,9 @@ class BertTokenizer:
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
         # A word of more than 200 bytes came out as [UNK]. It may have fewer characters, but not if
         # it has more than four times as many bytes.
-        size, most = ends.values - starts.values, self.rules.max_word_length
-        may_be_short = size <= most * _MAX_BYTES_PER_CHARACTER
-        is_doubtful = (ids.values >= self.vocab_size) | ((size > most) & may_be_short)
+        size, limit = ends.values - starts.values, self.rules.max_word_length
+        may_be_short = size <= limit * _MAX_BYTES_PER_CHARACTER
+        is_doubtful = (ids.values >= self.vocab_size) | ((size > limit) & may_be_short)
         for mark in self._ids_of_marks:
             is_doubtful |= ids.values == mark
         doubtful = [is_doubtful]

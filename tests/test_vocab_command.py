@@ -82,7 +82,7 @@ def test_unknown_words_are_counted(text, tmp_path, capsys):
 
 
 def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(vocab, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(vocab, "_MAX_BYTES", 10_000)
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(8):

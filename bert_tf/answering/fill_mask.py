@@ -17,7 +17,7 @@ _GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.
 _TOKENS_OF_MASK = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
-_LOGITS_AT_ONCE = 1 << 23
+_LOGITS_CHUNK_SIZE = 1 << 23
 
 
 def signatures(served: Served) -> Signatures:
@@ -99,11 +99,13 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
-    most = tf.maximum(tf.reduce_max(counts), 1)
+    limit = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
-    scores, token_ids = on_rows(served, rows, lambda served, inputs: _guesses(served, inputs, most))
+    scores, token_ids = on_rows(
+        served, rows, lambda served, inputs: _guesses(served, inputs, limit)
+    )
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
-    answered = tf.sequence_mask(counts, most)[:, :, None]
+    answered = tf.sequence_mask(counts, limit)[:, :, None]
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
     part_rows = value_rows(parts.row_splits)
@@ -125,7 +127,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     }
 
 
-def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _guesses(served: Served, inputs: Outputs, limit: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
     places = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], places)
@@ -135,7 +137,7 @@ def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tenso
         ragged = tf.RaggedTensor.from_value_rowids(
             values, places[:, 0], tf.shape(inputs[features.INPUT_MASK], tf.int64)[0], validate=False
         )
-        return ragged.to_tensor(shape=tf.stack([-1, most, scores.shape[1]]))
+        return ragged.to_tensor(shape=tf.stack([-1, limit, scores.shape[1]]))
 
     return dense(scores), dense(ids)
 
@@ -143,7 +145,7 @@ def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tenso
 def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The probabilities of the best pieces for P states, (P, H), and their ids, (P, K) each."""
     size = served.tokenizer.vocab_size
-    top_k, at_once = min(_GUESSES, size), max(_LOGITS_AT_ONCE // size, 1)
+    top_k, at_once = min(_GUESSES, size), max(_LOGITS_CHUNK_SIZE // size, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         end = begin + at_once

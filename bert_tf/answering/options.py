@@ -32,7 +32,7 @@ class QuestionOptions:
     doc_stride: int = flag_fields.integer(
         128,
         "squad: begin the windows of a context so many tokens apart.",
-        least=1,
+        min_value=1,
         saved_in_task_file=True,
         heading="Questions",
         advanced=True,
@@ -40,7 +40,7 @@ class QuestionOptions:
     max_query_length: int = flag_fields.integer(
         64,
         "squad: cut questions to this many tokens.",
-        least=1,
+        min_value=1,
         saved_in_task_file=True,
         advanced=True,
     )
@@ -48,15 +48,15 @@ class QuestionOptions:
     n_best_size: int = flag_fields.integer(
         20,
         "squad: keep this many answers for each question.",
-        least=1,
-        most=1000,
+        min_value=1,
+        max_value=1000,
         saved_in_task_file=True,
         advanced=True,
     )
     max_answer_length: int = flag_fields.integer(
         30,
         "squad: give answers of at most this many tokens.",
-        least=1,
+        min_value=1,
         saved_in_task_file=True,
         advanced=True,
     )
@@ -108,13 +108,13 @@ class ExportOptions(QuestionOptions):
         None,
         "Refuse requests of more rows; by default no limit, but a server that batches refuses "
         "more than 64.",
-        least=1,
+        min_value=1,
         advanced=True,
     )
     max_bytes: int | None = flag_fields.integer(
         None,
         "Refuse requests with more bytes of text in a row; by default no limit.",
-        least=256,  # the ordinary samples are shorter
+        min_value=256,  # the ordinary samples are shorter
         advanced=True,
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(

@@ -28,7 +28,7 @@ from .served import Outputs, Served
 
 # The most tokens that the model reads at once, padding included: 8 rows of 512, or 64 of 64. More
 # make no CPU quicker, and attention's memory grows with rows times the square of their length.
-_TOKENS_AT_ONCE = 4096
+_TOKENS_CHUNK_SIZE = 4096
 # A text of this many bytes for each token that is wanted has enough of them, most probably.
 _BYTES_PER_TOKEN = 64
 # This much padding costs less than another call of the model.
@@ -58,10 +58,10 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
     return fitted_rows(served, *(served.tokenizer.tokenize(strings) for strings in cut))
 
 
-def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Cuts long texts, (B,) string, after a blank with more than the ``most`` tokens before it."""
+def beginnings(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
+    """Cuts long texts, (B,) string, after a blank with more than the ``limit`` tokens before it."""
     # A blank ends a word whatever follows, so the tokens before it are those of the whole text.
-    size = most * _BYTES_PER_TOKEN
+    size = limit * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size
 
     def cut() -> tf.Tensor:
@@ -70,7 +70,7 @@ def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
             tf.strings.substr(texts, 0, size), r"^(\C*[ \t\n\r])\C*$", r"\1"
         )
         begin = tf.where(is_long & tf.strings.regex_full_match(begin, r"\C*[ \t\n\r]"), begin, "")
-        is_enough = served.tokenizer.tokenize(begin).row_lengths() > most
+        is_enough = served.tokenizer.tokenize(begin).row_lengths() > limit
         return tf.where(is_enough, begin, texts)
 
     return tf.cond(tf.reduce_any(is_long), cut, lambda: texts)
@@ -100,7 +100,7 @@ def on_rows(
     whole = served.whole
     # One text, most often.
     size, width = tf.size(lengths), tf.reduce_max(lengths)
-    fits = (size * width <= _TOKENS_AT_ONCE) | (size == 1)
+    fits = (size * width <= _TOKENS_CHUNK_SIZE) | (size == 1)
 
     def at_once() -> Any:
         packed = pack(rows.ids, rows.segments, width, whole.tokenizer)
@@ -127,9 +127,9 @@ def _in_blocks(
         # An empty batch has no longest row; it gets the columns of an empty text.
         width = tf.reduce_max(lengths[begin : begin + 1])
         width = tf.maximum(width, 1 + len(rows.segments))
-        most = tf.minimum(tf.maximum(_TOKENS_AT_ONCE // width, 1), size - begin)
-        places = width * (1 + tf.range(most))
-        real = tokens_before[begin + 1 : begin + 1 + most] - tokens_before[begin]
+        limit = tf.minimum(tf.maximum(_TOKENS_CHUNK_SIZE // width, 1), size - begin)
+        places = width * (1 + tf.range(limit))
+        real = tokens_before[begin + 1 : begin + 1 + limit] - tokens_before[begin]
         fits = (2 * real >= places) | (places - real <= _FREE_PADDING)
         end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
         block = order[begin:end]

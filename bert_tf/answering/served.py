@@ -37,7 +37,7 @@ Outputs = dict[str, tf.Tensor]
 _SHORTEST_SEQUENCE = 5
 # What an encoder's matrices may have together to be constants. Python has the graph in memory about
 # twenty times while it loads an export.
-_MOST_CONSTANT_BYTES = 32 << 20
+_MAX_CONSTANT_BYTES = 32 << 20
 
 # A variable in the dtype of the arithmetic, for the graph that is being traced.
 Read = Callable[[keras.Variable], tf.Tensor]
@@ -216,7 +216,7 @@ class Weights:
         """
         size = sum(math.prod(v.shape) for v in self.matrices) * tf.bfloat16.size
         is_matrix = any(variable is matrix for matrix in self.matrices)
-        if id(variable) not in self.copies or not is_matrix or size > _MOST_CONSTANT_BYTES:
+        if id(variable) not in self.copies or not is_matrix or size > _MAX_CONSTANT_BYTES:
             return self.read(variable)
         with tf.init_scope():
             values = tf.cast(variable.value, tf.bfloat16).numpy()

@@ -227,8 +227,8 @@ def _within_limits(
         for value in strings:
             size = tf.strings.length(value)
             size = tf.reduce_sum(size, 1) if value.shape.rank == 2 else size
-            most = tf.reduce_max(tf.concat([size, [0]], 0))  # of an empty request 0
-            checks.append(_at_most(options.max_bytes, most, "A row has", "bytes"))
+            limit = tf.reduce_max(tf.concat([size, [0]], 0))  # of an empty request 0
+            checks.append(_at_most(options.max_bytes, limit, "A row has", "bytes"))
     with tf.control_dependencies(checks):
         return function(**{name: tf.identity(value) for name, value in inputs.items()})
 
@@ -241,12 +241,12 @@ def _at_most(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
 
 def fitting(options: ExportOptions, requests: Requests) -> Requests:
     """Sample requests without the rows that would be refused; a request of none is left out."""
-    most = options.max_bytes
+    limit = options.max_bytes
     fits = []
     for columns in requests:
         rows = list(zip(*columns.values(), strict=True))
-        if most is not None:
-            rows = [row for row in rows if max(map(_size, row)) <= most]
+        if limit is not None:
+            rows = [row for row in rows if max(map(_size, row)) <= limit]
         if rows:
             values = map(list, zip(*rows[: options.max_rows], strict=True))
             fits.append(dict(zip(columns, values, strict=True)))

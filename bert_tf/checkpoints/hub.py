@@ -25,7 +25,7 @@ from .tensor_files import instead_of_a_pickle
 
 # What says how texts are read and what becomes of the states: the known first, then the rest.
 _TEXTS = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
-_MOST_FILES, _MOST_BYTES = 50, 64 << 20
+_MAX_FILES, _MAX_BYTES = 50, 64 << 20
 # The forms of the weights, the safest to read first: a file, its index, its shards.
 _FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
 # Files that change what a model computes, of which the cache has to know whether the hub has them.
@@ -115,8 +115,8 @@ def _fetch(
 
     forms = _FORMS if allow_pickle else _FORMS[:-1]
     weights = next(filter(None, (_matching(sizes, _parts(form)) for form in forms)), ())
-    texts, room = [], _MOST_BYTES
-    for text in _matching(sizes, _TEXTS)[:_MOST_FILES]:
+    texts, room = [], _MAX_BYTES
+    for text in _matching(sizes, _TEXTS)[:_MAX_FILES]:
         room -= sizes[text]
         texts += [text] if room >= 0 else []
     configs = [text for text in texts if os.path.basename(text) == CONFIG]

@@ -23,8 +23,8 @@ from bert_tf.io.wording import markdown_code, one_line
 from .checkpoint import Checkpoint
 
 README = "README.md"
-_MOST_BYTES = 4 << 20
-_MOST_CLASSES = 50
+_MAX_BYTES = 4 << 20
+_MAX_CLASSES = 50
 # Library that reads a directory, by its format; the other formats are not for a hub.
 _LIBRARIES = {form.name: form.library for form in FORMATS if form.library}
 _OF_SENTENCES = "sentence-transformers"
@@ -118,10 +118,10 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
             codes = ", ".join(map(markdown_code, prefixes))
             yield f"The prefixes of queries and of documents: {codes}."
     if labels := checkpoint.labels:
-        left = len(labels) - _MOST_CLASSES
+        left = len(labels) - _MAX_CLASSES
         more = f" and {left:,} more" if left > 0 else ""
         several = ", any number of which may hold at once" if checkpoint.multi_label else ""
-        codes = ", ".join(map(markdown_code, labels[:_MOST_CLASSES]))
+        codes = ", ".join(map(markdown_code, labels[:_MAX_CLASSES]))
         yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
@@ -161,7 +161,7 @@ def write_converted(
     path = os.path.join(checkpoint.path, README)
     if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
         # Keep bytes that are not UTF-8.
-        text = read_bounded(path, "model card", _MOST_BYTES).decode(errors="surrogateescape")
+        text = read_bounded(path, "model card", _MAX_BYTES).decode(errors="surrogateescape")
     else:
         text = fill(
             "converted.md",

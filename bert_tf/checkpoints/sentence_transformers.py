@@ -299,8 +299,8 @@ def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint)
     length = next((each for each in stated if each is not None), checkpoint.max_seq_length)
     if length is None:
         return None
-    most: int = checked(length, IS_POSITIVE, f"{source}: max_seq_length")
-    return min(most, checkpoint.config.max_position_embeddings)
+    limit: int = checked(length, IS_POSITIVE, f"{source}: max_seq_length")
+    return min(limit, checkpoint.config.max_position_embeddings)
 
 
 def _read_prompts(

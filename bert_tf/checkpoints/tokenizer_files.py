@@ -157,7 +157,7 @@ def _tokenization(
     how = {
         here: _switch(config, key, default, source) for here, (key, default) in _SWITCHES.items()
     }
-    most: Any = BERT_RULES.max_word_length
+    limit: Any = BERT_RULES.max_word_length
     if runs_file:
         for name in ("normalizer", "pre_tokenizer"):
             if not isinstance(part := file.get(name), Mapping):
@@ -166,7 +166,7 @@ def _tokenization(
             here: _switch(file["normalizer"], here, default, json_source)
             for here, (_, default) in _SWITCHES.items()
         }
-        most = file["model"].get("max_input_chars_per_word", most)
+        limit = file["model"].get("max_input_chars_per_word", limit)
         has_types &= _template_has_types(file, vocab, json_source)
     elif do_lower_case is None and "do_lower_case" not in config and not is_lower_cased(pieces):
         notes.append(
@@ -174,12 +174,12 @@ def _tokenization(
             "vocabulary has capital letters; write it into tokenizer_config.json."
         )
     if file and not runs_file:
-        notes += _ignored_keys_note(file, {**how, "max_input_chars_per_word": most}, vocab, source)
-    if type(most) is not int:
-        raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(most)}.")
+        notes += _ignored_keys_note(file, {**how, "max_input_chars_per_word": limit}, vocab, source)
+    if type(limit) is not int:
+        raise ValueError(f"{json_source}: max_input_chars_per_word is {quote(limit)}.")
     rules = dataclasses.replace(
         BERT_RULES,
-        max_word_length=most,
+        max_word_length=limit,
         strip_accents=how["strip_accents"],
         split_ideographs=how["handle_chinese_chars"] is not False,
         pair_types=has_types,

@@ -158,9 +158,9 @@ def _field(
 
     ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
     ``--help``, which does not show its ``other_name``, and only as ``--help=all`` what is rare. Of
-    a fine-tuning ``only`` names the data that have the option (``tables`` of a user's own,
-    ``published`` data, ``files`` of either but ``glue``). With ``saved_in_task_file`` it is stored in ``task.json``
-    for predictions and exports.
+    a fine-tuning ``only`` names the data that have the option: ``tables`` of a user, ``published``
+    data, or ``files`` of either except ``glue``. With ``saved_in_task_file`` it is stored in
+    ``task.json`` for predictions and exports.
     """
     metadata = {
         **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},
@@ -226,22 +226,22 @@ def integer(
     default: int | None,
     help: str,
     *,
-    least: int | None = None,
-    most: int | None = None,
+    min_value: int | None = None,
+    max_value: int | None = None,
     rules: Rules = (),
     **more: Any,
 ) -> Any:
     """A field of a whole number."""
-    low, high = least or 0, most or _LARGEST
+    low, high = min_value or 0, max_value or _LARGEST
 
     def is_good(value: Any) -> bool:
         return type(value) is int and low <= value <= high
 
     at_least = rule(
-        lambda value, _: None not in (value, least) and value < least,
-        f"{{flag}} is {{value}}: expected {least} or more.",
+        lambda value, _: None not in (value, min_value) and value < min_value,
+        f"{{flag}} is {{value}}: expected {min_value} or more.",
     )
-    define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
+    define = functools.partial(flags.DEFINE_integer, lower_bound=min_value, upper_bound=max_value)
     expected, rules = f"a whole number from {low} to {high:,}", [*rules, at_least]
     return _field(define, expected, is_good, default, help, rules=rules, **more)
 
@@ -250,8 +250,8 @@ def number(
     default: float | None,
     help: str,
     *,
-    least: float | None = None,
-    most: float | None = None,
+    min_value: float | None = None,
+    max_value: float | None = None,
     rules: Rules = (),
     **more: Any,
 ) -> Any:
@@ -260,7 +260,7 @@ def number(
         lambda value, _: value is not None and math.isnan(value),
         "--{flag}={value}: expected a number.",
     )
-    define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
+    define = functools.partial(flags.DEFINE_float, lower_bound=min_value, upper_bound=max_value)
     rules = [*rules, is_number]
     return _field(define, "a number", _is(int, float), default, help, rules=rules, **more)
 

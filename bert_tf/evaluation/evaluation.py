@@ -26,7 +26,7 @@ from .scores import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
 T = TypeVar("T")
-_MOST_MISTAKES = 50
+_MAX_MISTAKES = 50
 
 
 # === Outputs ===
@@ -204,7 +204,7 @@ def worst_mistakes(
         return math.exp(-losses[at]), math.exp(log_probabilities[at].max())
 
     numbers = np.flatnonzero(wrong)
-    order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
+    order = np.argsort(-losses[numbers], kind="stable")[:_MAX_MISTAKES]
     return [
         Mistake(items[at].id, *show(at), float(losses[at]), probabilities(at))
         for at in numbers[order]

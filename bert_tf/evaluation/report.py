@@ -19,9 +19,9 @@ from .scores import CLASS_METRICS, ClassScore, Confusion, score_text
 
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # A matrix has a cell for every pair of classes; so few have shares in their cells.
-_MOST_IN_MATRIX, _FEW = 150, 10
+_MAX_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
-_MOST_CLASSES = 200
+_MAX_CLASSES = 200
 _MAX_CONFUSIONS = 50
 
 
@@ -55,7 +55,7 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     if thresholds:
         parts.append(f"<h2>Thresholds</h2>{_figures(thresholds)}")
     if (confusion := evaluation.confusion) is not None:
-        if len(labels) <= _MOST_IN_MATRIX:
+        if len(labels) <= _MAX_IN_MATRIX:
             parts.append(_matrix(confusion.matrix(len(labels)), [*map(one_line, labels)]))
         else:
             parts.append(_confusions(confusion, labels))
@@ -79,12 +79,12 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         yield f"{evaluation.comparison.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.counts.sum():
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
-        most, total = int(counts.argmax()), counts.sum()
+        limit, total = int(counts.argmax()), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.comparison.count == total else " tags"
         yield (
-            f"To beat: always saying “{one_line(labels[most])}”, the most frequent, is right in "
-            f"{counts[most] / total:.1%} ({counts[most]:,} of {total:,}{of})."
+            f"To beat: always saying “{one_line(labels[limit])}”, the most frequent, is right in "
+            f"{counts[limit] / total:.1%} ({counts[limit]:,} of {total:,}{of})."
         )
 
 
@@ -206,7 +206,7 @@ def _bin_cells(values: Bin | None) -> str:
 def _classes(classes: Mapping[str, ClassScore]) -> str:
     """Table of the classes, the worst F1 first."""
     rows = []
-    for name in sorted(classes, key=lambda name: classes[name].f1)[:_MOST_CLASSES]:
+    for name in sorted(classes, key=lambda name: classes[name].f1)[:_MAX_CLASSES]:
         values = classes[name].to_dict()
         cells = [
             f"<td class='share' style='--share:{values[column]:.3f}'>{values[column]:.3f}</td>"

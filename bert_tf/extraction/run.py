@@ -42,10 +42,10 @@ from .output import WRITERS, Block, Layout, Manifest, Rows, check_can_write
 from .settings import ExtractionSettings
 
 _CHUNK_BYTES = 1 << 20
-_LINES_AT_ONCE = 1024
-_CHARACTERS_AT_ONCE = 1 << 23
+_LINES_CHUNK_SIZE = 1024
+_CHARACTERS_CHUNK_SIZE = 1 << 23
 # Most bytes in memory before they are written: 128 MiB.
-_NUMBERS_AT_ONCE = 1 << 25
+_NUMBERS_CHUNK_SIZE = 1 << 25
 # By whether lines are pooled: a file has 30 MB, or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
@@ -101,9 +101,9 @@ def run(settings: ExtractionSettings) -> Manifest:
     skipped = collections.deque(itertools.islice(lines, manifest.lines), maxlen=1)
     display = _Display(skipped[0].bytes_read if skipped else 0, total)
     prefix = "" if embedding is None else embedding.document_prefix
-    most = _LINES_PER_FILE[layout.is_pooled]
+    limit = _LINES_PER_FILE[layout.is_pooled]
     try:
-        while shard := _next_shard(lines, preprocessor, most, prefix):
+        while shard := _next_shard(lines, preprocessor, limit, prefix):
             manifest = _write_shard(settings, extractor, shard, manifest, display)
     except KeyboardInterrupt:
         print_progress(
@@ -228,16 +228,16 @@ class _Shard(NamedTuple):
 
 
 def _next_shard(
-    lines: Iterator[Line], preprocessor: BertPreprocessor, most: int, prefix: str
+    lines: Iterator[Line], preprocessor: BertPreprocessor, limit: int, prefix: str
 ) -> _Shard | None:
-    """Reads and tokenises ``most`` lines, each behind the prefix; ``None`` if none is left."""
+    """Reads and tokenises ``limit`` lines, each behind the prefix; ``None`` if none is left."""
     parts: list[Rows] = []
     last, num_cut, num_not_utf8 = None, 0, 0
     groups = grouped(
-        itertools.islice(lines, most),
+        itertools.islice(lines, limit),
         lambda line: len(line.first) + len(line.second or ""),
-        _LINES_AT_ONCE,
-        _CHARACTERS_AT_ONCE,
+        _LINES_CHUNK_SIZE,
+        _CHARACTERS_CHUNK_SIZE,
     )
     for group in groups:
         texts = [line._replace(first=prefix + line.first) for line in group]
@@ -350,12 +350,12 @@ class _Extractor:
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory."""
-        most = max(1, _NUMBERS_AT_ONCE // (len(self.layout.layers) * self.layout.width))
+        limit = max(1, _NUMBERS_CHUNK_SIZE // (len(self.layout.layers) * self.layout.width))
         sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
         # The last one is too large for any block: it ends the last block.
-        for row, size in enumerate([*sizes.tolist(), most + 1]):
-            if total and total + size > most:
+        for row, size in enumerate([*sizes.tolist(), limit + 1]):
+            if total and total + size > limit:
                 part = rows.between(begin, row)
                 yield Block(part, self._values(part, on_tokens))
                 begin, total = row, 0

@@ -79,7 +79,7 @@ class ExtractionSettings:
         "else to 128, or to the model's positions if it has fewer.",
     )
     batch_size: int = integer(
-        32, "Compute at most this many lines at once, over all devices.", least=1, advanced=True
+        32, "Compute at most this many lines at once, over all devices.", min_value=1, advanced=True
     )
     precision: str = flag_fields.precision()
 

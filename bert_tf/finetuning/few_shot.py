@@ -18,7 +18,7 @@ from bert_tf.training.progress import print_progress
 
 from .objective import FewShotTraining
 
-_MOST_ROUNDS = 5000  # of the regression of the head
+_MAX_ROUNDS = 5000  # of the regression of the head
 
 
 def few_shot_training(
@@ -85,7 +85,7 @@ def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.nda
     penalty = np.append(np.ones(rows.shape[1] - 1), 0.0)[:, None]
     step = 1 / (0.5 * np.linalg.norm(rows, 2) ** 2 + 1)
     weights = ahead = np.zeros([rows.shape[1], classes])
-    for number in range(_MOST_ROUNDS):
+    for number in range(_MAX_ROUNDS):
         logits = rows @ ahead
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)

@@ -90,7 +90,7 @@ def with_default_schedule(
         return settings, ""
     units = source.checkpoint.config.hidden_size
     default = next(
-        (row for most, *row in SCHEDULE_BY_HIDDEN_SIZE if units <= most), DEFAULT_SCHEDULE
+        (row for limit, *row in SCHEDULE_BY_HIDDEN_SIZE if units <= limit), DEFAULT_SCHEDULE
     )
     taken: dict[str, Any] = {
         name: value

@@ -141,8 +141,8 @@ class FineTuningSettings:
         0.1,
         "Hold out this share where there is no --dev_file; with 0 nothing is held out, and the "
         "last epoch counts as the best.",
-        least=0.0,
-        most=0.9,
+        min_value=0.0,
+        max_value=0.9,
         only="files",
     )
     test_file: str | None = flag.string(
@@ -179,20 +179,20 @@ class FineTuningSettings:
         None,
         "Cut texts so that a row has at most this many tokens, with [CLS] and [SEP]: 128 by "
         "default, 384 for squad.",
-        least=5,
+        min_value=5,
     )
     special_tokens_in_texts: bool | None = flag.special_tokens("--init_checkpoint does")
     train_batch_size: int = flag.integer(
         32,
         "Take this many examples in a step, over all devices.",
-        least=1,
+        min_value=1,
         heading="Training",
         rules=[flag.divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = flag.integer(
         1,
         "Compute a step in this many parts, one after the other: less memory, the same update.",
-        least=1,
+        min_value=1,
     )
     remat: bool = flag.switch(False, flag.REMAT)
     learning_rate: float = flag.number(
@@ -212,14 +212,14 @@ class FineTuningSettings:
     max_steps: int | None = flag.integer(
         None,
         "Train for this many steps instead of --num_train_epochs.",
-        least=1,
+        min_value=1,
         rules=[flag.mutually_exclusive("set the schedule", "num_train_epochs", "sweep")],
     )
     warmup_proportion: float = flag.number(
         0.1,
         "Let the rate rise over this share of the steps, and then fall to 0.",
-        least=0.0,
-        most=1.0,
+        min_value=0.0,
+        max_value=1.0,
         advanced=True,
     )
     optimizer: str = flag.choice(
@@ -232,7 +232,7 @@ class FineTuningSettings:
     weight_decay: float = flag.number(
         0.01,
         "Let matrices and embeddings decay by this share of the rate in each step.",
-        least=0.0,
+        min_value=0.0,
         advanced=True,
     )
     hidden_dropout_prob: float | None = flag.number(
@@ -246,7 +246,7 @@ class FineTuningSettings:
         0,
         "Leave the embeddings and this many of the lowest blocks as they are; with 0 everything "
         "is trained.",
-        least=0,
+        min_value=0,
         heading="What is trained",
         advanced=True,
     )
@@ -268,14 +268,14 @@ class FineTuningSettings:
         0,
         "Stop at the first evaluation that comes at least this many epochs after the best one and "
         "is no better; 0 never does.",
-        least=0,
+        min_value=0,
         rules=[NEEDS_DEV_SET],
     )
     seed: int = flag.integer(
         12345,
         "Draw the new head, dropout, the order, and what is held out, from this seed.",
-        least=0,
-        most=2**32 - 1,
+        min_value=0,
+        max_value=2**32 - 1,
         heading="Several runs",
     )
     sweep: str | None = flag.choice(
@@ -294,7 +294,7 @@ class FineTuningSettings:
     restarts: int = flag.integer(
         1,
         "Train with this many seeds, from --seed on, and keep the best on the dev set.",
-        least=1,
+        min_value=1,
         rules=[_KEEPS_BEST],
     )
     precision: str = flag.precision(heading="Machine")
@@ -307,12 +307,12 @@ class FineTuningSettings:
         advanced=True,
     )
     eval_batch_size: int = flag.integer(
-        64, "Evaluate this many examples at once, over all devices.", least=1, advanced=True
+        64, "Evaluate this many examples at once, over all devices.", min_value=1, advanced=True
     )
     save_checkpoints_minutes: float = flag.number(
         10.0,
         "Save after so many minutes within an epoch, too.",
-        least=0.0,
+        min_value=0.0,
         heading="What is kept",
         advanced=True,
     )
@@ -486,8 +486,8 @@ def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: typ
         return
     columns = list(values["text_columns"] or kind.default_texts)
     label = values["label_column"] or kind.default_label
-    least, most = kind.num_texts
-    if not least <= len(columns) <= most:
+    min_value, max_value = kind.num_texts
+    if not min_value <= len(columns) <= max_value:
         raise ValueError(
             f"--task={task} needs --text_columns={kind.text_form}, the columns of "
             f"{values['train_file']} to read; got {','.join(columns) or 'none'}."

@@ -35,7 +35,7 @@ _AVERAGED_STEPS = 20  # the loss of a step or two says little
 _TENTHS = 10
 # With fewer steps a tenth of them is a batch or two, and says nothing.
 _FEWEST_STEPS = 50
-_LEAST_FALL = 0.02
+_MIN_FALL = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -459,7 +459,7 @@ class LossCurve:
         means = self._means()
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
             return False
-        return means[-1] > (1 - _LEAST_FALL) * means[0]
+        return means[-1] > (1 - _MIN_FALL) * means[0]
 
 
 def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:

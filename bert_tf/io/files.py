@@ -342,12 +342,12 @@ class WritableFile(io.RawIOBase):
         return len(data)
 
 
-def read_bounded(path: str, kind: str, most: int) -> bytes:
-    """A file's content, of at most ``most`` bytes; ``kind`` is its format, for the error."""
+def read_bounded(path: str, kind: str, limit: int) -> bytes:
+    """A file's content, of at most ``limit`` bytes; ``kind`` is its format, for the error."""
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        content: bytes = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"{path}: expected a {kind} file of at most {most:,} bytes.")
+        content: bytes = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{path}: expected a {kind} file of at most {limit:,} bytes.")
     return content
 
 

@@ -61,10 +61,10 @@ def max_line_bytes() -> int:
 def check_line(length: int, path: str, line: int) -> None:
     """Refuses a line of too many bytes, of which ``length`` were read: it may have no end."""
     if length > max_line_bytes():
-        most = max_line_bytes() >> 20
+        limit = max_line_bytes() >> 20
         raise ValueError(
-            f"{path}, line {line:,}: expected a line of at most {most} MiB, got more; if it is "
-            f"meant, set the environment variable {LINE_VARIABLE}={2 * most}."
+            f"{path}, line {line:,}: expected a line of at most {limit} MiB, got more; if it is "
+            f"meant, set the environment variable {LINE_VARIABLE}={2 * limit}."
         )
 
 

@@ -75,11 +75,11 @@ def markdown_code(text: str) -> str:
     return f"{fence}{blank}{text}{blank}{fence}"
 
 
-def listed(names: Iterable[object], most: int = _LISTED) -> str:
+def listed(names: Iterable[object], limit: int = _LISTED) -> str:
     """Lists the first names of a file, each in one short line, and says how many more there are."""
     every = list(names)
-    first = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:most]) or "none"
-    return first if len(every) <= most else f"{first} and {len(every) - most:,} more"
+    first = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:limit]) or "none"
+    return first if len(every) <= limit else f"{first} and {len(every) - limit:,} more"
 
 
 def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:

@@ -94,7 +94,7 @@ def most_tokens(source: Any) -> int:
 # True if a value, which a stranger's file may give, can be a constructor's argument.
 Check = Callable[[Any], bool]
 Shapes = dict[str, tuple[int, ...]]
-_MOST_UNITS = 10**7
+_MAX_UNITS = 10**7
 
 
 def is_flag(value: Any) -> bool:
@@ -104,7 +104,7 @@ def is_flag(value: Any) -> bool:
 
 def is_count(value: Any) -> bool:
     """True if a value can be a number of classes or units."""
-    return type(value) is int and 0 < value <= _MOST_UNITS
+    return type(value) is int and 0 < value <= _MAX_UNITS
 
 
 def is_rate(value: Any) -> bool:

@@ -37,10 +37,10 @@ def check_variant(variant: str, num_blocks: int | None = None) -> None:
     """Checks a variant's name and, where their number is given, that the blocks are enough."""
     if variant not in _BLOCKS:
         raise ValueError(f"variant is {variant!r}, expected one of {', '.join(VARIANTS)}.")
-    _, least = _BLOCKS[variant]
-    if num_blocks is not None and num_blocks < least:
+    _, minimum = _BLOCKS[variant]
+    if num_blocks is not None and num_blocks < minimum:
         raise ValueError(
-            f"The variant {variant} reads {least} blocks, and the encoder has {num_blocks}: choose "
+            f"The variant {variant} reads {minimum} blocks, and the encoder has {num_blocks}: choose "
             "another."
         )
 

@@ -155,8 +155,8 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
         )
     if names is None:
         return {"text_columns": trained, **how}
-    least, most = kind.num_texts
-    if not least <= len(names) <= most:
+    minimum, limit = kind.num_texts
+    if not minimum <= len(names) <= limit:
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )

@@ -71,7 +71,7 @@ class PredictionSettings:
         None,
         "Write this many of the likeliest classes with their probabilities, instead of a column "
         "for each class.",
-        least=1,
+        min_value=1,
     )
     max_seq_length: int | None = flag_fields.integer(
         None,
@@ -79,7 +79,7 @@ class PredictionSettings:
         "its positions.",
     )
     batch_size: int = flag_fields.integer(
-        64, "Predict this many examples at once, over all devices.", least=1, advanced=True
+        64, "Predict this many examples at once, over all devices.", min_value=1, advanced=True
     )
     precision: str = flag_fields.precision()
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)

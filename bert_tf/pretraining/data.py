@@ -198,7 +198,7 @@ def load_or_learn_vocabulary(
 
 _EVALUATION_SEED_OFFSET = 1_000_000_007
 # Of evaluation batches that are kept in memory.
-_MOST_BYTES = 1 << 26
+_MAX_BYTES = 1 << 26
 
 
 def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
@@ -287,9 +287,9 @@ class Batches:
             num_epochs=1,
             pad_final_batch=True,
         )
-        most = self._settings.max_eval_steps
+        limit = self._settings.max_eval_steps
         # Those of another host are on that host.
-        return _in_memory(batches.take(most), most) if input_pipelines == 1 else batches
+        return _in_memory(batches.take(limit), limit) if input_pipelines == 1 else batches
 
     def _dataset(
         self, source: Source, phase: Phase, *, pairs: bool, seed: int, **order: Any
@@ -307,12 +307,12 @@ class Batches:
         return batches_of_rows(source, self._tokenizer, rows, **order)
 
 
-def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:
-    """The batches, ``most`` or fewer, from memory if small: a pipeline takes a second to start."""
+def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
+    """The batches, ``limit`` or fewer, from memory if small: a pipeline takes a second to start."""
     size = sum(
         each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
     )
-    in_memory = list(batches) if most * size <= _MOST_BYTES else []
+    in_memory = list(batches) if limit * size <= _MAX_BYTES else []
     if not in_memory:
         return batches
     columns = {key: tf.stack([batch[key] for batch in in_memory]) for key in in_memory[0]}

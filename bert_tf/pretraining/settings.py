@@ -184,7 +184,7 @@ class PretrainingSettings:
         None,
         "Learn this many pieces, by default 8,000, or as many as a JSON --bert_config has room "
         "for.",
-        least=6,
+        min_value=6,
     )
     do_lower_case: bool | None = switch(
         None,
@@ -197,7 +197,7 @@ class PretrainingSettings:
     max_predictions_per_seq: int | None = integer(
         None,
         "Mask at most this many tokens of a row, by default --masked_lm_prob of a full row.",
-        least=1,
+        min_value=1,
         heading="Rows and masks",
         advanced=True,
     )
@@ -253,23 +253,23 @@ class PretrainingSettings:
         "has it, and keeps weights and sums in float32."
     )
     num_train_steps: int = integer(
-        3600, "Train for this many steps in all.", least=1, heading="Training"
+        3600, "Train for this many steps in all.", min_value=1, heading="Training"
     )
     num_warmup_steps: int = integer(
         None,
         "Let the rate rise over this many steps, by default a tenth of all.",
-        least=0,
+        min_value=0,
         rules=[_IS_WITHIN_STEPS],
         advanced=True,
     )
     train_batch_size: int = integer(
         16,
         "Take this many rows in a step, over all replicas.",
-        least=1,
+        min_value=1,
         rules=[flag.divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
-        1, "Compute a step in this many parts, one after the other, to save memory.", least=1
+        1, "Compute a step in this many parts, one after the other, to save memory.", min_value=1
     )
     learning_rate: float = number(
         1e-3,
@@ -307,7 +307,9 @@ class PretrainingSettings:
         "tokens.",
         advanced=True,
     )
-    seed: int = integer(12345, "Draw everything random from this seed.", least=0, most=2**32 - 1)
+    seed: int = integer(
+        12345, "Draw everything random from this seed.", min_value=0, max_value=2**32 - 1
+    )
 
     # Hardware, saving, logging: free to differ when a run is started again
     strategy: str = choice(
@@ -325,7 +327,7 @@ class PretrainingSettings:
         "ports can read and write files as this user.",
     )
     task_index: int | None = integer(
-        None, "Be this one of the HOST:PORT of --worker_hosts, counted from 0.", least=0
+        None, "Be this one of the HOST:PORT of --worker_hosts, counted from 0.", min_value=0
     )
     worker_wait_minutes: float = number(
         10,
@@ -349,16 +351,18 @@ class PretrainingSettings:
     save_checkpoints_steps: int = integer(
         1000,
         "Save a checkpoint every so many steps, where ten minutes do not pass before.",
-        least=1,
+        min_value=1,
         heading="Saving and evaluation",
         advanced=True,
     )
     keep_checkpoints: int = integer(
-        3, "Keep this many of the newest checkpoints.", least=1, advanced=True
+        3, "Keep this many of the newest checkpoints.", min_value=1, advanced=True
     )
-    eval_batch_size: int = integer(64, "Evaluate this many rows at once.", least=1, advanced=True)
+    eval_batch_size: int = integer(
+        64, "Evaluate this many rows at once.", min_value=1, advanced=True
+    )
     max_eval_steps: int = integer(
-        200, "End the final evaluation after this many batches.", least=1, advanced=True
+        200, "End the final evaluation after this many batches.", min_value=1, advanced=True
     )
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
@@ -540,10 +544,10 @@ def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
 
 def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
     length, *rest = part.split(":")
-    share, *most = rest or ["1"]
+    share, *max_value = rest or ["1"]
     try:
-        phase = int(length), float(share), int(":".join(most)) if most else None
-        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (most and int(most[0]) < 1):
+        phase = int(length), float(share), int(":".join(max_value)) if max_value else None
+        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (max_value and int(max_value[0]) < 1):
             raise ValueError
     except ValueError:
         raise ValueError(

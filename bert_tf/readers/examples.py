@@ -17,7 +17,7 @@ T = TypeVar("T")
 RowT = TypeVar("RowT")
 _LONGEST_SHOWN = 60
 _LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
-_MOST_DIGITS = 80  # Arrow's decimals have up to 76
+_MAX_DIGITS = 80  # Arrow's decimals have up to 76
 # Where a row is in its file: a line's number, counted from 1, or words.
 Place = int | str
 
@@ -341,7 +341,7 @@ def _as_whole(value: Any) -> Any:
     """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
     if isinstance(value, decimal.Decimal):
         # Of one with a large exponent the digits would fill the memory.
-        is_short = value.is_finite() and value.adjusted() < _MOST_DIGITS
+        is_short = value.is_finite() and value.adjusted() < _MAX_DIGITS
         return int(value) if is_short and value == value.to_integral_value() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -377,14 +377,14 @@ def number(value: Any, what: str) -> float:
     raise BadRowError(f"expected a finite number in {what}, got {shown(value)}{hint}")
 
 
-def whole_number(value: Any, what: str, most: int) -> int:
-    """A whole number from 0 to ``most``."""
+def whole_number(value: Any, what: str, limit: int) -> int:
+    """A whole number from 0 to ``limit``."""
     whole = _as_whole(getattr(value, "place", value))
     if isinstance(whole, str) and whole.strip().isdecimal():
         whole = int(whole)
-    if isinstance(whole, int) and not isinstance(whole, bool) and 0 <= whole <= most:
+    if isinstance(whole, int) and not isinstance(whole, bool) and 0 <= whole <= limit:
         return whole
-    raise BadRowError(f"expected a whole number from 0 to {most} in {what}, got {shown(value)}")
+    raise BadRowError(f"expected a whole number from 0 to {limit} in {what}, got {shown(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ _COUNTS = "counts"  # the output that says how many values of a row are no paddi
 _PADDING: dict[str, Any] = {"O": b"", "i": -1}
 # The most bytes of a batch of several rows, some 2,000 tokens: more make no processor quicker, and
 # nothing stops what runs.
-_MOST_BYTES = 8192
+_MAX_BYTES = 8192
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,7 +108,7 @@ class Batcher:
         may_join = self._joins[signature] and len({len(each) for each in sizes}) == 1
         parts = _parts(np.sum(sizes, 0), self._largest) if may_join else [...]
         size = sum(int(each.sum()) for each in sizes)
-        is_large = len(parts) > 1 or size > _MOST_BYTES or rows_of(inputs) > self._largest
+        is_large = len(parts) > 1 or size > _MAX_BYTES or rows_of(inputs) > self._largest
         request = _Request(signature, inputs, outputs, may_join, is_large, size, parts, len(parts))
         with self._lock:
             self._waiting.append(request)
@@ -144,16 +144,16 @@ class Batcher:
             answer.set_result({name: value for name, value in outcome.items() if name in wanted})
 
     def _expire_requests(self) -> None:
-        seconds = most = self._most_seconds
+        seconds = limit = self._most_seconds
         while not self._ends.wait(seconds):
             with self._lock:
-                begin = time.monotonic() - most
+                begin = time.monotonic() - limit
                 waiting = [r for r in self._waiting if r.parts and r not in self._running]
             late = [request for request in waiting if request.waits_since <= begin]
-            seconds = min([r.waits_since - begin for r in waiting if r not in late], default=most)
+            seconds = min([r.waits_since - begin for r in waiting if r not in late], default=limit)
             for request in late:
-                sentence = f"The request waited {most:g} seconds, --max_wait_seconds: ask later."
-                self._end(request, RestError(503, sentence, retry_after=math.ceil(most)))
+                sentence = f"The request waited {limit:g} seconds, --max_wait_seconds: ask later."
+                self._end(request, RestError(503, sentence, retry_after=math.ceil(limit)))
 
     # === What a thread does ===
 
@@ -204,7 +204,7 @@ class Batcher:
         rows, size = rows_of(first.inputs), first.size
         for request in waiting[1:] if first.joins else ():
             more_rows, more = rows + rows_of(request.inputs), size + request.size
-            fits = more_rows <= self._largest and more <= _MOST_BYTES
+            fits = more_rows <= self._largest and more <= _MAX_BYTES
             if fits and request.joins and request.key == first.key:
                 batch.append(request)
                 rows, size = more_rows, more
@@ -264,7 +264,7 @@ def _parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
     parts: list[Any] = [[]]
     size = 0
     for row in np.argsort(sizes, kind="stable").tolist():
-        if parts[-1] and (len(parts[-1]) == max_rows or size + sizes[row] > _MOST_BYTES):
+        if parts[-1] and (len(parts[-1]) == max_rows or size + sizes[row] > _MAX_BYTES):
             parts.append([])
             size = 0
         parts[-1].append(row)

@@ -20,7 +20,7 @@ _BYTES = ("DT_STRING", "bytes_list")
 _FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 
 
-def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], most: int) -> Request:
+def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
     """The request of a body of ``:classify`` or ``:regress``, of at most so many examples."""
     document = rest.document_of(body)
     name = rest.signature_of(document, signatures)
@@ -32,7 +32,7 @@ def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], most
     examples, context = document.get("examples"), document.get("context", {})
     if not isinstance(examples, list) or not examples:
         raise RestError(400, "Expecting 'examples' value to be an list/array with values")
-    rest.check_rows(examples, most)
+    rest.check_rows(examples, limit)
     for example in (context, *examples):
         if not isinstance(example, dict):
             raise RestError(400, f"Example must be JSON object but got {rest.shown(example)}")

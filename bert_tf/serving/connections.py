@@ -21,14 +21,14 @@ from bert_tf.io.wording import one_line
 _HEADERS_S = 30
 _READ_S = 75
 IDLE_S = 75
-_MOST_CONNECTIONS = 4000
-_MOST_UNREAD = 256 << 20  # bytes of answers that wait to be read, of all connections
+_MAX_CONNECTIONS = 4000
+_MAX_UNREAD = 256 << 20  # bytes of answers that wait to be read, of all connections
 # Of the descriptors, so many are for the files of the process, for the connections that the event
 # loop accepts at a time, of which it has four times as many before the first is refused, and for
 # those that are refused, which stay for a second, so that their clients read why.
 _SPARE = 128
 ACCEPTED = 8
-_MOST_REFUSED = 32
+_MAX_REFUSED = 32
 
 
 class Lines(logging.Handler):
@@ -64,8 +64,8 @@ def max_connections() -> int:
     except (OSError, ValueError):
         pass  # macOS says that there is no limit, and refuses to have none
     if soft == resource.RLIM_INFINITY:
-        return _MOST_CONNECTIONS
-    return min(_MOST_CONNECTIONS, max(soft - _SPARE, soft // 4))
+        return _MAX_CONNECTIONS
+    return min(_MAX_CONNECTIONS, max(soft - _SPARE, soft // 4))
 
 
 class Connection(H11Protocol):
@@ -84,11 +84,11 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(0)  # whatever waits to be read calls pause_writing
         if len(self.connections) >= (self.limit_concurrency or 0):
             self.connections.discard(self)
-            most = f"{len(self.connections):,} connections are open"
-            LINES.say(f"{most}: the newest are refused.")
-            self._end(503, f"{most}: ask later.")
+            limit = f"{len(self.connections):,} connections are open"
+            LINES.say(f"{limit}: the newest are refused.")
+            self._end(503, f"{limit}: ask later.")
             self._refused.add(self)
-            if len(self._refused) > _MOST_REFUSED:
+            if len(self._refused) > _MAX_REFUSED:
                 transport.abort()
         else:
             self._await_headers()
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
         self._answer = self.loop.call_later(_READ_S, self.transport.abort)
         self._unread[self] = None
         sizes = {each: each.transport.get_write_buffer_size() for each in self._unread}
-        more = sum(sizes.values()) - _MOST_UNREAD
+        more = sum(sizes.values()) - _MAX_UNREAD
         for oldest, size in sizes.items():
             if more > 0 and oldest is not self:
                 oldest.transport.abort()

@@ -35,7 +35,7 @@ _LONGEST_VALUE = 200
 # Integers that orjson may read as floats, as they are beyond 64 bits.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 # Numbers of an answer: some 200 MB as JSON.
-_MOST_VALUES = 10_000_000
+_MAX_VALUES = 10_000_000
 _DTYPES: dict[str, Any] = {
     **{"DT_STRING": object, "DT_BOOL": np.bool_, "DT_FLOAT": np.float32, "DT_DOUBLE": np.float64},
     **{f"DT_{kind}INT{size}": np.dtype(f"{kind}int{size}".lower())
@@ -109,7 +109,7 @@ def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> di
 # === Requests ===
 
 
-def parse_predict(body: bytes, signatures: Mapping[str, Any], most: int) -> Request:
+def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
     """The request of a body of ``:predict``, of at most so many rows.
 
     Its member ``output_filter`` is that of TensorFlow Serving's gRPC: a list of outputs' names.
@@ -125,23 +125,23 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], most: int) -> Requ
             "or 'instances' keys to exist "
         )
     if is_row:
-        check_rows(document["instances"], most)
+        check_rows(document["instances"], limit)
         columns = _columns_of_rows(document["instances"], inputs)
     elif "inputs" in document:
         columns = _columns_by_name(document["inputs"], inputs)
     else:
         raise _invalid("Missing 'inputs' or 'instances' key")
     for key in inputs:
-        check_rows(columns[key], most)
+        check_rows(columns[key], limit)
     tensors = {key: _tensor(key, columns[key], info) for key, info in inputs.items()}
     reply = functools.partial(predict_reply, is_row=is_row, is_single=len(outputs) == 1)
     return Request(name, tensors, reply, wanted)
 
 
-def check_rows(value: Any, most: int) -> None:
+def check_rows(value: Any, limit: int) -> None:
     """Refuses rows that are too many, before anything is made of them."""
-    if isinstance(value, list) and len(value) > most:
-        raise _invalid(f"The request has {len(value)} rows, and --max_rows is {most}.")
+    if isinstance(value, list) and len(value) > limit:
+        raise _invalid(f"The request has {len(value)} rows, and --max_rows is {limit}.")
 
 
 def _wanted(names: Any, outputs: Mapping[str, Any]) -> frozenset[str] | None:
@@ -332,10 +332,10 @@ def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[st
     ``is_single`` says that the signature has a single output, which has no name in a reply.
     """
     values = sum(array.size for array in outputs.values())
-    if values > _MOST_VALUES:
+    if values > _MAX_VALUES:
         raise RestError(
             429,
-            f"The answer has {values:,} values, and the most is {_MOST_VALUES:,}: ask fewer rows.",
+            f"The answer has {values:,} values, and the most is {_MAX_VALUES:,}: ask fewer rows.",
         )
     rows = {array.shape[:1] for array in outputs.values()}
     if is_row and (len(rows) > 1 or () in rows):

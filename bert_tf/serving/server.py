@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A client has so many seconds to send a body, and so many bytes of bodies may be coming.
 _BODY_S = 30
-_MOST_COMING = 64 << 20
+_MAX_COMING = 64 << 20
 # At the end, the bodies that are coming have so many, and the answers.
 _LAST_BODY_S = 1
 _LAST_S = 20
@@ -171,15 +171,15 @@ class Application:
 
     async def _body(self, receive: _Receive) -> bytes:
         """The body, or a refusal once more bytes have come than are allowed."""
-        most, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
+        limit, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
         self._coming[limit] = 0
         try:
             async with limit:
                 while (message := await receive())["type"] == "http.request":
                     body += message["body"]
-                    if len(body) > most:
+                    if len(body) > limit:
                         raise rest.RestError(
-                            413, f"The body has more than {most} bytes, --max_bytes."
+                            413, f"The body has more than {limit} bytes, --max_bytes."
                         )
                     if not message.get("more_body"):
                         return bytes(body)
@@ -199,7 +199,7 @@ class Application:
         if limit in self._coming:
             self._coming[limit] += size
             self._pending_bytes += size
-        while self._pending_bytes > max(_MOST_COMING, self._bounds.bytes):
+        while self._pending_bytes > max(_MAX_COMING, self._bounds.bytes):
             oldest, its_size = next(iter(self._coming.items()))
             del self._coming[oldest]
             self._pending_bytes -= its_size
@@ -258,15 +258,15 @@ async def _leave(receive: _Receive) -> None:
         pass
 
 
-def _inflated(body: bytes, most: int) -> bytes:
+def _inflated(body: bytes, limit: int) -> bytes:
     """What a gzip body has, of at most so many bytes."""
     inflate = zlib.decompressobj(wbits=31)
     try:
-        text = inflate.decompress(body, most + 1)
+        text = inflate.decompress(body, limit + 1)
     except zlib.error as error:
         raise rest.RestError(400, f"The body is not gzip: {error}.") from error
-    if len(text) > most:
-        raise rest.RestError(413, f"The body inflates to more than {most} bytes, --max_bytes.")
+    if len(text) > limit:
+        raise rest.RestError(413, f"The body inflates to more than {limit} bytes, --max_bytes.")
     if not inflate.eof or inflate.unused_data:
         raise rest.RestError(400, "The body is not one whole gzip stream.")
     return text

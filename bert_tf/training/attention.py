@@ -30,7 +30,7 @@ from bert_tf.modeling.transformer import (
 # The scores of a group, 16 MB in float32: more leave a processor's cache. Where those of all texts
 # are no more, there is little to win. Runs resume by this and by what ``attention_to`` says: other
 # masks are drawn by another value, so it needs a new format of ``RunDirectory``.
-_MOST_SCORES = 1 << 22
+_MAX_SCORES = 1 << 22
 
 
 def attend_in_groups(
@@ -40,9 +40,9 @@ def attend_in_groups(
     size, length = rows.keys.shape
     texts: int | tf.Tensor
     if length is None:
-        texts = tf.maximum(1, _MOST_SCORES // (heads * tf.square(tf.shape(rows.keys)[1])))
+        texts = tf.maximum(1, _MAX_SCORES // (heads * tf.square(tf.shape(rows.keys)[1])))
     else:
-        texts = max(1, _MOST_SCORES // (heads * length**2))
+        texts = max(1, _MAX_SCORES // (heads * length**2))
     # Several workers' batches have no static B.
     if length is not None and size is not None and texts >= size:
         return attend_at_once(projected, rows, heads, lambda x: dropout(x, training=True), causal)
@@ -63,7 +63,7 @@ def attention_to(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
     """
     # A batch is as wide as its longest text, which is about so long.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
-    is_large = texts * heads * longest**2 > _MOST_SCORES
+    is_large = texts * heads * longest**2 > _MAX_SCORES
     return attend_in_groups if is_large else None
 
 

@@ -142,7 +142,7 @@ def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor
 
 # Numbers in a block's states: 5,461 tokens of bert-base. With fewer, by estimate, the additional
 # kernels of a plan take longer than the memory's traffic that they spare.
-LEAST_NUMBERS = 1 << 22
+MIN_NUMBERS = 1 << 22
 
 
 def _attend_again(projected: Any, rows: Any, heads: int, dropout: Any, causal: bool) -> Any:
@@ -157,7 +157,7 @@ class XlaPlan(ComputePlan):
 
     def suits(self, block: Any, hidden: Any, training: bool) -> bool:
         """Whether states are large, as is known, and no kernel that is read here is quantized."""
-        is_large = None not in hidden.shape and math.prod(hidden.shape) >= LEAST_NUMBERS
+        is_large = None not in hidden.shape and math.prod(hidden.shape) >= MIN_NUMBERS
         read = (block.attention.query_key_value, block.feed_forward_output)
         return training and is_large and not any(dense.quantization_mode for dense in read)
 

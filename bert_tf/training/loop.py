@@ -15,7 +15,7 @@ from .compilation import Compilation
 from .step import Objective, ReplicaStep
 
 _CALL_SECONDS = 2.0
-_MOST_STEPS = 500
+_MAX_STEPS = 500
 
 
 class StepResults(NamedTuple):
@@ -89,7 +89,7 @@ class Pace:
     def note(self, steps: int, seconds: float) -> None:
         """Takes what some steps took that were compiled before."""
         target = max(1, round(steps * _CALL_SECONDS / seconds))
-        self.steps = min(target, 2 * self.steps, _MOST_STEPS)
+        self.steps = min(target, 2 * self.steps, _MAX_STEPS)
 
 
 class TrainingLoop:

@@ -116,7 +116,7 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
         "token_type_ids": tables.token_type_embeddings,
         "position_ids": tables.position_embeddings,
     }
-    most = of["position_ids"].shape[0]
+    limit = of["position_ids"].shape[0]
     ids = tensors.get("input_ids")
     if ids is not None and (len(ids.shape) < 2 or ids.shape[-1] == 0 or _is_text(ids)):
         kind = "text" if _is_text(ids) else f"input_ids of shape {tuple(ids.shape)}"
@@ -125,10 +125,10 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
             "tokenizer(list_of_texts, padding=True, return_tensors='tf') makes."
         )
     lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
-    if "position_ids" not in tensors and any(n is not None and n > most for n in lengths):
+    if "position_ids" not in tensors and any(n is not None and n > limit for n in lengths):
         raise ValueError(
-            f"{name} was given rows of {lengths[0]} tokens, and has {most} positions: cut them "
-            f"(truncation=True, max_length={most} of the tokenizer)."
+            f"{name} was given rows of {lengths[0]} tokens, and has {limit} positions: cut them "
+            f"(truncation=True, max_length={limit} of the tokenizer)."
         )
     for key, table in of.items() if tf.executing_eagerly() else ():
         if table is None or key not in tensors or isinstance(tensors[key], KerasTensor):

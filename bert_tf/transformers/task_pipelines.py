@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger("bert_tf")
 # A text's rows, and what makes its answer of the numbers that the model has for each.
 Request = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
-_TEXTS_AT_ONCE = 256
+_TEXTS_CHUNK_SIZE = 256
 # Arguments that choose the machine and the library that run a model.
 _WITHOUT_MEANING = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
@@ -60,7 +60,7 @@ class Pipeline:
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
         """The answers to texts, in order."""
         texts, answers = iter(texts), []
-        while part := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
+        while part := list(itertools.islice(texts, _TEXTS_CHUNK_SIZE)):
             requests = [self.ask(text, **options) for text in part]
             numbers = iter(self._numbers([rows for rows, _ in requests], batch_size))
             for rows, answer in requests:
@@ -85,10 +85,10 @@ class Pipeline:
         ]
         longest_first = sorted(range(len(each)), key=lambda at: -len(each[at]["input_ids"]))
         longest = len(each[longest_first[0]]["input_ids"])
-        if longest > (most := self.model.config.max_position_embeddings):
+        if longest > (limit := self.model.config.max_position_embeddings):
             raise ValueError(
-                f"A text is {longest} tokens, and the model has {most} positions: give "
-                f"{self.length_option}={most}, which cuts it."
+                f"A text is {longest} tokens, and the model has {limit} positions: give "
+                f"{self.length_option}={limit}, which cuts it."
             )
         logits: dict[int, np.ndarray] = {}
         for begin in range(0, len(each), batch_size):
@@ -371,21 +371,21 @@ class QuestionAnsweringPipeline(Pipeline):
         """
         question, context = _texts(text, "question", "context")
         positions = self.model.config.max_position_embeddings
-        most = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
+        limit = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
         top_k = topk or top_k
         if doc_stride is None:
-            doc_stride = min(most // 2, 128)
-        room = most - 3 - len(self.tokenizer.tokenize(question))
+            doc_stride = min(limit // 2, 128)
+        room = limit - 3 - len(self.tokenizer.tokenize(question))
         if room < 1:
             raise ValueError(
-                f"The question {question!r:.60} leaves no room for its context in {most} tokens: "
+                f"The question {question!r:.60} leaves no room for its context in {limit} tokens: "
                 "expected a shorter one, or a larger max_seq_len."
             )
         windows = self.tokenizer(
             [question],
             [context],
             truncation="only_second",
-            max_length=most,
+            max_length=limit,
             stride=min(room - 1, doc_stride),
             return_overflowing_tokens=True,
         )

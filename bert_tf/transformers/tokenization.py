@@ -368,8 +368,8 @@ class PreTrainedTokenizerFast:
         lengths = [len(ids) for ids in data["input_ids"]]
         if "attention_mask" not in data and return_attention_mask is not False:
             data["attention_mask"] = [[1] * length for length in lengths]
-        most = self.model_max_length if max_length is None else max_length
-        widths = {"do_not_pad": 0, "longest": max(lengths), "max_length": most}
+        limit = self.model_max_length if max_length is None else max_length
+        widths = {"do_not_pad": 0, "longest": max(lengths), "max_length": limit}
         width = widths[_strategy("padding", padding, _PADDINGS)]
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
@@ -392,22 +392,22 @@ class PreTrainedTokenizerFast:
         self,
         padding: Any,
         truncation: Any,
-        most: int | None,
+        limit: int | None,
         stride: int,
         multiple: int | None,
         side: str | None,
     ) -> tuple[Options, Options]:
         """Returns the options of truncation and of padding."""
-        most = self.model_max_length if most is None else most
+        limit = self.model_max_length if limit is None else limit
         cut = padded = None
         strategy = _strategy("truncation", truncation, _TRUNCATIONS)
-        if strategy != "do_not_truncate" and most < _ENDLESS:
-            if multiple and padding and most % multiple:
+        if strategy != "do_not_truncate" and limit < _ENDLESS:
+            if multiple and padding and limit % multiple:
                 raise ValueError(
-                    f"Rows are cut to {most} tokens and padded to a multiple of {multiple}: "
+                    f"Rows are cut to {limit} tokens and padded to a multiple of {multiple}: "
                     "expected a max_length that is one."
                 )
-            cut = {"max_length": most, "stride": stride, "strategy": strategy}
+            cut = {"max_length": limit, "stride": stride, "strategy": strategy}
             cut["direction"] = self.truncation_side
         strategy = _strategy("padding", padding, _PADDINGS)
         if strategy != "do_not_pad":
@@ -415,7 +415,7 @@ class PreTrainedTokenizerFast:
                 "direction": side or self.padding_side,
                 "pad_id": self.pad_token_id,
                 "pad_token": self._roles["pad"],
-                "length": most if strategy == "max_length" and most < _ENDLESS else None,
+                "length": limit if strategy == "max_length" and limit < _ENDLESS else None,
                 "pad_to_multiple_of": multiple,
             }
         return cut, padded

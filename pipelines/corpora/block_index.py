@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 # Files read at the same time: remote file systems answer slowly.
 _NUM_READERS = 16
 # Indexes that are held one by one before they are joined: they take much memory.
-_MOST_SMALL = 1024
+_MAX_SMALL = 1024
 # Lines of text enough to tell its format.
 _HEAD_BYTES = 1 << 16
 # Formats that no other text looks like.
@@ -47,7 +47,7 @@ _MARKED = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
 # Text is seldom longer than this many times its gzip file.
 _GZIP_RATIO = 4
 # Blocks of a file that are counted and wait for one before them.
-_MOST_WAITING = 64
+_MAX_WAITING = 64
 # How hard blocks are compressed: a sixth longer than gzip's default, in a quarter of the time.
 _GZIP_LEVEL = 1
 
@@ -110,8 +110,8 @@ def _make(
     ):
         size = sum(file.size for file in sources)
         making = _Making(reading, cache_dir, workers, room, size, progress)
-        for first in range(0, len(sources), _MOST_SMALL):
-            some = slice(first, first + _MOST_SMALL)
+        for first in range(0, len(sources), _MAX_SMALL):
+            some = slice(first, first + _MAX_SMALL)
             running = [
                 readers.submit(making.index_of, *each)
                 for each in zip(sources[some], kinds[some], strict=True)
@@ -258,7 +258,7 @@ class _Making:
             self.room.acquire()
             running.append(self.workers.submit(self._work, block, path, offset, text_format, pack))
             offset += len(block)
-            while running and (running[0].done() or len(running) > _MOST_WAITING):
+            while running and (running[0].done() or len(running) > _MAX_WAITING):
                 yield running.popleft().result()
         for future in running:
             yield future.result()

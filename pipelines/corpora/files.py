@@ -28,7 +28,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _NUM_THREADS = 16
-_MOST_CALLS = 1024
+_MAX_CALLS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
 
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """Does work on each item, several at a time: remote file systems are slow to ask."""
-    step = 1 + len(items) // _MOST_CALLS  # a million calls would take a gigabyte
+    step = 1 + len(items) // _MAX_CALLS  # a million calls would take a gigabyte
     parts = [items[first : first + step] for first in range(0, len(items), step)]
     with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         done = pool.map(lambda part: [work(item) for item in part], parts)

@@ -164,7 +164,7 @@ _LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
 _TRIPLE_QUOTED = 0.2
 _MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
-_MOST_PROCESSES = 4
+_MAX_PROCESSES = 4
 # Calls a function of a path with each path, in order: ``map``, or that of several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
@@ -191,7 +191,7 @@ def _send() -> None:
     """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
     # The garbage collector took longer than to parse, and found nothing.
-    count = min(usable_cores(), _MOST_PROCESSES)
+    count = min(usable_cores(), _MAX_PROCESSES)
     with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
         text = _collect(functools.partial(pool.map, chunksize=8))
         pool.shutdown(cancel_futures=True)

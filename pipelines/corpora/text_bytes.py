@@ -137,15 +137,15 @@ def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]
 
 
 def grouped(
-    items: Iterable[T], characters: Callable[[T], int], most: int, most_characters: int
+    items: Iterable[T], characters: Callable[[T], int], limit: int, most_characters: int
 ) -> Iterator[list[T]]:
-    """Lists of at most ``most`` consecutive items, of fewer where these have many characters."""
+    """Lists of at most ``limit`` consecutive items, of fewer where these have many characters."""
     group: list[T] = []
     size = 0
     for item in items:
         group.append(item)
         size += characters(item)
-        if len(group) == most or size >= most_characters:
+        if len(group) == limit or size >= most_characters:
             yield group
             group, size = [], 0
     if group:

@@ -94,7 +94,7 @@ _BYTES_PER_POOL = 4_000_000
 # The text that `measure_share` looks at takes half a second.
 _SHARE_BYTES = 2_000_000
 _LOW_SHARE = 0.7  # English text has 0.85 to 0.98
-_MOST_RANDOM = 0.9  # of documents with several sentences about half
+_MAX_RANDOM = 0.9  # of documents with several sentences about half
 
 
 def pretraining_dataset(
@@ -235,7 +235,7 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> 
         "no token out.": share < _LOW_SHARE,
         f"In {random:.0%} of the pairs the second text is of another document, as most documents "
         "are one short sentence: nothing is learned from that; --pairs=false of pretrain leaves "
-        "pairs out.": random > _MOST_RANDOM,
+        "pairs out.": random > _MAX_RANDOM,
         "Whole words of Chinese are single characters to BERT: they are masked as tokens "
         "are.": is_chinese and rows.masking == "whole_word",
     }
@@ -291,8 +291,8 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions
         blocks_per_pool = max(1, round(_BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
     # With two blocks a pool has two documents, whatever the order: no block is without one.
-    least = 2 if options.pairs and corpus.documents_per_block.min() == 1 else 1
-    num_pools = min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // least)
+    minimum = 2 if options.pairs and corpus.documents_per_block.min() == 1 else 1
+    num_pools = min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // minimum)
     return PoolPlan(corpus.num_blocks, max(1, num_pools))
 
 

@@ -182,7 +182,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
 
 
 # Of 31 tokens or more, the runs of a megabyte of text; of two they would be 125,000.
-_MOST_RUNS = 8192
+_MAX_RUNS = 8192
 
 
 def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segments:
@@ -193,8 +193,8 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segm
     ``max_tokens``, which fit into a row: a pool would have hardly any of other documents.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
-    least = -(-(bounds[1:] - bounds[:-1]) // _MOST_RUNS)
-    targets = tf.maximum(targets, tf.minimum(least, max_tokens))
+    minimum = -(-(bounds[1:] - bounds[:-1]) // _MAX_RUNS)
+    targets = tf.maximum(targets, tf.minimum(minimum, max_tokens))
     starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)
     document = value_rows(starts.row_splits)
     a_start = starts.flat_values

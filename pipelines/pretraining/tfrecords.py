@@ -169,14 +169,14 @@ def match_files(patterns: Sequence[str]) -> list[str]:
 def _find(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
     """A file's number of records, the values of each feature in the first, its blocks' offsets."""
     path, size = file.path, file.size
-    most = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
+    limit = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
     unpack = _LENGTH.unpack_from
     offsets, count, offset, start = list[int](), 0, 0, 0
     with tf.io.gfile.GFile(path, "rb") as stream:
         while offset < size:
             stream.seek(offset)
             # A file that ends within a length is cut short too.
-            data = stream.read(most).ljust(_LENGTH.size, b"\0")
+            data = stream.read(limit).ljust(_LENGTH.size, b"\0")
             place, last = 0, len(data) - _LENGTH.size
             while place <= last:
                 if not count % _RECORDS_PER_BLOCK:

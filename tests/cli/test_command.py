@@ -285,14 +285,14 @@ def _shown(text):
 @pytest.mark.parametrize("name", HELP)
 def test_help_is_short_and_loads_no_tensorflow(ended, name):
     done, whole = ended[f"{name} --help"], ended[f"{name} --help=all"]
-    most, rare = HELP[name]
+    max_value, rare = HELP[name]
     assert done.returncode == whole.returncode == 0
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
     text, example, more, _ = done.stdout.split("\n\n", 3)
     assert "\n" not in text and more.count("\n") == 1
     assert example.count("python -m") == 1 and f"    python -m bert_tf.{name} " in example
     some, every = _shown(done.stdout), _shown(whole.stdout)
-    assert 2 <= len(some) <= most and some.items() < every.items()
+    assert 2 <= len(some) <= max_value and some.items() < every.items()
     assert rare in every.keys() - some.keys()
     end = f"\n\npython -m bert_tf.{name} --help=all lists all {len(every)} flags.\n"
     assert done.stdout.endswith(end) and "--help=all" not in whole.stdout

@@ -61,7 +61,7 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
     monkeypatch.setattr(attention, "attend_in_groups", attend)
     monkeypatch.setattr(training, "attention_to", attention_to)
     if flags_of is numbers:
-        monkeypatch.setattr(attention, "_MOST_SCORES", 1)
+        monkeypatch.setattr(attention, "_MAX_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))
     # Each of the 8 examples of a batch has as many windows as any.
     assert batches == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])

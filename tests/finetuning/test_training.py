@@ -95,7 +95,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     flags |= {"num_train_epochs": 1, "warmup_proportion": 0.2}
     flags |= {"test_file": inputs / "dev.tsv"}
     # 46 rows are 5 batches of 8 and one of 6: parts of 2, and 3 of 2.
-    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
+    monkeypatch.setattr(attention, "_MAX_SCORES", 1)  # a text by itself is a group
     monkeypatch.setattr(attention, "attend_in_groups", attend)
     seen = trainings(monkeypatch)
     # As that of no answer, without which an export would answer every question.

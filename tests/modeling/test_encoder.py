@@ -308,7 +308,7 @@ def test_a_later_token_changes_no_earlier_output(dtype):
 def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
     encoder, batch = made(BertEncoder, CAUSAL), encoder_batch()
     expected = encoder(batch)
-    monkeypatch.setattr(attention, "_MOST_SCORES", CAUSAL.num_attention_heads * 6**2)  # of a text
+    monkeypatch.setattr(attention, "_MAX_SCORES", CAUSAL.num_attention_heads * 6**2)  # of a text
     switches, training = WAYS[way]
     for name, value in switches.items():
         monkeypatch.setattr(encoder, name, value)

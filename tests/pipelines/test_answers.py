@@ -78,7 +78,7 @@ def test_answers_equal_googles_loop():
 
 
 def test_blocks_of_windows_change_nothing(monkeypatch):
-    monkeypatch.setattr(answers_module, "_PAIRS_AT_ONCE", 3 * LIMITS["n_best"] ** 2)
+    monkeypatch.setattr(answers_module, "_PAIRS_CHUNK_SIZE", 3 * LIMITS["n_best"] ** 2)
     _answer_and_check(4)
 
 

@@ -88,7 +88,7 @@ def test_memory_grows_with_the_masks_that_are_there(model, monkeypatch):
         sizes.append(states.shape[0])
         return served.guess(states)
 
-    monkeypatch.setattr(fill_mask, "_LOGITS_AT_ONCE", 4 * len(VOCAB))
+    monkeypatch.setattr(fill_mask, "_LOGITS_CHUNK_SIZE", 4 * len(VOCAB))
     counted = dataclasses.replace(served, guess=guess)
     assert_same(ask(fill_masks, counted, text=texts), expected, atol=1e-5)
     assert max(sizes) == 4 and sum(sizes) == 3 * 22

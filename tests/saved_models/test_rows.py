@@ -51,7 +51,7 @@ def test_rows_of_one_segment(encoder):
 
 
 def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
-    monkeypatch.setattr(rows_module, "_TOKENS_AT_ONCE", 30)
+    monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", 30)
     monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)
     lengths = [2, 8, 0, 1, 8, 3, 1, 2, 8, 2, 7]
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths)) % 10 + 5, lengths)
@@ -82,7 +82,7 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
 def test_rows_of_one_length_are_for_the_model_without_a_mask(
     encoder, monkeypatch, lengths, most, at_once
 ):
-    monkeypatch.setattr(rows_module, "_TOKENS_AT_ONCE", most)
+    monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", most)
     blocks, whole = serve(encoder, 12), serve(encoder, 12)
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths), dtype=tf.int32), lengths)
     rows, _ = fitted_rows(blocks, ids)

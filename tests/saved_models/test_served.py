@@ -156,7 +156,7 @@ def test_matrices_that_make_a_graph_too_large_are_no_constants(served_once, monk
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
     weights = Weights(served_once("bfloat16").model)
     for most, are_constant in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(served_module, "_MOST_CONSTANT_BYTES", most)
+        monkeypatch.setattr(served_module, "_MAX_CONSTANT_BYTES", most)
         read = tf.function(lambda: weights.read_quickly(weights.matrices[0]), autograph=False)
         operations = {node.op for node in read.get_concrete_function().graph.as_graph_def().node}
         assert ("ReadVariableOp" not in operations) == are_constant

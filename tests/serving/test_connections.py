@@ -135,12 +135,14 @@ def test_idle_connections_are_closed_after_a_load_balancers(half_model, monkeypa
 
 @pytest.mark.parametrize(
     "name, most, first_is_read",
-    [("_MOST_UNREAD", 1000, False), ("_READ_S", 0.3, False), ("", 0, True)],
+    [("_MAX_UNREAD", 1000, False), ("_READ_S", 0.3, False), ("", 0, True)],
 )
-def test_answers_that_nobody_reads_are_given_up(name, most, first_is_read, half_model, monkeypatch):
+def test_answers_that_nobody_reads_are_given_up(
+    name, limit, first_is_read, half_model, monkeypatch
+):
     """After a time, and those that have waited longest where they are too large together."""
     if name:
-        monkeypatch.setattr(connections, name, most)
+        monkeypatch.setattr(connections, name, limit)
     body = json.dumps({"inputs": [[1.0] * 10_000]}).encode()
     with serving(half_model) as (place, server), contextlib.ExitStack() as stack:
         kept = server._uvicorn.server_state.connections
@@ -153,10 +155,10 @@ def test_answers_that_nobody_reads_are_given_up(name, most, first_is_read, half_
             end = time.monotonic() + 10
             while time.monotonic() < end and len(connections.Connection._unread) <= number:
                 time.sleep(0.01)
-                if name == "_MOST_UNREAD" and number == 1 and len(kept) == 1:
+                if name == "_MAX_UNREAD" and number == 1 and len(kept) == 1:
                     break
         time.sleep(0.5)
-        assert len(kept) == {"_MOST_UNREAD": 1, "_READ_S": 0, "": 2}[name]
+        assert len(kept) == {"_MAX_UNREAD": 1, "_READ_S": 0, "": 2}[name]
         with connect(place) as other:
             other.sendall(PREDICT)
             assert reply(other)[0] == 200

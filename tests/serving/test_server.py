@@ -100,7 +100,7 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, 
 
 
 def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
-    monkeypatch.setattr(server, "_MOST_COMING", 150)
+    monkeypatch.setattr(server, "_MAX_COMING", 150)
     app, gate = application(bytes=100, waiting=1)
     gate.set()
 
@@ -146,7 +146,7 @@ def test_a_request_whose_client_leaves_is_dropped(application):
 
 
 def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
-    monkeypatch.setattr(server.rest, "_MOST_VALUES", 1)
+    monkeypatch.setattr(server.rest, "_MAX_VALUES", 1)
     app, gate = application()
     gate.set()
     reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})

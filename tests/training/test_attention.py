@@ -32,7 +32,7 @@ WEIGHTS = RANDOM.normal(size=(*MASK.shape, HEADS * SIZE)) * MASK[:, :, None]
 @pytest.fixture(params=[1, 4], ids="groups of {}".format)
 def texts(request, monkeypatch):
     scores = HEADS * MASK.shape[1] ** 2
-    monkeypatch.setattr(attention, "_MOST_SCORES", request.param * scores)
+    monkeypatch.setattr(attention, "_MAX_SCORES", request.param * scores)
     return request.param
 
 
@@ -97,7 +97,7 @@ def test_batches_of_any_shape_are_attended_to_and_drawn_for_alike(texts, shape):
 def test_a_loop_is_for_batches_of_many_scores():
     # Three in four of all are no longer than 400, as the longest of three texts is expected to be.
     lengths = np.array([500, 100, 400, 300, 200])
-    assert 3 * 9 * 400**2 > attention._MOST_SCORES > 3 * 8 * 400**2
+    assert 3 * 9 * 400**2 > attention._MAX_SCORES > 3 * 8 * 400**2
     assert attention.attention_to(lengths, 3, 9) is attention.attend_in_groups
     assert attention.attention_to(lengths, 3, 8) is None
     assert Compilation("CPU").groups_attention
@@ -118,7 +118,7 @@ def test_with_dropout_the_gradient_is_the_derivative(texts):
 def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monkeypatch):
     """Of equal scores and values of 1 a context is the share of the weights kept, times a scale."""
     length = 65  # odd: two elements share a word
-    monkeypatch.setattr(attention, "_MOST_SCORES", texts * HEADS * length**2)
+    monkeypatch.setattr(attention, "_MAX_SCORES", texts * HEADS * length**2)
     mask = tf.ones((6, length), tf.int32)
     rows = TokenRows(mask, without_padding=True)
     projected = np.concatenate([np.zeros((6 * length, 12)), np.ones((6 * length, 6))], axis=1)
@@ -146,7 +146,7 @@ def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monke
 def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
     """Of the same masks, a rounded scale makes a difference of 0.16%."""
     length = 64
-    monkeypatch.setattr(attention, "_MOST_SCORES", texts * HEADS * length**2)
+    monkeypatch.setattr(attention, "_MAX_SCORES", texts * HEADS * length**2)
     mask = tf.ones((6, length), tf.int32)
     rows = TokenRows(mask, without_padding=True)
     values = np.random.default_rng(0).uniform(1, 2, size=(6 * length, 6))

@@ -204,7 +204,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
     On a GPU rows are in another order, and queries, keys and values have products of their own.
     Without XLA all are clipped at once as well.
     """
-    monkeypatch.setattr(compilation, "LEAST_NUMBERS", 1)
+    monkeypatch.setattr(compilation, "MIN_NUMBERS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
     every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
@@ -224,9 +224,9 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
 def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
 
-    def counts(least, quantized=None):
+    def counts(minimum, quantized=None):
         """Products as wide as queries, keys and values; softmaxes; GELUs."""
-        monkeypatch.setattr(compilation, "LEAST_NUMBERS", least)
+        monkeypatch.setattr(compilation, "MIN_NUMBERS", minimum)
         model = bert()
         (block,) = model.encoder.blocks
         if quantized:
@@ -252,7 +252,7 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
                                      {"device_type": "TPU"}])  # fmt: skip
 def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
     """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
-    monkeypatch.setattr(compilation, "LEAST_NUMBERS", 1)
+    monkeypatch.setattr(compilation, "MIN_NUMBERS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     model = bert(dropout=0.3)
     found = []

@@ -215,7 +215,7 @@ def with_padding():
 def test_gradients_without_padding_are_those_with_it(
     remat, micro_batches, with_padding, monkeypatch
 ):
-    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # in groups
+    monkeypatch.setattr(attention, "_MAX_SCORES", 1)  # in groups
     left_out, ours = _gradients(True, remat, micro_batches)
     computed, theirs = with_padding
     assert left_out and not computed

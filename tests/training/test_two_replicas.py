@@ -118,7 +118,7 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
     for name in names:
         count, build, options = RUNS[name]
         # Attention at once, or a text at a time.
-        attention._MOST_SCORES = 1 if name.startswith("groups") else 1 << 22
+        attention._MAX_SCORES = 1 if name.startswith("groups") else 1 << 22
         loop = make_loop(strategies[count], build, **options)
         if name.startswith("gpus"):  # only of GPUs are functions that XLA compiles run otherwise
             mirrored_run._is_gpu_device = mirrored_strategy._is_gpu_device = lambda device: True

@@ -123,13 +123,13 @@ def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
 
 def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[Answers, tf.Tensor]:
     """The best spans of each context, (B,) string, and whether the question was cut, (B,)."""
-    most = question_length(served)
-    question = beginnings(served, question, most)
+    limit = question_length(served)
+    question = beginnings(served, question, limit)
     tokens = tokenize_questions(
         served.tokenizer.tokenize_with_offsets, question, context, tf.int32.max
     )
-    truncated = tokens.question_lengths > most
-    tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
+    truncated = tokens.question_lengths > limit
+    tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, limit))
     windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
 
     def head(served: Served, inputs: Outputs) -> BestColumns:
@@ -153,8 +153,8 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
 def question_length(served: Served) -> int:
     """The most tokens of a question: ``max_query_length``, or half a row if that is too many."""
     room = served.max_seq_length - SPECIAL_TOKENS
-    most = served.options.max_query_length
-    return most if most < room else room // 2
+    limit = served.options.max_query_length
+    return limit if limit < room else room // 2
 
 
 def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:

@@ -65,8 +65,8 @@ def _window_spans(
 
 
 # Answers are put together for this many windows at once: some 100 MB.
-_WINDOWS_AT_ONCE = 512
-_QUESTIONS_AT_ONCE = 4096
+_WINDOWS_CHUNK_SIZE = 512
+_QUESTIONS_CHUNK_SIZE = 4096
 _PADDED = -1e9  # a logit whose exponential is 0
 
 
@@ -144,7 +144,7 @@ class QuestionExamples:
         firsts = np.searchsorted(self.windows.questions.numpy(), np.arange(num_questions + 1))
         begin = 0
         while begin < num_questions:
-            fitting = np.searchsorted(firsts, firsts[begin] + _WINDOWS_AT_ONCE, side="right") - 1
+            fitting = np.searchsorted(firsts, firsts[begin] + _WINDOWS_CHUNK_SIZE, side="right") - 1
             end = max(begin + 1, int(fitting))
             yield slice(begin, end), slice(int(firsts[begin]), int(firsts[end]))
             begin = end
@@ -279,8 +279,8 @@ def _find_all_tokens(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Calls ``_find_tokens`` for some thousand questions at a time."""
     pieces = []
-    for begin in range(0, len(byte_starts), _QUESTIONS_AT_ONCE):
-        part = slice(begin, begin + _QUESTIONS_AT_ONCE)
+    for begin in range(0, len(byte_starts), _QUESTIONS_CHUNK_SIZE):
+        part = slice(begin, begin + _QUESTIONS_CHUNK_SIZE)
         tokens = _cut_out(windows, part, slice(0, 0)).tokens
         pieces.append(_find_tokens(tokens, byte_starts[part], byte_ends[part]))
     firsts, lasts = zip(*pieces, strict=True)

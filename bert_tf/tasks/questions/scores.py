@@ -130,10 +130,10 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
     return list(map(_Span, texts, starts.tolist(), ends.tolist()))
 
 
-def _with_null(spans: list[_Span], null: _Span, most: int) -> list[_Span]:
+def _with_null(spans: list[_Span], null: _Span, limit: int) -> list[_Span]:
     """Puts "no answer" after the spans that score as much; it is never left out."""
     place = sum(span.score >= null.score for span in spans)
-    return [*spans[:place], null, *spans[place:]][: max(most, place + 1, 2)]
+    return [*spans[:place], null, *spans[place:]][: max(limit, place + 1, 2)]
 
 
 def _entries(spans: list[_Span]) -> list[dict[str, Any]]:

@@ -221,11 +221,11 @@ class QuestionTask(Task):
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
         for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
-            most = getattr(self.options, flag)
-            count = sum(len(text.split()) > most for text in texts)
+            limit = getattr(self.options, flag)
+            count = sum(len(text.split()) > limit for text in texts)
             if 50 * count > len(texts):
                 what = "questions are cut" if texts is questions else "answers are never predicted"
-                lines.append(f"{count:,} of the {what}: they are longer than --{flag}={most}.")
+                lines.append(f"{count:,} of the {what}: they are longer than --{flag}={limit}.")
         labelled = [item.answers[0].text for item in self._labelled if item.answers]
         count = sum(_UNSPACED.search(text) is not None for text in labelled)
         if 10 * count > len(labelled):

@@ -17,7 +17,7 @@ from bert_tf.evaluation.scores import Comparison
 # How many documents of each query are ranked, as BEIR does.
 _RANKS = 1000
 # A block of this many scores takes 32 MB.
-_SCORES_AT_ONCE = 1 << 23
+_SCORES_CHUNK_SIZE = 1 << 23
 
 
 def search(
@@ -30,7 +30,7 @@ def search(
     documents of equal products are in the order of their numbers.
     """
     blocks = []
-    size = max(1, _SCORES_AT_ONCE // len(documents))
+    size = max(1, _SCORES_CHUNK_SIZE // len(documents))
     for first in range(0, len(queries), size):
         scores = queries[first : first + size] @ documents.T
         is_best = _are_greatest(scores, count)
@@ -47,8 +47,8 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
     """True at the ``count`` greatest scores of each row; of equal ones the first."""
     if scores.shape[1] <= count:
         return np.ones(scores.shape, bool)
-    least = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
-    above, equal = scores > least, scores == least
+    minimum = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
+    above, equal = scores > minimum, scores == minimum
     room = count - above.sum(1, keepdims=True)
     return above | (equal & (equal.cumsum(1) <= room))
 

@@ -76,7 +76,7 @@ def read_similarity(
 
 
 # Of so few different cosines a model says nothing.
-_LEAST_SPREAD = 1e-3
+_MIN_SPREAD = 1e-3
 
 
 def _has_others(name: str, values: Values, given_flags: Given) -> str:
@@ -210,9 +210,9 @@ class SimilarityTask(Task):
         _, labels = _numbered(item.texts for item in items)
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
-            least, most = labels.min(), labels.max()
+            minimum, limit = labels.min(), labels.max()
             # Cosines are learned as 0 to 1, whatever the scores' units.
-            labels = (labels - least) / max(most - least, np.finfo(np.float32).tiny)
+            labels = (labels - minimum) / max(limit - minimum, np.finfo(np.float32).tiny)
         columns = zip(*(prefixed(item.texts, self._prefixes) for item in items), strict=True)
         return similarity_examples(
             tokenizer, [*columns], labels=labels, max_seq_length=max_seq_length
@@ -240,7 +240,7 @@ class SimilarityTask(Task):
         return Evaluation(
             scores=self.scores_of(comparison),
             comparison=comparison,
-            constant=bool(np.ptp(cosines) < _LEAST_SPREAD < np.ptp(true)),
+            constant=bool(np.ptp(cosines) < _MIN_SPREAD < np.ptp(true)),
             constant_means="every two texts have the same cosine",
             mistakes=worst_mistakes(items, errors, errors > 0, show),
         )
@@ -284,7 +284,7 @@ class SimilarityTask(Task):
         return Evaluation(
             scores=self.scores_of(comparison),
             comparison=comparison,
-            constant=bool(len(documents) > 1 and np.ptp(scores) < _LEAST_SPREAD),
+            constant=bool(len(documents) > 1 and np.ptp(scores) < _MIN_SPREAD),
             constant_means="every two texts have the same cosine",
             mistakes=worst_mistakes(anchors, losses, losses > 0, show),
         )
@@ -359,17 +359,17 @@ def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
     >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
-    least: dict[str, str] = {}
+    minimum: dict[str, str] = {}
     second_of: dict[str, str] = {}  # by text, the second text of the first pair that has it
 
     def group(own: str) -> str:
-        while least.setdefault(own, own) != own:
-            least[own] = own = least[least[own]]
+        while minimum.setdefault(own, own) != own:
+            minimum[own] = own = minimum[minimum[own]]
         return own
 
     for item in items:
         for text in item.texts[:2]:
             own = item.texts[1]
             first, second = sorted((group(own), group(second_of.setdefault(text, own))))
-            least[second] = first
-    return {own: group(own) for own in least}
+            minimum[second] = first
+    return {own: group(own) for own in minimum}

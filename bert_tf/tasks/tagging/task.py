@@ -107,7 +107,7 @@ class _Options(ClassWeights):
         None,
         "--feature_based: make each direction of the BiLSTM this wide, by default the paper's "
         f"{_FEATURES_DEFAULTS['lstm_units']}.",
-        least=1,
+        min_value=1,
         rules=[
             requires_flag(
                 "feature_based",

@@ -68,7 +68,7 @@ class _Options(ClassWeights, LongTexts):
         20,
         "--few_shot: form this many pairs of each text with texts of its own class, and as many "
         "with others.",
-        least=1,
+        min_value=1,
         rules=[requires_flag("few_shot")],
         advanced=True,
     )

@@ -10,7 +10,7 @@ from bert_tf.readers import examples as read
 from bert_tf.readers.examples import BadRowError, BadRows, ChoiceExample, ExampleSet, shown
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
-_MOST_CHOICES = 1000
+_MAX_CHOICES = 1000
 _COUNTED = "(choices count from 0, not from 1 or A)"
 
 
@@ -33,9 +33,9 @@ def read_choices(
         example_id, label, context, *choices = row.values
         if len(choices) == 1:
             choices = read.parse_list(choices[0], f"column {text_columns[1]!r}")
-            if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
+            if not isinstance(choices, list) or not 2 <= len(choices) <= _MAX_CHOICES:
                 raise BadRowError(
-                    f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
+                    f"expected a list of 2 to {_MAX_CHOICES:,} choices in column "
                     f"{text_columns[1]!r}, got {shown(choices)}"
                 )
         name = read.row_id(example_id, row.number)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
 
 # A regressor whose predictions differ less than this share of the labels' differences says nothing.
-_LEAST_SPREAD = 0.01
+_MIN_SPREAD = 0.01
 
 
 class RegressionTask(TextTask):
@@ -63,7 +63,7 @@ class RegressionTask(TextTask):
         return Evaluation(
             scores=self.scores_of(comparison),
             comparison=comparison,
-            constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
+            constant=bool(predicted.std() < _MIN_SPREAD * true.std()),
             constant_means="the predictions differ by less than 1% of what the labels do",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
         )

@@ -54,10 +54,10 @@ class TextTask(Task):
 
     def _apply(self, options: Any) -> None:
         super()._apply(options)
-        from bert_tf.pipelines.long_texts import MOST_WINDOWS
+        from bert_tf.pipelines.long_texts import MAX_WINDOWS
 
         line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).long_examples)
-        self.long_examples = line.replace("{most}", str(MOST_WINDOWS))
+        self.long_examples = line.replace("{most}", str(MAX_WINDOWS))
 
     def nothing_to_learn(self) -> str:
         labels = {item.label for item in self.training_items()}

@@ -107,7 +107,7 @@ class _Model:
 
 
 def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
-    monkeypatch.setattr(question_answering, "_WINDOWS_AT_ONCE", 7)
+    monkeypatch.setattr(question_answering, "_WINDOWS_CHUNK_SIZE", 7)
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     logits = _Model()(pack_windows(windows, 16), training=False)
     options = {"n_best": 6, "max_answer_length": 7}

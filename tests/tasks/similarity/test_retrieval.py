@@ -11,7 +11,7 @@ from bert_tf.tasks.similarity.retrieval import compare_rankings, search
 
 @pytest.mark.parametrize("count", [1, 7, 40, 100])
 def test_search_in_blocks_is_exact(monkeypatch, count):
-    monkeypatch.setattr(retrieval, "_SCORES_AT_ONCE", 170)
+    monkeypatch.setattr(retrieval, "_SCORES_CHUNK_SIZE", 170)
     rng = np.random.default_rng(0)
     # Whole numbers, so that many documents are equal.
     queries, documents = rng.integers(-2, 3, (11, 3)), rng.integers(-2, 3, (40, 3))
