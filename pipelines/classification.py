@@ -162,21 +162,21 @@ def multiple_choice_examples(
     if not counts.all():
         raise ValueError(f"choices[{np.argmin(counts)}] has 0 choices: expected some.")
     choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
-    limit = int(counts.max())
-    is_ragged = bool((counts < limit).any())
+    max_choices = int(counts.max())
+    is_ragged = bool((counts < max_choices).any())
     targets = [] if labels is None else [class_column(labels, count, counts)]
     if targets and is_ragged:
         targets = [np.stack([targets[0], counts], 1)]
     with tf.device("CPU:0"):
         ids, (context, choice) = join_segments([context_ids, choice_ids])
         # (N, K): the rows of an example share its context's tokens; 0 of them where there is none.
-        is_choice = tf.sequence_mask(counts, limit, tf.int32)
+        is_choice = tf.sequence_mask(counts, max_choices, tf.int32)
         segments = [
             tuple(part[:, None] * is_choice for part in context),
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
     # One example of many choices makes all batches as wide: evaluations take fewer at once.
-    rows_each = limit if is_ragged else 1
+    rows_each = max_choices if is_ragged else 1
     return packed_examples(tokenizer, ids, segments, max_seq_length, targets, rows_each=rows_each)
 
 

@@ -91,8 +91,8 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     array = check_column("labels", labels, num_examples, forms, "biuf", 2)
     if array.ndim == 1 and array.dtype.kind != "f":
         return class_column(array, num_examples)
-    minimum, limit = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
-    _check_range("labels", array, minimum, limit)
+    minimum, maximum = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
+    _check_range("labels", array, minimum, maximum)
     return array.astype(np.float32)
 
 
@@ -137,13 +137,15 @@ def check_rows(name: str, received: int, num_examples: int) -> None:
         )
 
 
-def _check_range(name: str, array: np.ndarray, minimum: float, limit: float) -> None:
+def _check_range(name: str, array: np.ndarray, minimum: float, maximum: float) -> None:
     """Checks every value; infinities and NaN are always out of range."""
-    good = (array >= minimum) & (array <= limit) & np.isfinite(array)
+    good = (array >= minimum) & (array <= maximum) & np.isfinite(array)
     if not good.all():
         place = tuple(np.argwhere(~good)[0].tolist())
         expected = (
-            f"a finite number, {minimum} to {limit}" if limit == np.inf else f"{minimum} to {limit}"
+            f"a finite number, {minimum} to {maximum}"
+            if maximum == np.inf
+            else f"{minimum} to {maximum}"
         )
         raise ValueError(
             f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."

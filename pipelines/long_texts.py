@@ -255,11 +255,11 @@ def tag_windows(
     # === Words ===
     # Twice the start of the window that has a word's first token in its middle.
     twice_start = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
-    last, limit = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
+    last, max_start = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
     earlier = tf.clip_by_value(twice_start // (2 * stride), 0, last)
     later = tf.minimum(earlier + 1, last)
     earlier_gap, later_gap = (
-        2 * tf.minimum(choice * stride, limit) - twice_start for choice in (earlier, later)
+        2 * tf.minimum(choice * stride, max_start) - twice_start for choice in (earlier, later)
     )
     is_later = tf.maximum(later_gap, -later_gap) < tf.maximum(earlier_gap, -earlier_gap)
     rows = tf.gather(before, sentence) + tf.where(is_later, later, earlier)

@@ -90,11 +90,11 @@ def batching_parameters(signatures: Mapping[str, Signature], options: ExportOpti
 
 def limits(options: ExportOptions) -> str:
     """The limits of requests, for the model card; "" where there are none."""
-    limit = {
+    limits_by_unit = {
         "rows in a request": options.max_rows,
         "bytes in a row's strings": options.max_bytes,
     }
-    stated = [f"{limit:,} {unit}" for unit, limit in limit.items() if limit is not None]
+    stated = [f"{limit:,} {unit}" for unit, limit in limits_by_unit.items() if limit is not None]
     if not stated:
         return ""
     return (

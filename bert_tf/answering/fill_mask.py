@@ -99,13 +99,13 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
-    limit = tf.maximum(tf.reduce_max(counts), 1)
+    max_count = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
     scores, token_ids = on_rows(
-        served, rows, lambda served, inputs: _guesses(served, inputs, limit)
+        served, rows, lambda served, inputs: _guesses(served, inputs, max_count)
     )
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
-    answered = tf.sequence_mask(counts, limit)[:, :, None]
+    answered = tf.sequence_mask(counts, max_count)[:, :, None]
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
     part_rows = value_rows(parts.row_splits)
@@ -127,7 +127,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     }
 
 
-def _guesses(served: Served, inputs: Outputs, limit: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
     places = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], places)
@@ -137,7 +137,7 @@ def _guesses(served: Served, inputs: Outputs, limit: tf.Tensor) -> tuple[tf.Tens
         ragged = tf.RaggedTensor.from_value_rowids(
             values, places[:, 0], tf.shape(inputs[features.INPUT_MASK], tf.int64)[0], validate=False
         )
-        return ragged.to_tensor(shape=tf.stack([-1, limit, scores.shape[1]]))
+        return ragged.to_tensor(shape=tf.stack([-1, max_count, scores.shape[1]]))
 
     return dense(scores), dense(ids)
 

@@ -227,8 +227,8 @@ def _within_limits(
         for value in strings:
             size = tf.strings.length(value)
             size = tf.reduce_sum(size, 1) if value.shape.rank == 2 else size
-            limit = tf.reduce_max(tf.concat([size, [0]], 0))  # of an empty request 0
-            checks.append(_at_most(options.max_bytes, limit, "A row has", "bytes"))
+            longest = tf.reduce_max(tf.concat([size, [0]], 0))  # 0 for an empty request
+            checks.append(_at_most(options.max_bytes, longest, "A row has", "bytes"))
     with tf.control_dependencies(checks):
         return function(**{name: tf.identity(value) for name, value in inputs.items()})
 

@@ -79,12 +79,12 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         yield f"{evaluation.comparison.count:,} rows were judged."
     if evaluation.confusion is not None and evaluation.confusion.counts.sum():
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
-        limit, total = int(counts.argmax()), counts.sum()
+        most_common, total = int(counts.argmax()), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.comparison.count == total else " tags"
         yield (
-            f"To beat: always saying “{one_line(labels[limit])}”, the most frequent, is right in "
-            f"{counts[limit] / total:.1%} ({counts[limit]:,} of {total:,}{of})."
+            f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is right "
+            f"in {counts[most_common] / total:.1%} ({counts[most_common]:,} of {total:,}{of})."
         )
 
 

@@ -100,11 +100,11 @@ def training_batches(
             few_shapes=few_shapes,
         )
     )
-    each_epoch, limit = examples.num_batches(batch_size), len(examples)
+    each_epoch, num_examples = examples.num_batches(batch_size), len(examples)
 
     def with_place(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:
         epoch, place = step // each_epoch, step % each_epoch
-        last = tf.minimum((place + 1) * batch_size, limit) - 1
+        last = tf.minimum((place + 1) * batch_size, num_examples) - 1
         zero = tf.zeros_like(step)
         cursor = tf.cast([[zero, epoch, zero, last]], tf.int32)
         return {**dict(zip(_PARTS, parts, strict=False)), features.CURSOR: cursor}

@@ -40,8 +40,8 @@ def check_variant(variant: str, num_blocks: int | None = None) -> None:
     _, minimum = _BLOCKS[variant]
     if num_blocks is not None and num_blocks < minimum:
         raise ValueError(
-            f"The variant {variant} reads {minimum} blocks, and the encoder has {num_blocks}: choose "
-            "another."
+            f"The variant {variant} reads {minimum} blocks, and the encoder has {num_blocks}: "
+            "choose another."
         )
 
 

@@ -155,8 +155,8 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
         )
     if names is None:
         return {"text_columns": trained, **how}
-    minimum, limit = kind.num_texts
-    if not minimum <= len(names) <= limit:
+    minimum, maximum = kind.num_texts
+    if not minimum <= len(names) <= maximum:
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )

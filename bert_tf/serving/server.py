@@ -171,15 +171,15 @@ class Application:
 
     async def _body(self, receive: _Receive) -> bytes:
         """The body, or a refusal once more bytes have come than are allowed."""
-        limit, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
+        max_bytes, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
         self._coming[limit] = 0
         try:
             async with limit:
                 while (message := await receive())["type"] == "http.request":
                     body += message["body"]
-                    if len(body) > limit:
+                    if len(body) > max_bytes:
                         raise rest.RestError(
-                            413, f"The body has more than {limit} bytes, --max_bytes."
+                            413, f"The body has more than {max_bytes} bytes, --max_bytes."
                         )
                     if not message.get("more_body"):
                         return bytes(body)

@@ -102,14 +102,17 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
     for key in ("columns", "options"):
         if not isinstance(values[key], dict):
             yield f"{key} is {quote(values[key])}", "an object"
-    minimum, limit = kind.num_texts
+    minimum, maximum = kind.num_texts
     texts = values["columns"].get("text_columns")
     if "text_columns" in values["columns"] and not (
         isinstance(texts, list)
-        and minimum <= len(texts) <= limit
+        and minimum <= len(texts) <= maximum
         and all(isinstance(name, str) for name in texts)
     ):
-        yield f"text_columns is {quote(texts)}", f"a list of {minimum} to {limit:,} columns' names"
+        yield (
+            f"text_columns is {quote(texts)}",
+            f"a list of {minimum} to {maximum:,} columns' names",
+        )
     fields = option_fields(kind)
     of_tables = {name: fields[name] for name in table_options(kind)}
     kept = {name: field for name, field in fields.items() if field.metadata["saved_in_task_file"]}

@@ -26,9 +26,9 @@ def peer_of(vocab, lower, rules):
     """The tokenizer of ``tokenizers`` with the same rules."""
     added = {token.content for token in rules.added_tokens if not token.is_piece}
     pieces = {piece: at for at, piece in enumerate(vocab) if piece not in added}
-    limit = rules.max_word_length
+    most = rules.max_word_length
     peer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(pieces, unk_token="[UNK]", max_input_chars_per_word=limit)
+        tokenizers.models.WordPiece(pieces, unk_token="[UNK]", max_input_chars_per_word=most)
     )
     peer.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=lower,

@@ -104,9 +104,9 @@ def test_windows_equal_googles_loop():
         spans = twin.windows(len(question), len(context), 16, 5)
         for place, (first, length) in enumerate(spans):
             ids, types = twin.row(TOKENIZER, question, context, (first, length))
-            limit = [twin.most_context(spans, first + token) == place for token in range(length)]
-            limit = [0] * (len(question) + 2) + limit + [0]
-            columns = (ids, types, [1] * len(ids), limit)
+            most = [twin.most_context(spans, first + token) == place for token in range(length)]
+            most = [0] * (len(question) + 2) + most + [0]
+            columns = (ids, types, [1] * len(ids), most)
             padding = [0] * (16 - len(ids))
             expected.append((number, first, length, *(column + padding for column in columns)))
     assert len(expected) > 3 * len(QUESTIONS)

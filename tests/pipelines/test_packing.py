@@ -64,22 +64,22 @@ def test_one_segment_that_fills_the_row_another_padding_and_no_rows():
 
 def test_longest_first_equals_googles_loop():
     generator = random.Random(0)
-    for limit in (2, 3, 7, 8):
+    for most in (2, 3, 7, 8):
         lengths = list(itertools.product(range(12), repeat=2))
-        kept = packing.longest_first(*map(tf.constant, zip(*lengths, strict=True)), limit)
+        kept = packing.longest_first(*map(tf.constant, zip(*lengths, strict=True)), most)
         for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
-            twin = twins.truncate(range(a), range(b), limit, generator)
-            assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, limit)
+            twin = twins.truncate(range(a), range(b), most, generator)
+            assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
 
 
 def test_longest_first_of_tokenizers():
     pieces = [*SPECIAL_TOKENS, "a"]
     tokenizer = new_tokenizer(Tokenization(tuple(pieces), True))
     lengths = list(itertools.product(range(1, 9), repeat=2))
-    for limit in (2, 3, 7, 8):
-        tokenizer.enable_truncation(limit + 3)
+    for most in (2, 3, 7, 8):
+        tokenizer.enable_truncation(most + 3)
         kept = packing.longest_first(
-            *map(tf.constant, zip(*lengths, strict=True)), limit, odd_to_longer=True
+            *map(tf.constant, zip(*lengths, strict=True)), most, odd_to_longer=True
         )
         for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
             row = tokenizer.encode("a " * a, "a " * b)
@@ -87,7 +87,7 @@ def test_longest_first_of_tokenizers():
                 sum(t == side and i == 5 for t, i in zip(row.type_ids, row.ids, strict=True))
                 for side in (0, 1)
             ]
-            assert [kept_a, kept_b] == theirs, (a, b, limit)
+            assert [kept_a, kept_b] == theirs, (a, b, most)
 
 
 def test_cuts_are_distributed_as_googles_loop_cuts():

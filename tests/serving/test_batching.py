@@ -114,13 +114,13 @@ def test_what_is_joined_or_parted_is_answered_as_alone(head, held, tmp_path_fact
         assert max(runs) == 1 and sum(runs) == sum(counts)
         # One row by itself is multiplied by other code than several.
         tolerances = [1e-6] * len(requests) + [1e-5] * len(requests)
-        for request, answer, limit in zip(requests * 2, answers, tolerances, strict=True):
+        for request, answer, most in zip(requests * 2, answers, tolerances, strict=True):
             found, expected = answer.result(60), model.run(*request)
             assert found.keys() == expected.keys()
             for key, value in expected.items():
                 assert found[key].shape == value.shape, (name, key)
                 if value.dtype.kind == "f":
-                    np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=limit)
+                    np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=most)
                 else:
                     assert (found[key] == value).all(), (name, key)
         asked += 1

@@ -137,12 +137,10 @@ def test_idle_connections_are_closed_after_a_load_balancers(half_model, monkeypa
     "name, most, first_is_read",
     [("_MAX_UNREAD", 1000, False), ("_READ_S", 0.3, False), ("", 0, True)],
 )
-def test_answers_that_nobody_reads_are_given_up(
-    name, limit, first_is_read, half_model, monkeypatch
-):
+def test_answers_that_nobody_reads_are_given_up(name, most, first_is_read, half_model, monkeypatch):
     """After a time, and those that have waited longest where they are too large together."""
     if name:
-        monkeypatch.setattr(connections, name, limit)
+        monkeypatch.setattr(connections, name, most)
     body = json.dumps({"inputs": [[1.0] * 10_000]}).encode()
     with serving(half_model) as (place, server), contextlib.ExitStack() as stack:
         kept = server._uvicorn.server_state.connections

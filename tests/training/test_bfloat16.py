@@ -59,8 +59,8 @@ def random_batch(rows=ROWS, choices=(), alike=True, length=LENGTH):
     shape = (rows, *choices, length)
     ids = np.minimum(rng.zipf(1.3, shape) + 4, CONFIG.vocab_size - 1)
     if not alike:
-        limit = CONFIG.vocab_size - 40
-        ids = rng.integers(40, size=shape) + rng.integers(limit, size=(*shape[:-1], 1))
+        most = CONFIG.vocab_size - 40
+        ids = rng.integers(40, size=shape) + rng.integers(most, size=(*shape[:-1], 1))
     lengths = rng.integers(104, length + 1, shape[:-1])[..., None]
     mask = np.arange(length) < lengths
     types = mask & (np.arange(length) > lengths // 3)
@@ -242,11 +242,11 @@ def gradients(case, precision, policy):
 )
 def test_each_gradient_in_bfloat16_is_that_of_float32(case, form):
     exact, found = gradients(case, *EXACT), gradients(case, *FORMS[form])
-    minimum = NO_GRADIENT * max(map(np.linalg.norm, exact.values()))
+    least = NO_GRADIENT * max(map(np.linalg.norm, exact.values()))
     compared, wrong = 0, []
     for name, gradient in exact.items():
         norm, other = np.linalg.norm(gradient), np.linalg.norm(found[name])
-        if norm < minimum:
+        if norm < least:
             continue
         compared += 1
         cosine = np.vdot(gradient, found[name]) / (norm * other)

@@ -224,9 +224,9 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
 def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
 
-    def counts(minimum, quantized=None):
+    def counts(least, quantized=None):
         """Products as wide as queries, keys and values; softmaxes; GELUs."""
-        monkeypatch.setattr(compilation, "MIN_NUMBERS", minimum)
+        monkeypatch.setattr(compilation, "MIN_NUMBERS", least)
         model = bert()
         (block,) = model.encoder.blocks
         if quantized:

@@ -41,11 +41,11 @@ def test_what_xla_is_given_stays_small(tmp_path):
     ("program", "most"),
     [("base:256x128", (950, 104.0, 12.0)), ("finetune:32x128", (420, 5.4, 0.6))],
 )
-def test_an_h100_runs_few_kernels(tmp_path, program, limit):
+def test_an_h100_runs_few_kernels(tmp_path, program, most):
     """Kernels, GB that they move, GB of temporaries."""
     said, _ = _measured(program, tmp_path, COMPILER)
     found = re.search(
         rf"h100 {program}: ([\d,]+) kernels, ([\d.]+) GB moved.* batch, ([\d.]+) temporaries", said
     )
     numbers = [float(each.replace(",", "")) for each in found.groups()]
-    assert all(0.5 * limit < number < limit for number, limit in zip(numbers, limit, strict=True))
+    assert all(0.5 * limit < number < limit for number, limit in zip(numbers, most, strict=True))

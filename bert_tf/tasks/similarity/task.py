@@ -210,9 +210,9 @@ class SimilarityTask(Task):
         _, labels = _numbered(item.texts for item in items)
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
-            minimum, limit = labels.min(), labels.max()
+            lowest, highest = labels.min(), labels.max()
             # Cosines are learned as 0 to 1, whatever the scores' units.
-            labels = (labels - minimum) / max(limit - minimum, np.finfo(np.float32).tiny)
+            labels = (labels - lowest) / max(highest - lowest, np.finfo(np.float32).tiny)
         columns = zip(*(prefixed(item.texts, self._prefixes) for item in items), strict=True)
         return similarity_examples(
             tokenizer, [*columns], labels=labels, max_seq_length=max_seq_length
@@ -359,17 +359,17 @@ def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
     >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
-    minimum: dict[str, str] = {}
+    root_of: dict[str, str] = {}
     second_of: dict[str, str] = {}  # by text, the second text of the first pair that has it
 
     def group(own: str) -> str:
-        while minimum.setdefault(own, own) != own:
-            minimum[own] = own = minimum[minimum[own]]
+        while root_of.setdefault(own, own) != own:
+            root_of[own] = own = root_of[root_of[own]]
         return own
 
     for item in items:
         for text in item.texts[:2]:
             own = item.texts[1]
             first, second = sorted((group(own), group(second_of.setdefault(text, own))))
-            minimum[second] = first
-    return {own: group(own) for own in minimum}
+            root_of[second] = first
+    return {own: group(own) for own in root_of}

@@ -125,8 +125,8 @@ class MultipleChoiceTask(Task):
     ) -> Record:
         """A probability for each choice, by its number, of as many as any example has."""
         without_any = len(columns.get("text_columns", ())[1:])
-        limit = max((len(item.choices) for item in items), default=without_any)
-        return super().record_columns([*map(str, range(limit))], items, columns, options)
+        num_columns = max((len(item.choices) for item in items), default=without_any)
+        return super().record_columns([*map(str, range(num_columns))], items, columns, options)
 
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:

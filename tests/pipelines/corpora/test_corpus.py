@@ -55,8 +55,8 @@ def test_held_out_documents_do_not_depend_on_order_or_blocks():
     ("size", "fraction", "most", "expected"),
     [(2, 0.01, 9, 1), (3, 0.01, 9, 1), (4, 0.01, 9, 2), (1000, 0.1, 9, 9), (10, 0.5, 9, 5)],
 )
-def test_how_many_are_held_out(size, fraction, limit, expected):
-    train, held_out = sources.from_documents(numbered(size)).split_held_out(fraction, limit)
+def test_how_many_are_held_out(size, fraction, most, expected):
+    train, held_out = sources.from_documents(numbered(size)).split_held_out(fraction, most)
     assert (train.num_documents, held_out.num_documents) == (size - expected, expected)
 
 
@@ -86,14 +86,14 @@ def test_one_text_cannot_be_divided(documents):
 
 
 @pytest.mark.parametrize(("fraction", "most"), [(0, 1), (1.0, 1), (0.5, 0)])
-def test_shares_must_be_shares(fraction, limit):
+def test_shares_must_be_shares(fraction, most):
     corpus = sources.from_documents(numbered(3))
     message = (
         "^To hold out documents takes a fraction between 0 and 1 and at least one document; "
-        f"got fraction {fraction} and max_documents {limit}"
+        f"got fraction {fraction} and max_documents {most}"
     )
     with pytest.raises(ValueError, match=message):
-        corpus.split_held_out(fraction, limit)
+        corpus.split_held_out(fraction, most)
 
 
 def test_streams_sentences():

@@ -154,11 +154,11 @@ def test_shares_of_the_three_replacements():
 
 def test_counts_are_googles():
     lengths = np.arange(129)
-    for prob, limit in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:
-        counts = prediction_counts(tf.constant(lengths), 128, limit, prob).numpy()
+    for prob, most in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:
+        counts = prediction_counts(tf.constant(lengths), 128, most, prob).numpy()
         assert counts[0] == 0
         for n in lengths[1:]:
-            assert counts[n] == min(limit, max(1, round(int(n) * prob)))
+            assert counts[n] == min(most, max(1, round(int(n) * prob)))
     assert prediction_counts(tf.constant([10, 30]), 128, 20, 0.25).numpy().tolist() == [2, 8]
 
 

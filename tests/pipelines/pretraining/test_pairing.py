@@ -79,9 +79,9 @@ def test_equals_the_plain_loop_on_a_long_document():
 def test_equals_the_plain_loop(number, longest):
     generator = random.Random(number)
     max_tokens = generator.choice([2, 3, 9, 10, 40])
-    limit = generator.choice([12, 200] if longest == "long" else [12])
+    most = generator.choice([12, 200] if longest == "long" else [12])
     lengths = [
-        [generator.randint(1, limit) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
+        [generator.randint(1, most) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
         for _ in range(generator.randint(1, 7))
     ]
     targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
@@ -159,6 +159,6 @@ def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(mon
     monkeypatch.setattr(pairing, "_MAX_RUNS", 3)
     tokens = _tokens([[3, 4, 2], [1], [5]])
     # Those of a row have room for three, and for two.
-    for limit, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
-        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), limit)
+    for most, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
+        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), most)
         assert (chunks.a_end - chunks.a_start).numpy().tolist() == expected

@@ -168,9 +168,9 @@ def test_published_predictions_have_their_published_scores(
 # === Predictions ===
 
 
-def answers_of(spans, null, limit):
+def answers_of(spans, null, most):
     """Those of one question: its spans' texts and scores, and the score of no answer."""
-    filled = [*spans.items(), *[("", 0.0)] * (limit - len(spans))]
+    filled = [*spans.items(), *[("", 0.0)] * (most - len(spans))]
     texts, scores = (np.array([column]) for column in zip(*filled, strict=True))
     starts, half = np.where(np.char.str_len(texts) > 0, 0, -1), scores / 2
     counts, nulls = np.array([len(spans)]), np.array([null / 2])
@@ -188,8 +188,8 @@ def answers_of(spans, null, limit):
         ({}, 1.0, 2, [""]),
     ],
 )
-def test_no_answer_is_listed_where_its_score_puts_it_as_google_does(spans, null, limit, listed):
-    found = squad_predictions(["q"], answers_of(spans, null, limit), with_null=True)
+def test_no_answer_is_listed_where_its_score_puts_it_as_google_does(spans, null, most, listed):
+    found = squad_predictions(["q"], answers_of(spans, null, most), with_null=True)
     scores = {**spans, "": null}
     assert [entry["text"] for entry in found.n_best["q"]] == listed
     for entry in found.n_best["q"]:
