@@ -70,8 +70,8 @@ def learn(settings: VocabularySettings) -> None:
     """Learns a vocabulary from files, writes it, and prints a description."""
     from bert_tf.io.files import atomic_write, check_not_exists
     from bert_tf.pipelines.corpora import sources
-    from bert_tf.pipelines.text_notes import marks_note
     from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary
+    from bert_tf.pipelines.vocabulary_warnings import marks_note
 
     output = settings.output
     check_not_exists(output)
@@ -114,7 +114,7 @@ def learn(settings: VocabularySettings) -> None:
 
 def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
     """A sentence on how well a vocabulary fits a sample of its corpus."""
-    from bert_tf.pipelines.text_notes import word_counts
+    from bert_tf.pipelines.vocabulary_warnings import word_counts
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
     sample = list(corpus.sentences(_COVERAGE_BYTES))

@@ -46,7 +46,7 @@ def _stride(room: int) -> int:
     return max(room * 3 // 4, 1)
 
 
-def most_tokens(room: int) -> int:
+def max_window_tokens(room: int) -> int:
     """The most tokens of a text that its windows read."""
     return (MAX_WINDOWS - 1) * _stride(room) + room
 

@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import DTYPE_POLICIES
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import LOADED, BertModel, most_tokens
+from bert_tf.modeling.base import LOADED, BertModel, default_max_length
 from bert_tf.modeling.encoder import outputs_of
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.modeling.transformer import ComputePlan, TokenRows
@@ -157,7 +157,7 @@ def max_seq_length(model: BertModel, options: ExportOptions) -> int:
     positions = model.config.max_position_embeddings
     length = options.max_seq_length
     if length is None:
-        length = most_tokens(model)
+        length = default_max_length(model)
     if not _SHORTEST_SEQUENCE <= length <= positions:
         raise ValueError(
             f"max_seq_length is {length}: expected {_SHORTEST_SEQUENCE} to {positions}, the "

@@ -24,7 +24,7 @@ from bert_tf.io.files import read_json_object, write_json
 from bert_tf.io.paths import begins_with, hint, is_file
 from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import most_tokens
+from bert_tf.modeling.base import default_max_length
 
 from . import config_keys, tensor_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, unused_names
@@ -474,7 +474,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         notes += write_tokenization(
             path,
             checkpoint.tokenization,
-            most_tokens(checkpoint),
+            default_max_length(checkpoint),
             config.type_vocab_size,
             finds_mask="masked_lm/output_bias" in checkpoint.tensors,
         )

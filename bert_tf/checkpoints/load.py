@@ -18,7 +18,7 @@ from bert_tf.io import paths
 from bert_tf.io.checkpoint_formats import FORMATS, SETFIT
 from bert_tf.io.wording import listed, one_line, reason, warn
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
-from bert_tf.modeling.base import LOADED, BertModel, most_tokens
+from bert_tf.modeling.base import LOADED, BertModel, default_max_length
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fits
 
@@ -408,7 +408,7 @@ def make_preprocessor(
         return None, ()
     tokenization = checkpoint.tokenization
     vocabulary, lower = tokenization.vocabulary, tokenization.do_lower_case
-    default = most_tokens(checkpoint)
+    default = default_max_length(checkpoint)
     if checkpoint.sentence_embedding is None:
         default = min(default, _MAX_SEQ_LENGTH)
     if type(trained := task.get("max_seq_length")) is int:

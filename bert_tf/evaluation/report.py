@@ -83,8 +83,8 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         # Tags have a row for a sentence, and are counted by words.
         of = "" if evaluation.comparison.count == total else " tags"
         yield (
-            f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is right "
-            f"in {counts[most_common] / total:.1%} ({counts[most_common]:,} of {total:,}{of})."
+            f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is "
+            f"right in {counts[most_common] / total:.1%} ({counts[most_common]:,} of {total:,}{of})."
         )
 
 

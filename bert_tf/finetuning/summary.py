@@ -10,8 +10,8 @@ from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import score_text
 from bert_tf.io.wording import listed, one_line, quote
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.pipelines.text_notes import unknown_note
 from bert_tf.pipelines.tokenized_examples import Examples
+from bert_tf.pipelines.vocabulary_warnings import unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import Task, label_counts

@@ -79,7 +79,7 @@ class SentenceEmbedding:
         return normalize(vectors) if self.normalize and self.rescale else vectors
 
 
-def most_tokens(source: Any) -> int:
+def default_max_length(source: Any) -> int:
     """The tokens of a row by default, of a model or a checkpoint.
 
     They are those of its sentence embedding, else those of its tokenizer, else all positions.

@@ -14,7 +14,7 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.io import runtime
 from bert_tf.io.runtime import check_backend
-from bert_tf.modeling.base import TEMPERATURE, BertModel, most_tokens
+from bert_tf.modeling.base import TEMPERATURE, BertModel, default_max_length
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import Given, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
@@ -304,7 +304,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     task = task_of(checkpoint)
     if task is None:
         kind = default_kind(kinds, multi_label=checkpoint.multi_label)
-        task = TaskFile(kind.kind, path, most_tokens(checkpoint))
+        task = TaskFile(kind.kind, path, default_max_length(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{path} was trained for {task.kind} and holds a {class_name}: it is damaged; "

@@ -18,8 +18,8 @@ from bert_tf.pipelines.pretraining import masking, tfrecords
 from bert_tf.pipelines.pretraining.dataset import RowOptions, batches_of_rows
 from bert_tf.pipelines.pretraining.pools import Reached
 from bert_tf.pipelines.pretraining.tfrecords import Records, open_records
-from bert_tf.pipelines.text_notes import marks_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
+from bert_tf.pipelines.vocabulary_warnings import marks_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
 from bert_tf.training.progress import Progress, print_progress

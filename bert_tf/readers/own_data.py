@@ -10,8 +10,8 @@ and lists them, instead of an error at the first.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import data_warnings
 from . import examples as read
-from . import notes
 from .examples import BadRowError, BadRows, ClassName, ExampleSet, NoTextError, TextExample, shown
 from .tables import Row, TableFile, read_columns
 
@@ -124,7 +124,7 @@ def _read_texts(
     if labels is None:
         labels = read.sorted_names(places.counts)
         if label_column is not None and labels:
-            sentences += notes.class_notes(str(path), label_column, places, items)
+            sentences += data_warnings.class_notes(str(path), label_column, places, items)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.io.wording import listed, one_line
 from bert_tf.readers import examples as read
-from bert_tf.readers.notes import text_notes
+from bert_tf.readers.data_warnings import text_notes
 
 from .target_scale import TargetScale
 

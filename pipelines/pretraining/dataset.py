@@ -12,7 +12,7 @@ from bert_tf.choices import Masking, Objective
 from bert_tf.pipelines.corpora.corpus import Corpus
 from bert_tf.pipelines.packing import Segments, check_at_least, cut_pairs, pack
 from bert_tf.pipelines.randomness import Operation, fold, permutation
-from bert_tf.pipelines.text_notes import (
+from bert_tf.pipelines.vocabulary_warnings import (
     SAMPLE_BYTES,
     casing_note,
     copies_note,

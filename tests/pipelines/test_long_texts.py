@@ -30,7 +30,7 @@ def windows_of(tokens, room):
 @pytest.mark.parametrize("room", [3, 6, 126, 510])
 def test_ends_and_windows_equal_plain_loops(room):
     rng = np.random.default_rng(room)
-    last = long_texts.most_tokens(room)
+    last = long_texts.max_window_tokens(room)
     lengths = [0, 1, room - 1, room, room + 1, last - 1, last, last + 1, last + 3 * room]
     lengths += rng.integers(0, 5 * room, 20).tolist()
     texts = [rng.integers(0, 1000, length).tolist() for length in lengths]

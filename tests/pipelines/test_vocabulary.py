@@ -5,8 +5,8 @@ import pytest
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora.sources import from_documents
 from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
-from bert_tf.pipelines.text_notes import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.vocabulary import learn_vocabulary
+from bert_tf.pipelines.vocabulary_warnings import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.anew import run_python
 

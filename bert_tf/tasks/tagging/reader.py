@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from bert_tf.readers import examples as read
+from bert_tf.readers.data_warnings import NUMBER, LabelPlaces, alike_notes
 from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, NoTextError, TaggedExample
-from bert_tf.readers.notes import NUMBER, LabelPlaces, alike_notes
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
 from .entities import (

@@ -38,7 +38,12 @@ from bert_tf.answering.signatures import (
 )
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.modeling import BertRegressor
-from bert_tf.pipelines.long_texts import cut_windows, head_and_tail, mean_of_windows, most_tokens
+from bert_tf.pipelines.long_texts import (
+    cut_windows,
+    head_and_tail,
+    max_window_tokens,
+    mean_of_windows,
+)
 from bert_tf.pipelines.packing import fit_segments, join_segments
 from bert_tf.tasks.losses import NO_CHOICE
 
@@ -143,7 +148,7 @@ def _outputs(
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
     windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
-    return mean_of_windows(windows, counts), ids.row_lengths() > most_tokens(room)
+    return mean_of_windows(windows, counts), ids.row_lengths() > max_window_tokens(room)
 
 
 def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.readers.notes import text_notes
+from bert_tf.readers.data_warnings import text_notes
 from bert_tf.readers.own_data import read_classification, read_multilabel
 from bert_tf.tasks.tagging.reader import read_tagging
 from bert_tf.tasks.texts.multiple_choice_reader import read_choices
