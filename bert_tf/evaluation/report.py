@@ -84,7 +84,8 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         of = "" if evaluation.comparison.count == total else " tags"
         yield (
             f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is "
-            f"right in {counts[most_common] / total:.1%} ({counts[most_common]:,} of {total:,}{of})."
+            f"right in {counts[most_common] / total:.1%} "
+            f"({counts[most_common]:,} of {total:,}{of})."
         )
 
 

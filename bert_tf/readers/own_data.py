@@ -70,7 +70,9 @@ def read_multilabel(
         if not isinstance(value, list):
             raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
         names = [read.known_name(item, what, known) for item in value]
-        if len({*names}) < len(names) and notes.YES_AND_NO.issuperset(map(str.lower, names)):
+        if len({*names}) < len(names) and data_warnings.YES_AND_NO.issuperset(
+            map(str.lower, names)
+        ):
             raise BadRowError(
                 f"expected the names of the classes that hold in {what}, got {shown(value)}, which "
                 "seems to say of each class whether it does: write the names (or the places, as "
@@ -105,7 +107,7 @@ def _read_texts(
     skip_bad_rows: bool | BadRows,
 ) -> ExampleSet[TextExample]:
     bad = BadRows.of(str(path), skip_bad_rows)
-    places = notes.LabelPlaces()
+    places = data_warnings.LabelPlaces()
     *what, label_what = (f"column {name!r}" for name in (*text_columns, label_column))
 
     def make_example(row: Row) -> TextExample:

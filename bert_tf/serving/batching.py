@@ -190,7 +190,7 @@ class Batcher:
                 if self._ends.is_set():
                     return None
                 self._came[is_large].wait()
-            batch = self._joined(sorted(waiting, key=lambda request: request.waits_since))
+            batch = self._batched(sorted(waiting, key=lambda request: request.waits_since))
             rows = [request.parts.pop() for request in batch][-1]  # all, of several
             self._running += batch
             batch[0].waits_since = time.monotonic()  # its turn comes again after the others'
@@ -198,7 +198,7 @@ class Batcher:
                 self._came[is_large].notify()
             return batch, rows
 
-    def _joined(self, waiting: Sequence[_Request]) -> list[_Request]:
+    def _batched(self, waiting: Sequence[_Request]) -> list[_Request]:
         """The first, and what joins it."""
         first, batch = waiting[0], [waiting[0]]
         rows, size = rows_of(first.inputs), first.size
@@ -219,12 +219,12 @@ class Batcher:
             outputs |= {_COUNTS}
         inputs = {name: np.concatenate(c) if c[1:] else c[0] for name, c in columns.items()}
         found = self._run(signature, inputs, outputs)
-        for request, answer in zip(batch, self._parted(batch, found), strict=True):
+        for request, answer in zip(batch, self._split(batch, found), strict=True):
             request.answers.append((rows, answer))
             if len(request.answers) == request.count:
                 self._end(request, self._whole(request))
 
-    def _parted(self, batch: Sequence[_Request], outputs: Tensors) -> list[Tensors]:
+    def _split(self, batch: Sequence[_Request], outputs: Tensors) -> list[Tensors]:
         """Each request's rows, as wide as they are alone."""
         if len(batch) == 1:
             return [outputs]
