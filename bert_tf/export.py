@@ -92,7 +92,7 @@ def run(
             raise ValueError(report.notes[-1])  # which says why
         warn(report.notes)
         differences = model_card.differences(report.notes, checkpoint.path)
-        for sentence in report.sentences(settings.model):
+        for sentence in report.messages(settings.model):
             print_progress(sentence)
     else:
         checkpoint = checkpoint_of(model)

@@ -244,7 +244,7 @@ def build_model(
             is_new |= own.arguments.get(name, default) != spec.arguments.get(name, default)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(checkpoint, spec, new_head=is_new)
-        sentences = report.sentences(checkpoint.path) + _reading(settings, spec, checkpoint)
+        sentences = report.messages(checkpoint.path) + _reading(settings, spec, checkpoint)
         keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
         warn(report.notes)
     model = weights.build_model(start.config, spec, generator=random.Random(settings.seed))

@@ -42,8 +42,8 @@ def open_start(
     if tokenization is None:
         if not settings.vocab_file or settings.do_lower_case is None:
             raise ValueError(
-                f"{path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)} Else give a vocabulary by "
-                "--vocab_file, and its casing by --do_lower_case."
+                f"{path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)} Else give "
+                "a vocabulary by --vocab_file, and its casing by --do_lower_case."
             )
         return settings, checkpoint
     if settings.vocab_file and not under_way:
@@ -67,7 +67,7 @@ def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
     warn(report.notes)
-    return report.sentences(checkpoint.path)
+    return report.messages(checkpoint.path)
 
 
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:

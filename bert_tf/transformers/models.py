@@ -393,7 +393,7 @@ def _read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None
     )
     assign(native, tensors)
     # Notes are on the tokenizer, which scripts load by itself.
-    for sentence in report.sentences(checkpoint.path):
+    for sentence in report.messages(checkpoint.path):
         _LOGGER.warning(sentence)
     return {
         "missing_keys": [*report.new],
