@@ -29,7 +29,7 @@ LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_config_keys --page -->"
 # The statuses on the page, in the order of the rows.
-STATUSES = {HONOURED: "supported", TOLD: "warned", REFUSED: "rejected", NO_EFFECT: "no effect"}
+STATUSES = {SUPPORTED: "supported", WARNED: "warned", REJECTED: "rejected", NO_EFFECT: "no effect"}
 # Files that repeat keys of another file: the page lists the other keys.
 COMMON_KEYS = {
     "config.json of a DistilBERT": "config.json",
@@ -233,7 +233,7 @@ def table(file: str) -> str:
     lines += ["| Keys | Status | Details |", "|---|---|---|"]
     order = [*STATUSES]
     for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].kind)):
-        neutral = " or ".join(f"`{json.dumps(value)}`" for value in answer.usual)
+        neutral = " or ".join(f"`{json.dumps(value)}`" for value in answer.neutral_values)
         unless = f" unless {neutral}" if neutral else ""
         status = f"{STATUSES[answer.kind]}{unless}"
         details = "" if answer == SAME_EFFECT else answer.reason
